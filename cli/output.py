@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from google.protobuf.message import Message as Protobuf
+from google.protobuf.timestamp_pb2 import Timestamp
 from reput_client import Message
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -211,3 +213,22 @@ def _cell(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_cell, value))
     return printable(str(value))
+
+
+def plain(message: Protobuf) -> dict[str, object]:
+    """Return a message's fields by name: times as text, enums without their prefix, None for what is not set."""
+    return {field.name: _plain_field(message, field) for field in message.DESCRIPTOR.fields}
+
+
+def _plain_field(message: Protobuf, field: Any) -> object:
+    value = getattr(message, field.name)
+    if field.is_repeated:
+        return [plain(item) if isinstance(item, Protobuf) else item for item in value]
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    if field.enum_type is not None:
+        prefix = field.enum_type.values[0].name.removesuffix("UNSPECIFIED")
+        return field.enum_type.values_by_number[value].name.removeprefix(prefix)
+    if isinstance(value, Timestamp):
+        return time_text(value.ToMilliseconds())
+    return plain(value) if isinstance(value, Protobuf) else value

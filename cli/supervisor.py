@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Supervisor: the three services as child processes, started in order, stopped in reverse order.
+"""Supervisor: services as child processes, started in order, stopped in reverse order.
 
 Invariants: no child outlives `run`; a child is ready when it says so itself (systemd's notify protocol), never because
 somebody serves at its port; the first child that ends by itself ends all others, and its exit code and the last
-line of its own are reported. Children are spawned in sessions of their own, so that a Ctrl-C of the terminal reaches
-only the parent, which then stops the children one after the other.
+line of its own are reported; or it is started again, where the others go on without it. Children are spawned in
+sessions of their own, so that a Ctrl-C of the terminal reaches only the parent, which then stops the children one after
+the other.
 Callers: one event loop, its main thread (the kernel ties children to the thread that made them).
 """
 
@@ -17,6 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+RESTART_S = 1.0
+"""So long a child stays away before it is started again."""
 STOP_TIMEOUT_S = 80.0
 """A service drains up to 10 s and closes up to 60 s by default; what takes longer is killed."""
 
@@ -24,12 +27,13 @@ STOP_TIMEOUT_S = 80.0
 class ChildEnded(Exception):
     """A service ended by itself, or could not start. `exit_code` is never 0."""
 
-    def __init__(self, name: str, return_code: int, last_line: str) -> None:
+    def __init__(self, child: "Child", return_code: int) -> None:
         if return_code < 0:
             reason = f"was killed by {signal.Signals(-return_code).name}"
         else:
-            reason = last_line or f"ended with exit code {return_code}"
-        super().__init__(f"{name}: {reason}")
+            reason = child.last_line or f"ended with exit code {return_code}"
+        super().__init__(f"{child.label}: {reason}")
+        self.child = child
         self.exit_code = return_code if return_code > 0 else 1
 
 
@@ -40,6 +44,8 @@ class Child:
     name: str
     flags: Sequence[str]
     target: str
+    replica_id: str = ""
+    """Of which copy of the store it is, where there are several."""
     notice: socket.socket | None = field(default=None, repr=False)
     """Where the service says that it is ready."""
     process: asyncio.subprocess.Process | None = None
@@ -47,13 +53,22 @@ class Child:
     """What the service said last about itself, without its name."""
     output: asyncio.Task[None] | None = field(default=None, repr=False)
 
+    @property
+    def label(self) -> str:
+        """Its name, which no other one has."""
+        return f"{self.name} {self.replica_id}" if self.replica_id else self.name
+
 
 class Supervisor:
-    """Runs children. `on_line` gets every line that they log, without its end."""
+    """Runs children. `on_line` gets every line that they log, without its end.
 
-    def __init__(self, children: Sequence[Child], on_line: Callable[[str], None]) -> None:
+    With `restarts` a child that ends once all were ready is started again.
+    """
+
+    def __init__(self, children: Sequence[Child], on_line: Callable[[str], None], *, restarts: bool = False) -> None:
         self._children = children
         self._on_line = on_line
+        self._restarts = restarts
         self._stop = asyncio.Event()
 
     @property
@@ -73,18 +88,22 @@ class Supervisor:
                 child.process.kill()
 
     async def run(self, on_ready: Callable[[], None]) -> None:
-        """Start all, call `on_ready`, and return after `stop`. Raises ChildEnded, after all others were stopped."""
+        """Start all, those with the name of the first one before the others, call `on_ready`, and return after `stop`.
+
+        Raises ChildEnded, after all others were stopped.
+        """
         stopped = asyncio.ensure_future(self._stop.wait())
         try:
-            first, *others = self._children
-            for group in ([first], others):
+            name = self._children[0].name
+            firsts, others = ([c for c in self._children if (c.name == name) is is_first] for is_first in (True, False))
+            for group in (firsts, others):
                 for child in group:
                     await self._spawn(child)
                 for child in group:
                     await self._wait(stopped, asyncio.create_task(_ready(child)))
             if not self._stop.is_set():
                 on_ready()
-                await self._wait(stopped)
+                await self._watch(stopped)
         finally:
             stopped.cancel()
             late = await self._stop_all()
@@ -94,11 +113,25 @@ class Supervisor:
         if late is not None:
             raise late
 
+    async def _watch(self, stopped: asyncio.Future[Any]) -> None:
+        """Wait for `stop`. Raises ChildEnded unless children are started again."""
+        while not self._stop.is_set():
+            try:
+                await self._wait(stopped)
+            except ChildEnded as ended:
+                if not self._restarts:
+                    raise
+                self._on_line(f"{ended}; it is started again")
+                await asyncio.wait([stopped], timeout=RESTART_S)
+                await self._spawn(ended.child)
+
     async def _spawn(self, child: Child) -> None:
         """Start a child, unless all is to stop already."""
         if self._stop.is_set():
             return
-        address = f"\0reput-up-{os.getpid()}-{child.name}"
+        address = f"\0reput-up-{os.getpid()}-{child.label.replace(' ', '-')}"
+        if child.notice is not None:
+            child.notice.close()
         child.notice = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         child.notice.bind(address)
         child.process = await asyncio.create_subprocess_exec(
@@ -144,7 +177,7 @@ class Supervisor:
             assert ended.process.returncode is not None
             if ended.output is not None:
                 await asyncio.wait([ended.output])
-            raise ChildEnded(ended.name, ended.process.returncode, ended.last_line)
+            raise ChildEnded(ended, ended.process.returncode)
 
     async def _stop_all(self) -> ChildEnded | None:
         """Stop children, last one first. Returns the first one that did not end cleanly although it was asked to."""
@@ -165,7 +198,7 @@ class Supervisor:
                 await asyncio.wait([child.output])
             has_begun = process.returncode != -signal.SIGTERM  # services take SIGTERM as soon as they begin
             if was_running and process.returncode and has_begun and late is None:
-                late = ChildEnded(child.name, process.returncode, child.last_line)
+                late = ChildEnded(child, process.returncode)
         return late
 
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generate the Python stubs from protos/ into protos/python/src. `--check` fails if what is checked in differs.
+"""Generate the Python stubs from protos/. `--check` fails if what is checked in differs.
 
-Stubs are typed (mypy-protobuf) and never edited by hand. `_grpc` modules are made only for files that define a service.
+Those of our APIs go into protos/python/src, which is published. Messages of an API of others, that a service calls, go
+into the room that calls it. Stubs are typed (mypy-protobuf) and never edited by hand. `_grpc` modules are made only for
+files that define a service.
 """
 
 import argparse
@@ -9,6 +11,7 @@ import filecmp
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,27 +20,51 @@ from grpc_tools import protoc
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
 TARGET = PROTOS / "python" / "src"
+ROOMS = {"reput_etcd/v3": Path("services/commitlog/rpc/coordinate")}
+"""Folders of protos whose messages are for one room alone, and the room."""
+HEAD = "# SPDX-License-Identifier: Apache-2.0\n"
+"""Of stubs in a room, which begin as all files there do."""
+
+
+def find_sources() -> list[Path]:
+    """Return all protos of the repository."""
+    return sorted(PROTOS.glob("reput*/**/*.proto"))
 
 
 def generate(target: Path) -> None:
-    """Write all stubs below `target`."""
-    sources = sorted(path for path in PROTOS.glob("reput/**/*.proto"))
+    """Write the stubs of our APIs below `target`."""
+    sources = [path for path in find_sources() if path.is_relative_to(PROTOS / "reput")]
     services = [path for path in sources if path.stem.endswith("_service")]
-    # mypy-protobuf's plugin stands beside the interpreter, which need not be on PATH
-    plugins = Path(sys.executable).parent
     includes = include_flags()
-    plugin = f"--plugin=protoc-gen-mypy={plugins / 'protoc-gen-mypy'}"
-    grpc_plugin = f"--plugin=protoc-gen-mypy_grpc={plugins / 'protoc-gen-mypy_grpc'}"
-    run_protoc([*includes, plugin, f"--python_out={target}", f"--mypy_out=quiet:{target}", *map(str, sources)])
+    run_protoc([*includes, *_message_flags(target), *map(str, sources)])
     run_protoc(
         [
             *includes,
-            grpc_plugin,
+            _plugin_flag("mypy_grpc"),
             f"--grpc_python_out={target}",
             f"--mypy_grpc_out=quiet:{target}",
             *map(str, services),
         ]
     )
+
+
+def generate_rooms(target: Path) -> None:
+    """Write the messages that are for one room alone below `target`, where the room is below the root."""
+    for folder, room in ROOMS.items():
+        names = [str(room / path.name) for path in sorted((PROTOS / folder).glob("*.proto"))]
+        # protoc sees the folder as if it were the room, so that a stub is made for the name that it is imported by
+        run_protoc([f"-I{room}={PROTOS / folder}", *_message_flags(target), *names])
+        for stub in (target / room).iterdir():
+            stub.write_text(HEAD + stub.read_text(), encoding="utf-8")
+
+
+def _message_flags(target: Path) -> list[str]:
+    return [_plugin_flag("mypy"), f"--python_out={target}", f"--mypy_out=quiet:{target}"]
+
+
+def _plugin_flag(name: str) -> str:
+    # mypy-protobuf's plugins stand beside the interpreter, which need not be on PATH
+    return f"--plugin=protoc-gen-{name}={Path(sys.executable).parent / f'protoc-gen-{name}'}"
 
 
 def include_flags() -> list[str]:
@@ -54,12 +81,13 @@ def run_protoc(arguments: list[str]) -> None:
         raise SystemExit("protoc failed")
 
 
-def differences(left: Path, right: Path) -> list[str]:
-    """Return the relative paths of stubs that differ or that only one side has."""
+def differences(left: Path, right: Path, folders: Iterable[str | Path]) -> list[str]:
+    """Return the relative paths of stubs in the folders that differ or that only one side has."""
     names = {
         path.relative_to(side)
         for side in (left, right)
-        for path in side.glob("reput/**/*_pb2*.py*")
+        for folder in folders
+        for path in (side / folder).rglob("*_pb2*.py*")
         if "__pycache__" not in path.parts
     }
     return sorted(str(name) for name in names if not _same(left / name, right / name))
@@ -74,18 +102,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if the stubs are not up to date")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        fresh = Path(folder)
-        generate(fresh)
-        stale = differences(fresh, TARGET)
+    with tempfile.TemporaryDirectory() as published, tempfile.TemporaryDirectory() as server:
+        generate(Path(published))
+        generate_rooms(Path(server))
+        stale = {
+            (Path(published), TARGET): differences(Path(published), TARGET, ["reput"]),
+            (Path(server), ROOT): differences(Path(server), ROOT, ROOMS.values()),
+        }
+        names = [name for found in stale.values() for name in found]
         if arguments.check:
-            if stale:
-                raise SystemExit("stubs are not up to date, run `make gen`: " + ", ".join(stale))
+            if names:
+                raise SystemExit("stubs are not up to date, run `make gen`: " + ", ".join(names))
             return
-        for name in stale:
-            (TARGET / name).unlink(missing_ok=True)
-        shutil.copytree(fresh / "reput", TARGET / "reput", dirs_exist_ok=True)
-        print(f"{len(stale)} stubs changed")
+        for (fresh, target), found in stale.items():
+            for name in found:
+                (target / name).unlink(missing_ok=True)
+            shutil.copytree(fresh, target, dirs_exist_ok=True)
+        print(f"{len(names)} stubs changed")
 
 
 if __name__ == "__main__":

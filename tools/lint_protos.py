@@ -10,12 +10,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tools.gen_stubs import PROTOS, include_flags, run_protoc
+from tools.gen_stubs import PROTOS, find_sources, include_flags, run_protoc
 
 
 def main() -> None:
     """Exit 1 with buf's findings, if there are any."""
-    sources = sorted(str(path) for path in PROTOS.glob("reput/**/*.proto"))
+    sources = [str(path) for path in find_sources()]
     with tempfile.TemporaryDirectory() as folder:
         image = Path(folder, "image.binpb")
         run_protoc(

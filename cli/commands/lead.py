@@ -1,18 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput handover` and `reput promote`: which of the copies of a log takes appends."""
+"""`reput replicas`, `handover` and `promote`: the copies of a log, and which of them takes appends."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from typing import Annotated
 
 import typer
-from reput.commitlog.v1.log_service_pb2 import Role
-from reput_client import Client, ReputError
+from reput.commitlog.v1.log_service_pb2 import (
+    FOLLOWING_STATE_OUT,
+    LOG_STATE_SERVING,
+    GetStatusResponse,
+    Replica,
+    Role,
+)
+from reput_client import Client, Options, ReputError, RetryPolicy
 
-from cli.connection import Patience, client_of, options_of
+from cli.connection import RETRIES, Patience, client_of, options_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output import JsonOption, print_fields
+from cli.output import JsonOption, plain, print_fields, print_rows
+
+REPLICA_COLUMNS = ("replica_id", "is_in_sync", "lag_bytes", "unsynced_bytes", "lag_s", "connected_time")
+MEMBER_COLUMNS = ("target", "replica_id", "state", "epoch", "is_in_sync", "lag_bytes", "lag_s", "reason")
 
 
 class LeadingRole(StrEnum):
@@ -25,6 +36,101 @@ class LeadingRole(StrEnum):
     def value_sent(self) -> Role.ValueType:
         """As the service calls it."""
         return Role.Value(f"ROLE_{self.name}")
+
+
+def replicas(context: typer.Context, as_json: JsonOption = False) -> None:
+    """Show which logs follow this one, how far behind each is, and whether REPLICATED waits for it.
+
+    A member of the in-sync set that is not connected has no figures. Of a log that follows another one, show whom it
+    follows, and how far it is behind. Exit code 5 if it can't.
+
+    With a list of addresses (`reput --commitlog a:7101,b:7101 replicas`) ask each of them, and show all. Exit code 4 if
+    one can't be reached, 5 unless exactly one leads.
+    """
+    options = options_of(context)
+    if len(options.targets("commitlog")) > 1:
+        _members(options, as_json=as_json)
+        return
+    with client_of(context) as client:
+        state = client.admin.commitlog_status()
+    if not state.HasField("following"):
+        connected = {replica.replica_id: _replica(replica, state) for replica in state.replicas}
+        away = {name: {"replica_id": name, "is_in_sync": True} for name in state.in_sync_replica_ids[1:]}
+        print_rows((away | connected).values(), REPLICA_COLUMNS, as_json=as_json)
+        return
+    following = state.following
+    lag_bytes = max(following.leader_max_physical_offset - state.max_physical_offset, 0)
+    print_fields({**plain(following), "lag_bytes": lag_bytes}, as_json=as_json)
+    if following.state == FOLLOWING_STATE_OUT:
+        raise CommandFailed("OUT", following.last_error, code=ExitCode.REFUSED)
+
+
+def _replica(replica: Replica, state: GetStatusResponse) -> dict[str, object]:
+    """Return what a leader knows of a log that follows it. The lag in time is 0 for one that has all."""
+    lag_ms = 0
+    if replica.flushed_physical_offset < state.max_physical_offset:
+        lag_ms = replica.heard_time.ToMilliseconds() - replica.had_all_time.ToMilliseconds()
+    return {
+        **plain(replica),
+        "lag_bytes": max(state.max_physical_offset - replica.received_physical_offset, 0),
+        "unsynced_bytes": max(replica.received_physical_offset - replica.flushed_physical_offset, 0),
+        "lag_s": max(lag_ms, 0) / 1000,
+    }
+
+
+def _members(options: Options, *, as_json: bool) -> None:
+    """Ask all logs, and print a line for each."""
+    targets = options.targets("commitlog")
+    with ThreadPoolExecutor(len(targets)) as pool:
+        answers = dict(zip(targets, pool.map(partial(_status, options), targets), strict=True))
+    known = {target: state for target, state in answers.items() if isinstance(state, GetStatusResponse)}
+    leaders = [state for state in known.values() if _leads(state)]
+    seen = {one.replica_id: _replica(one, state) for state in leaders for one in state.replicas}
+    rows: list[dict[str, object]] = []
+    for target, answer in answers.items():
+        if isinstance(answer, ReputError):
+            rows.append({"target": target, "state": "UNREACHABLE", "reason": answer.text})
+        else:
+            rows.append({"target": target, **_member(answer, seen.get(answer.replica_id, {}))})
+    print_rows(rows, MEMBER_COLUMNS, as_json=as_json)
+    if len(known) < len(targets):
+        away = ", ".join(target for target in targets if target not in known)
+        raise CommandFailed("UNAVAILABLE", f"no answer from {away}", code=ExitCode.UNAVAILABLE)
+    if len(leaders) != 1:
+        raise CommandFailed("NO_LEADER", f"{len(leaders)} of them lead", code=ExitCode.REFUSED)
+
+
+def _status(options: Options, target: str) -> GetStatusResponse | ReputError:
+    """Return what a log says, or why it does not."""
+    try:
+        with Client(replace(options, commitlog=target), RetryPolicy(retries=RETRIES)) as client:
+            return client.admin.commitlog_status()
+    except ReputError as error:
+        return error
+
+
+def _leads(state: GetStatusResponse) -> bool:
+    return state.state == LOG_STATE_SERVING and not state.HasField("following")
+
+
+def _member(state: GetStatusResponse, seen: dict[str, object]) -> dict[str, object]:
+    """Return a line about a log, by what it says, and by what its leader has seen of it."""
+    election, following = state.election, state.following
+    lag_bytes = max(following.leader_max_physical_offset - state.max_physical_offset, 0)
+    figures = {
+        "is_in_sync": _leads(state) or following.is_in_sync,
+        "lag_bytes": lag_bytes,
+        "lag_s": None if state.HasField("following") else 0.0,
+    }
+    stated = str(plain(following)["state"]) if state.HasField("following") else str(plain(state)["state"])
+    return {
+        "replica_id": state.replica_id,
+        "state": "LEADING" if _leads(state) else stated,
+        "epoch": state.epoch,
+        **figures,
+        **{name: value for name, value in seen.items() if name in figures},
+        "reason": election.last_error or following.last_error or election.decision,
+    }
 
 
 def handover(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput status`, `segments`, `replicas`, `health` and `janitor …`: the states of the services, for operators."""
+"""`reput status`, `segments`, `health` and `janitor …`: the states of the services, for operators."""
 
 import contextlib
 import time
@@ -8,17 +8,14 @@ from typing import Annotated, Any
 
 import grpc
 import typer
-from google.protobuf.message import Message
-from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from reput.commitlog.v1.log_service_pb2 import FOLLOWING_STATE_OUT, GetStatusResponse, Replica
 from reput.janitor.v1.retention_service_pb2 import ACTION_DELETE, Run
 from reput_client import Client, DeadlineExceededError, ReputError, UnavailableError
 from rich.progress import Progress
 
 from cli.connection import client_of, options_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output import JsonOption, errors, print_fields, print_json, print_rows, time_text
+from cli.output import JsonOption, errors, plain, print_fields, print_json, print_rows
 
 janitor = typer.Typer(no_args_is_help=True, help="Retention: what expires, when, and why not.")
 
@@ -29,7 +26,6 @@ STEPPED_OVER_COLUMNS = (
     "topic", "queue_id", "reason", "record_count", "first_physical_offset", "last_physical_offset", "last_queue_offset",
 )  # fmt: skip
 DISK_COLUMNS = ("service", "path", "used_percent", "free_bytes", "total_bytes", "own_bytes")
-REPLICA_COLUMNS = ("replica_id", "is_in_sync", "lag_bytes", "unsynced_bytes", "lag_s", "connected_time")
 TABLES = {
     "log_directories": DIRECTORY_COLUMNS,
     "stepped_over": STEPPED_OVER_COLUMNS,
@@ -59,7 +55,7 @@ def status(context: typer.Context, as_json: JsonOption = False) -> None:
         calls = {"commitlog": admin.commitlog_status, "indexer": admin.indexer_status, "janitor": admin.janitor_status}
         for service, call in calls.items():
             try:
-                found[service] = _known(_plain(call()))
+                found[service] = _known(plain(call()))
             except (UnavailableError, DeadlineExceededError) as error:
                 found[service] = {"unavailable": error.text}
     if as_json:
@@ -84,40 +80,7 @@ def segments(context: typer.Context, as_json: JsonOption = False) -> None:
         "is_active", "is_indexed", "reader_count",
     )  # fmt: skip
     with client_of(context) as client:
-        print_rows(map(_plain, client.admin.segments()), columns, as_json=as_json)
-
-
-def replicas(context: typer.Context, as_json: JsonOption = False) -> None:
-    """Show which logs follow this one, how far behind each is, and whether REPLICATED waits for it.
-
-    A member of the in-sync set that is not connected has no figures. Of a log that follows another one, show whom it
-    follows, and how far it is behind. Exit code 5 if it can't.
-    """
-    with client_of(context) as client:
-        state = client.admin.commitlog_status()
-    if not state.HasField("following"):
-        connected = {replica.replica_id: _replica(replica, state) for replica in state.replicas}
-        away = {name: {"replica_id": name, "is_in_sync": True} for name in state.in_sync_replica_ids[1:]}
-        print_rows((away | connected).values(), REPLICA_COLUMNS, as_json=as_json)
-        return
-    following = state.following
-    lag_bytes = max(following.leader_max_physical_offset - state.max_physical_offset, 0)
-    print_fields({**_plain(following), "lag_bytes": lag_bytes}, as_json=as_json)
-    if following.state == FOLLOWING_STATE_OUT:
-        raise CommandFailed("OUT", following.last_error, code=ExitCode.REFUSED)
-
-
-def _replica(replica: Replica, state: GetStatusResponse) -> dict[str, object]:
-    """Return what a leader knows of a log that follows it. The lag in time is 0 for one that has all."""
-    lag_ms = 0
-    if replica.flushed_physical_offset < state.max_physical_offset:
-        lag_ms = replica.heard_time.ToMilliseconds() - replica.had_all_time.ToMilliseconds()
-    return {
-        **_plain(replica),
-        "lag_bytes": max(state.max_physical_offset - replica.received_physical_offset, 0),
-        "unsynced_bytes": max(replica.received_physical_offset - replica.flushed_physical_offset, 0),
-        "lag_s": max(lag_ms, 0) / 1000,
-    }
+        print_rows(map(plain, client.admin.segments()), columns, as_json=as_json)
 
 
 def health(
@@ -147,9 +110,9 @@ def janitor_status(context: typer.Context, as_json: JsonOption = False) -> None:
     """Show what the Janitor does, when it will look next, and how full the disks are."""
     with client_of(context) as client:
         state = client.admin.janitor_status()
-    fields = _plain(state)
+    fields = plain(state)
     if not as_json:
-        print_rows(map(_plain, state.disks), DISK_COLUMNS, as_json=False)
+        print_rows(map(plain, state.disks), DISK_COLUMNS, as_json=False)
         del fields["disks"]
     print_fields(fields, as_json=as_json)
 
@@ -158,7 +121,7 @@ def janitor_status(context: typer.Context, as_json: JsonOption = False) -> None:
 def janitor_policy(context: typer.Context, as_json: JsonOption = False) -> None:
     """Show the retention policy in force."""
     with client_of(context) as client:
-        print_fields(_plain(client.admin.retention_policy()), as_json=as_json)
+        print_fields(plain(client.admin.retention_policy()), as_json=as_json)
 
 
 @janitor.command("run")
@@ -188,7 +151,7 @@ def janitor_run(
         columns = ("base_physical_offset", "action", "reason", "last_store_time", "explanation")
         print_rows(decisions, columns, as_json=False)
         if run.consumers:
-            print_rows(map(_plain, run.consumers), CONSUMER_COLUMNS, as_json=False)
+            print_rows(map(plain, run.consumers), CONSUMER_COLUMNS, as_json=False)
         print_fields({name: value for name, value in fields.items() if name != "consumers"}, as_json=False)
     if run.error:
         raise CommandFailed("RUN_FAILED", run.error, code=ExitCode.REFUSED)
@@ -241,28 +204,9 @@ def _wait_serving(channel: grpc.Channel, end_s: float) -> str:
 
 
 def _run_fields(run: Run) -> dict[str, object]:
-    fields = _plain(run)
+    fields = plain(run)
     fields["decisions"] = [
-        {**_plain(decision), "action": "delete" if decision.action == ACTION_DELETE else "keep"}
+        {**plain(decision), "action": "delete" if decision.action == ACTION_DELETE else "keep"}
         for decision in run.decisions
     ]
     return fields
-
-
-def _plain(message: Message) -> dict[str, object]:
-    """Return a message's fields by name: times as text, enums without their prefix, None for what is not set."""
-    return {field.name: _plain_field(message, field) for field in message.DESCRIPTOR.fields}
-
-
-def _plain_field(message: Message, field: Any) -> object:
-    value = getattr(message, field.name)
-    if field.is_repeated:
-        return [_plain(item) if isinstance(item, Message) else item for item in value]
-    if field.has_presence and not message.HasField(field.name):
-        return None
-    if field.enum_type is not None:
-        prefix = field.enum_type.values[0].name.removesuffix("UNSPECIFIED")
-        return field.enum_type.values_by_number[value].name.removeprefix(prefix)
-    if isinstance(value, Timestamp):
-        return time_text(value.ToMilliseconds())
-    return _plain(value) if isinstance(value, Message) else value

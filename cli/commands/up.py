@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput up`: a whole store on this machine: three processes on loopback over one data directory."""
+"""`reput up`: a whole store on this machine, or several copies of one: processes on loopback over a directory each."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,8 @@ import random
 import signal
 import socket
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +19,10 @@ from cli.output import JsonOption, error_line, print_json
 from cli.supervisor import Child, ChildEnded, Supervisor
 
 HOST = "127.0.0.1"
+METRICS_PORTS = {"commitlog": 7201, "indexer": 7202, "janitor": 7203}
+REPLICA_IDS = "abcdefg"
+COPY_PORTS = 10
+"""So far apart are the ports of two copies."""
 FREE_PORTS = (20_000, 32_000)
 
 
@@ -39,6 +45,12 @@ def up(
     metrics: Annotated[
         bool, typer.Option("--metrics/--no-metrics", help="Open the Prometheus endpoints on ports 7201 to 7203.")
     ] = True,
+    replicas: Annotated[
+        int, typer.Option(min=1, max=len(REPLICA_IDS), metavar="N", help="Copies of the store, for trying out.")
+    ] = 1,
+    etcd: Annotated[
+        str | None, typer.Option("--etcd", metavar="HOST:PORT", help="By which copies elect their leader (a,b,…).")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run all three services over one directory until Ctrl-C or SIGTERM.
@@ -46,31 +58,71 @@ def up(
     Both stop in order, however often SIGTERM comes; a Ctrl-C during the stop kills what is left.
 
     It says `ready` when all three answer and the indexes are complete.
+
+    With --replicas 3 there are three logs, each with an Indexer and a Janitor, in DIR/a, DIR/b and DIR/c and on ports
+    ten apart. The first one leads, unless --etcd lets them elect one. What is killed is started again. It shows how
+    replication works; as all are on one machine, it protects from little.
+
     Settings of a service come from REPUT_COMMITLOG_…, REPUT_INDEXER_… and REPUT_JANITOR_… or from --config. Logs go to
     standard error. If a service fails, the others are stopped, and the exit code is that of the service.
     """
     ports = {"commitlog": commitlog_port, "indexer": indexer_port, "janitor": janitor_port}
-    children = _children(data_dir, _chosen(ports), config, metrics=metrics)
-    raise typer.Exit(asyncio.run(_run(children, data_dir, as_json=as_json)))
+    if etcd and replicas == 1:
+        raise typer.BadParameter("one copy elects nobody: use it with --replicas", param_hint="--etcd")
+    copies = copies_of(data_dir, ports, etcd, replicas) if replicas > 1 else [Copy(data_dir, chosen_ports(ports))]
+    raise typer.Exit(asyncio.run(_run(copies, config, data_dir, metrics=metrics, as_json=as_json)))
 
 
-def _children(data_dir: Path, ports: dict[str, int], config: Path | None, *, metrics: bool) -> list[Child]:
-    targets = {name: f"{HOST}:{port}" for name, port in ports.items()}
-    shared = ["--data-dir", str(data_dir), "--listen-host", HOST]
-    shared += ["--config", str(config)] if config is not None else []
-    shared += [] if metrics else ["--metrics-port", "0"]
-    peers = {
-        "commitlog": [],
-        "indexer": ["--commitlog-target", targets["commitlog"], "--commitlog-data-dir", str(data_dir)],
-        "janitor": ["--commitlog-target", targets["commitlog"], "--indexer-target", targets["indexer"]],
-    }
-    return [
-        Child(name, [*shared, "--port", str(ports[name]), *peers[name]], targets[name])
-        for name in ("commitlog", "indexer", "janitor")
-    ]
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One of the stores: its directory, and ports and flags of its services. The only one has no name."""
+
+    data_dir: Path
+    ports: Mapping[str, int]
+    replica_id: str = ""
+    at: int = 0
+    flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def target(self, name: str) -> str:
+        """Return where a service listens."""
+        return f"{HOST}:{self.ports[name]}"
+
+    def children(self, config: Path | None, *, metrics: bool) -> list[Child]:
+        """Return the services to run."""
+        shared = ["--data-dir", str(self.data_dir), "--listen-host", HOST]
+        shared += ["--config", str(config)] if config is not None else []
+        log = ["--commitlog-target", self.target("commitlog")]
+        peers = {
+            "commitlog": [],
+            "indexer": [*log, "--commitlog-data-dir", str(self.data_dir)],
+            "janitor": [*log, "--indexer-target", self.target("indexer")],
+        }
+        found = []
+        for name, flags in peers.items():
+            own = [*shared, "--port", str(self.ports[name]), *flags, *self.flags.get(name, ())]
+            if not metrics or self.at:
+                own += ["--metrics-port", str(METRICS_PORTS[name] + self.at * COPY_PORTS if metrics else 0)]
+            found.append(Child(name, own, self.target(name), self.replica_id))
+        return found
 
 
-def _chosen(ports: dict[str, int]) -> dict[str, int]:
+def copies_of(data_dir: Path, ports: Mapping[str, int], etcd: str | None, count: int) -> list[Copy]:
+    """Return several, of which the first one leads, or any that they elect."""
+    elected = ["--coordinator", "etcd", "--etcd-targets", etcd or "", "--bootstrap-replica-id", REPLICA_IDS[0]]
+    elected += ["--etcd-prefix", f"/reput/up{data_dir.resolve()}"]
+    copies: list[Copy] = []
+    for at, name in enumerate(REPLICA_IDS[:count]):
+        follows = ["--role", "slave", "--leader-target", copies[0].target("commitlog")] if at else []
+        flags = {
+            "commitlog": ["--replica-id", name, *(elected if etcd else follows)],
+            "indexer": ["--deliver-delayed", "false"] if at else [],
+        }
+        own = chosen_ports({key: port and port + at * COPY_PORTS for key, port in ports.items()})
+        copies.append(Copy(data_dir / name, own, name, at, flags))
+    return copies
+
+
+def chosen_ports(ports: Mapping[str, int]) -> dict[str, int]:
     """Put free ports in place of 0. All are held until all are chosen, so that no two are equal."""
     with contextlib.ExitStack() as sockets:
         return {name: port or _hold_free_port(sockets) for name, port in ports.items()}
@@ -86,8 +138,9 @@ def _hold_free_port(sockets: contextlib.ExitStack) -> int:
             return port
 
 
-async def _run(children: list[Child], data_dir: Path, *, as_json: bool) -> int:
-    supervisor = Supervisor(children, lambda line: print(line, file=sys.stderr, flush=True))
+async def _run(copies: list[Copy], config: Path | None, data_dir: Path, *, metrics: bool, as_json: bool) -> int:
+    children = [child for copy in copies for child in copy.children(config, metrics=metrics)]
+    supervisor = Supervisor(children, lambda line: print(line, file=sys.stderr, flush=True), restarts=len(copies) > 1)
     loop = asyncio.get_running_loop()
 
     def interrupt() -> None:
@@ -101,7 +154,7 @@ async def _run(children: list[Child], data_dir: Path, *, as_json: bool) -> int:
     loop.add_signal_handler(signal.SIGINT, interrupt)
 
     def on_ready() -> None:
-        targets = {child.name: child.target for child in children}
+        targets = {name: ",".join(copy.target(name) for copy in copies) for name in copies[0].ports}
         if as_json:
             print_json({"event": "ready", "data_dir": str(data_dir), **targets})
         else:

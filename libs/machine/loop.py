@@ -4,7 +4,8 @@
 `in_steps` is beside it: how one call does much without holding up the others.
 Invariants: at most one step runs at a time, and none begins after `stop`, even if the step that runs turns its
 cancellation into another error; after a failure the next step waits, longer with each failure in a row and
-with jitter, so that many loops do not return in lockstep; `wake` ends the waiting between good steps, not the back-off.
+with jitter, so that many loops do not return in lockstep; `wake` ends the waiting between good steps, not the back-off,
+which `hurry` ends: for who knows that things are other than when they failed.
 Callers: the event loop's thread only. `last_error` is None while the last step was good.
 """
 
@@ -57,6 +58,7 @@ class SupervisedLoop:
         self._expected_errors = expected_errors
         self._chance = workers().chance()
         self._wake = wakes or asyncio.Event()
+        self._hurry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_stopping = False
 
@@ -72,6 +74,11 @@ class SupervisedLoop:
 
     def wake(self) -> None:
         """Do the next step now. A call during a step makes one more step follow it."""
+        self._wake.set()
+
+    def hurry(self) -> None:
+        """Do the next step now, also after a failure."""
+        self._hurry.set()
         self._wake.set()
 
     async def stop(self) -> None:
@@ -91,6 +98,7 @@ class SupervisedLoop:
     async def _run(self) -> None:
         while not self._is_stopping:
             self._wake.clear()
+            self._hurry.clear()
             try:
                 await self._step()
             except Exception as error:  # noqa: BLE001 - supervision is this class's job
@@ -101,7 +109,7 @@ class SupervisedLoop:
                 delay_ms = self.backoff_ms()
                 trace = None if isinstance(error, (*self._expected_errors, OSError)) else error
                 _log.warning("%s failed, next attempt in %.0f ms: %s", self.name, delay_ms, error, exc_info=trace)
-                await asyncio.sleep(delay_ms / 1000)
+                await _wait(self._hurry, delay_ms)
                 continue
             self.last_error = None
             self.failures_in_row_count = 0
@@ -112,9 +120,14 @@ class SupervisedLoop:
         if self._interval_ms == 0:
             await asyncio.sleep(0)
             return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._interval_ms / 1000):
-                await self._wake.wait()
+        await _wait(self._wake, self._interval_ms)
+
+
+async def _wait(event: asyncio.Event, timeout_ms: float) -> None:
+    """Wait for an event, at most so long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_ms / 1000):
+            await event.wait()
 
 
 async def in_steps(items: Iterable[T], *, count: int = STEP_COUNT) -> AsyncGenerator[list[T], None]:

@@ -3,6 +3,7 @@
 
 import ipaddress
 import socket
+import uuid
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,15 +30,20 @@ from libs.runtime.rpc.peer import Connection, Peer
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.by_hand import ByHand
 from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.elect.member import ElectedMember
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.engine.replicate.steps import LeaderAt
-from services.commitlog.engine.roles import SLAVE, Roles
+from services.commitlog.engine.replicate.ledger import BY_HAND, Reign
+from services.commitlog.engine.replicate.steps import NOBODY, LeaderAt
+from services.commitlog.engine.roles import SLAVE, Decider, Roles
 from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.rpc.append_result import AppendResultEncoder
 from services.commitlog.rpc.append_servicer import RAW_METHODS, AppendServicer
+from services.commitlog.rpc.coordinate.etcd import EtcdCoordinator
+from services.commitlog.rpc.coordinate.settings import EtcdConfig
 from services.commitlog.rpc.error_table import ERROR_TABLE
 from services.commitlog.rpc.limits import LIMITS
 from services.commitlog.rpc.log_servicer import LogServicer
@@ -47,6 +53,8 @@ from services.commitlog.rpc.segment_servicer import SegmentServicer
 from services.commitlog.rpc.status import EARLY_METHODS, StatusServicer
 from services.commitlog.rpc.topic_servicer import TopicServicer
 
+WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - known, not listened on
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -54,12 +62,25 @@ class Settings:
 
     engine: CommitLogConfig = field(default_factory=CommitLogConfig)
     leader: PeerConfig = field(default_factory=lambda: PeerConfig(target=""))
+    etcd: EtcdConfig = field(default_factory=lambda: EtcdConfig(targets=""))
     server: ServerConfig = field(default_factory=lambda: ServerConfig(port=7101))
     telemetry: TelemetryConfig = field(default_factory=lambda: TelemetryConfig(metrics_port=7201))
 
     def __post_init__(self) -> None:
+        if self.engine.coordinator != "none" and self.engine.is_follower:
+            raise ValueError("with a coordinator, role says as what the log leads if it is elected: not slave")
         if self.engine.is_follower and not self.leader.target:
             raise ValueError("role slave needs leader_target, the address of the log that it follows")
+        if self.engine.coordinator == "etcd":
+            self._check_etcd()
+
+    def _check_etcd(self) -> None:
+        if not self.etcd.members:
+            raise ValueError("coordinator etcd needs etcd_targets, the addresses of etcd's members")
+        if self.leader.target:
+            raise ValueError("with a coordinator nobody is followed by settings: leader_target must be empty")
+        if not self.engine.advertise_target and (not self.server.port or self.server.listen_host in WILDCARDS):
+            raise ValueError("coordinator etcd needs advertise_target, the address under which others reach this log")
 
 
 class Service:
@@ -68,16 +89,19 @@ class Service:
     def __init__(self, settings: Settings, shell: Shell) -> None:
         replica_id = settings.engine.replica_id or f"{socket.gethostname()}:{settings.server.port}"
         self._config = replace(settings.engine, replica_id=replica_id)
-        self._listen_host = settings.server.listen_host
+        self._settings = settings
         self._peer = Peer(name="leader", config=settings.leader, token=service_token_of(settings.server))
-        self._leader: Connection | None = None
-        self._roles: Roles | None = None
-        self._drain_timeout_s = settings.server.drain_timeout_ms / 1000
         self._shell = shell
         self.commit_log = CommitLog(self._config, PosixFs(), SystemClock(), on_failure=shell.fail)
         shell.telemetry.observe("log", lambda: statistics_of(self.commit_log.log))
+        is_elected = self._config.coordinator != "none"
+        leader_target = "" if is_elected else settings.leader.target
+        own = Seat(SLAVE if is_elected else self._config.role, leader_target)
+        self._roles = Roles(own, self._open_log, self._reopen, self._leader_at, shell.fail)
+        self._member = self._elected_member() if is_elected else None
+        self._decider: Decider = self._member or ByHand(self._roles, own, self._leads)
         self.append = LateServicer(AppendServicer)
-        self._log = LateServicer(LogServicer, early=StatusServicer(self.commit_log))
+        self._log = LateServicer(LogServicer, early=StatusServicer(self.commit_log, self._member))
         self._segments = LateServicer(SegmentServicer)
         self._topics = LateServicer(TopicServicer)
         self._replication = LateServicer(ReplicationServicer)
@@ -99,25 +123,36 @@ class Service:
             replication_service_pb2.DESCRIPTOR.services_by_name["ReplicationService"], self._replication
         )
 
+    def _elected_member(self) -> ElectedMember:
+        config, target = self._config, self._config.advertise_target
+        identity = f"{config.replica_id}/{uuid.uuid4().hex}"
+        coordinator = EtcdCoordinator(
+            self._settings.etcd,
+            prefix=self._settings.etcd.prefix,
+            identity=identity,
+            lease_duration_ms=config.lease_duration_ms,
+        )
+        target = target or f"{self._settings.server.listen_host}:{self._settings.server.port}"
+        member = ElectedMember(coordinator, self._roles, SystemClock(), config, target, identity)
+        self._shell.telemetry.observe("election", member.statistics)
+        return member
+
     async def open(self) -> None:
         """Recover the log and start its loops. Raises StoreLocked, StoreError, FormatError or OSError."""
-        settings = Seat(self._config.role, self._peer.config.target)
-        seat = small_files.seat_of(PosixFs(), self._config.data_dir, settings)
-        self._roles = Roles(settings, seat, self._open_log, self._reopen, self._leads, self._shell.fail)
-        await self._open(seat)
-        if seat == settings:  # what it was told before other settings counts no more, also when they come back
+        own = self._roles.seat
+        if self._member is None:
+            self._roles.seat = small_files.seat_of(PosixFs(), self._config.data_dir, own)
+        await self._open(self._roles.seat)
+        if self._member is not None:
+            self._member.start()
+        elif self._roles.seat == own:  # what it was told before other settings counts no more, also when they come back
             await self._open_log().identity.stand_up()
 
-    async def _open(self, seat: Seat, cut: Cut | None = None) -> None:
-        config, roles = self._config, self._roles
-        assert roles is not None
-        leader = None
-        if seat.role == SLAVE:
-            self._leader = self._connect(seat.leader_target)
-            link = LeaderLink(self._leader, silence_ms=config.replica_silence_ms)
-            leader = LeaderAt(seat.leader_target, link.open, roles.cut, roles.move)
-        host = store_host(self._listen_host, self.server.port)
-        log = await self.commit_log.open(host, leader=leader, cut=cut, role=seat.role)
+    async def _open(self, seat: Seat, cut: Cut | None = None, reign: Reign = BY_HAND) -> None:
+        config = self._config
+        leader = self._leader_at(seat.leader_target) if seat.role == SLAVE else None
+        host = store_host(self._settings.server.listen_host, self.server.port)
+        log = await self.commit_log.open(host, leader=leader, cut=cut, reign=reign, role=seat.role)
         streams = InflightBudget("streams", config.stream_count_max)
         service_streams = InflightBudget("streams of services", config.service_stream_count_max)
         inflight = InflightBudget("bytes", config.append_inflight_bytes_max)
@@ -128,17 +163,26 @@ class Service:
         )
         self._segments.made = SegmentServicer(log.segments, log.disk, log.gate)
         self._topics.made = TopicServicer(log.topics, log.gate)
-        self._replication.made = ReplicationServicer(log.replicas, service_streams, config, roles)
+        self._replication.made = ReplicationServicer(
+            log.replicas, service_streams, config, self._decider, lambda: self._roles.seat
+        )
 
-    async def _reopen(self, seat: Seat, cut: Cut | None) -> None:
+    async def _reopen(self, seat: Seat, cut: Cut | None, reign: Reign) -> None:
         """Open the log anew. Calls get RECOVERING meanwhile, and those that last too long use what is closed."""
         self.server.hold()
-        await self.drain()
-        assert self._roles is not None
-        await self.server.wait_calls(self._drain_timeout_s, but_count=self._roles.asking_count)
+        self._end_streams()
+        drain_timeout_s = self._settings.server.drain_timeout_ms / 1000
+        await self.server.wait_calls(drain_timeout_s, but_count=self._roles.asking_count)
         await self._close_log()
-        await self._open(seat, cut)
+        await self._open(seat, cut, reign)
         self.server.admit()
+
+    def _leader_at(self, target: str) -> LeaderAt:
+        if not target:
+            return NOBODY
+        connection = self._connect(target)
+        link = LeaderLink(connection, silence_ms=self._config.replica_silence_ms)
+        return LeaderAt(target, link.open, self._roles.cut, self._decider.move, connection.channel.close)
 
     def _connect(self, target: str) -> Connection:
         peer = replace(self._peer, config=replace(self._peer.config, target=target))
@@ -158,12 +202,12 @@ class Service:
         return bool(status.state == log_service_pb2.LOG_STATE_SERVING and not status.HasField("following"))
 
     async def _close_log(self) -> None:
-        leader, self._leader = self._leader, None
+        following = None if self.commit_log.log is None else self.commit_log.log.following
         try:
             await self.commit_log.close()
         finally:
-            if leader is not None:
-                await leader.channel.close()
+            if following is not None:
+                await following.leader.close()
 
     def _open_log(self) -> OpenLog:
         """Return the log. Raises Stopping."""
@@ -178,15 +222,21 @@ class Service:
         """Return at once: all is done when it is open."""
 
     async def drain(self) -> None:
-        """End the streams."""
+        """Let another log lead, and end the streams."""
+        if self._member is not None:
+            await self._member.resign()
+        self._end_streams()
+
+    def _end_streams(self) -> None:
         for servicer in (self.append.made, self._log.made, self._replication.made):
             if servicer is not None:
                 servicer.drain()
 
     async def close(self) -> None:
         """Sync and close the store, and let go of the leader."""
-        if self._roles is not None:
-            await self._roles.finish()
+        if self._member is not None:
+            await self._member.stop()
+        await self._roles.no_change()
         await self._close_log()
 
 

@@ -51,6 +51,25 @@ class CommitLogConfig:
     replica_id: str = ""
     """Name of this log among its copies; empty is the host's name and the port."""
 
+    coordinator: Literal["none", "etcd"] = "none"
+    """Who keeps the record of who leads. none: people decide. etcd: the logs elect one of them by themselves, all with
+    the same etcd_targets and etcd_prefix; role is then as what a log leads that was elected."""
+
+    bootstrap_replica_id: str = ""
+    """With a coordinator: replica_id of the log that makes the record when there is none, and leads first. Give all
+    logs the same one. It does so only if it never was replicated before."""
+
+    advertise_target: str = ""
+    """With a coordinator: address under which other logs and clients reach this one, as host:port; empty is the one
+    that it listens on."""
+
+    lease_duration_ms: Annotated[int, Meta(ge=1_000, le=600_000)] = 5_000
+    """With a coordinator: a leader that could not renew its lease for so long is replaced. It takes no appends after
+    four fifths of it."""
+
+    lease_renew_ms: Annotated[int, Meta(ge=100)] = 1_500
+    """With a coordinator: time between two renewals of the lease."""
+
     min_in_sync_replicas: Annotated[int, Meta(ge=1, le=16)] = 2
     """Members of the in-sync set, leader included, without which nothing becomes REPLICATED: it is refused with
     NOT_ENOUGH_REPLICAS. The set never gets smaller once it was so large. RocketMQ's minInSyncReplicas."""
@@ -257,6 +276,8 @@ class CommitLogConfig:
             raise ValueError("append_inflight_bytes_max must not be below append_request_size_bytes_max")
         if self.default_queue_count > self.topic_queue_count_max:
             raise ValueError("default_queue_count must not be above topic_queue_count_max")
+        if self.lease_renew_ms * 2 > self.lease_duration_ms:
+            raise ValueError("lease_renew_ms must not be above half of lease_duration_ms")
         if self.disk_open_percent > self.disk_full_percent:
             percents = f"disk_open_percent is {self.disk_open_percent}, disk_full_percent is {self.disk_full_percent}"
             raise ValueError(f"{percents}: the first must not be above the second")

@@ -176,11 +176,26 @@ class StoreSealed(ServiceError):
 
 
 class NotLeader(ServiceError):
-    """The log follows another one, which takes the appends."""
+    """The log follows another one, which takes the appends. Nothing was stored."""
 
     def __init__(self, leader_target: str = "") -> None:
-        super().__init__(f"this log follows {leader_target}, which takes appends and changes of topics")
+        reason = f"follows {leader_target}, which takes" if leader_target else "does not know which one takes"
+        super().__init__(f"this log {reason} appends and changes of topics")
         self.leader = leader_target
+
+
+class LeaseOver(ServiceError):
+    """The log may not lead any more, so nobody knows yet whether what was just stored here stays."""
+
+    def __init__(self) -> None:
+        super().__init__("the lease of this log is over, and another one may lead: what was stored may be given up")
+
+
+class NotElected(ServiceError):
+    """A coordinator decides who leads, and this log can't."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"this log can't lead: {reason}")
 
 
 class NotEnoughReplicas(ServiceError):

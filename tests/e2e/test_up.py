@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """`reput up`: starts, stops, and says in one line why it can't."""
 
+import contextlib
 import os
 import signal
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.etcd_server import ETCD, EtcdServer
 from tests.support.patience import LIMIT_S
 from tests.support.reput_up import FREE_PORTS, Store, run, store
 
@@ -225,3 +228,38 @@ def test_a_port_where_somebody_else_serves_is_never_ready(tmp_path: Path) -> Non
         assert result.code == 4, result
         assert f"janitor: 127.0.0.1:{port} is in use" in result.errors
         assert "ready" not in result.output
+
+
+@pytest.mark.parametrize("has_etcd", [False, pytest.param(True, marks=pytest.mark.skipif(ETCD is None, reason="etcd"))])
+def test_copies(tmp_path: Path, *, has_etcd: bool) -> None:
+    """Three stores, of which one leads; a leader that is killed is started again, and nothing replicated is lost."""
+    with contextlib.ExitStack() as stack:
+        flags: tuple[str, ...] = ("--replicas", "3")
+        if has_etcd:
+            etcd = EtcdServer(tmp_path / "etcd")
+            etcd.start()
+            stack.callback(etcd.kill)
+            flags += ("--etcd", etcd.target)
+        running = stack.enter_context(store(tmp_path / "data", *flags))
+        in_sync(running)
+        running.json("put", "orders", "hello", "--durability", "replicated")
+        leader = next(row for row in rows(running) if row["state"] == "LEADING")
+        os.kill(running.child("commitlog", leader["target"].rsplit(":", 1)[1]), signal.SIGKILL)
+        in_sync(running)
+        running.json("put", "orders", "again", "--durability", "replicated")
+        end = time.monotonic() + LIMIT_S
+        while {row["body"] for row in running.json("tail", "orders")} != {"hello", "again"}:  # of a copy, soon
+            assert time.monotonic() < end
+
+
+def rows(running: Store) -> list[dict[str, Any]]:
+    """What `reput replicas` tells of each log."""
+    return running.run("replicas", "--json").rows
+
+
+def in_sync(running: Store) -> None:
+    """Wait until one leads, and all are in sync."""
+    end = time.monotonic() + LIMIT_S
+    while [row.get("is_in_sync") for row in rows(running)] != [True] * 3:
+        assert time.monotonic() < end, rows(running)
+        time.sleep(0.1)

@@ -19,6 +19,7 @@ from libs.formats.indexes.consume_queue import ConsumeQueueUnit
 from libs.formats.indexes.index_file import IndexEntry, IndexHeader
 from libs.formats.records import record
 from libs.formats.state import checksummed, epoch_file, store_checkpoint
+from libs.formats.state.leadership import LeadershipRecord
 from libs.formats.state.log_history import LogHistoryFile, QueueEnd
 from libs.formats.state.replication import InSyncFile, Member, ReplicaFile, Seat
 from libs.formats.state.store_checkpoint import StoreCheckpoint
@@ -192,9 +193,9 @@ def test_log_history() -> None:
 
 def test_replication() -> None:
     """Who a copy is, and who is in sync with it; fields of later versions are passed over."""
-    replica = ReplicaFile(store_id="0123456789abcdef" * 2, replicated_physical_offset=900)
-    data = b'{"store_id":"%s","replicated_physical_offset":900,"is_synchronous":false,"seat":null,"instead_of":null}'
-    data %= b"0123456789abcdef" * 2
+    replica = ReplicaFile(store_id="0123456789abcdef" * 2, promised_epoch=7, replicated_physical_offset=900)
+    data = b'{"store_id":"%s","promised_epoch":7,"replicated_physical_offset":900,"is_synchronous":false,'
+    data = data % (b"0123456789abcdef" * 2) + b'"seat":null,"instead_of":null}'
     assert checksummed.unwrap("replica", replica.encode()) == data
     told = msgspec.structs.replace(replica, seat=Seat("slave", "b:7101"), instead_of=Seat("async_master"))
     assert told.encode().endswith(b'"seat":["slave","b:7101"],"instead_of":["async_master",""]}')
@@ -205,3 +206,24 @@ def test_replication() -> None:
     assert checksummed.unwrap("in-sync-set", in_sync.encode()) == data
     later = data.replace(b"}", b',"successor":"b"}')
     assert InSyncFile.decode(checksummed.wrap("in-sync-set", later)) == in_sync
+
+
+def test_leadership_record() -> None:
+    """What a coordinator keeps; what is no record, or one of a later form, is refused."""
+    record = LeadershipRecord(
+        history_id="h", epoch=3, leader=Member("b", "0b"), leader_target="b:7101",
+        in_sync=(Member("b", "0b"), Member("c", "0c")), min_in_sync=2, floor_physical_offset=900,
+    )  # fmt: skip
+    data = (
+        b'{"version":1,"history_id":"h","epoch":3,"leader":["b","0b"],"leader_target":"b:7101",'
+        b'"in_sync":[["b","0b"],["c","0c"]],"min_in_sync":2,"floor_physical_offset":900,"successor":""}'
+    )
+    assert record.encode() == data
+    assert LeadershipRecord.decode(data) == record
+    bad = (
+        b"", b"{}", data[:-1], data.replace(b'"version":1', b'"version":2'), data.replace(b'"epoch":3', b'"epoch":0'),
+        data.replace(b'"h"', b'"\xff"'), b"[" * 100_000, data.replace(b"3", b"99999999999999999999"),
+    )  # fmt: skip
+    for each in bad:
+        with pytest.raises(BadField):
+            LeadershipRecord.decode(each)

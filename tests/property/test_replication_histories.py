@@ -89,7 +89,7 @@ class Pair:
             elif self.wire.cuts:
                 await self.end(machine, log)
             else:
-                why = "its leader keeps it from|no newer epoch|all that it has"
+                why = "its leader keeps it from|this log knows of epoch|no newer epoch|all that it has"
                 if not self.replicated:  # then whoever has less may lead
                     why += "|it is the leader that lacks something"
                 assert re.search(why, following.last_error)

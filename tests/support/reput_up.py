@@ -65,10 +65,11 @@ class Store:
         assert result.code == 0, result
         return result.rows
 
-    def child(self, service: str) -> int:
-        """The process id of a service."""
+    def child(self, service: str, port: str = "") -> int:
+        """The process id of a service; of several, of the one at this port."""
+        which = f"{service} .*--port {port} " if port else f"{service} "
         found = subprocess.run(
-            ["pgrep", "-P", str(self.process.pid), "-f", f"cli.commands.spawned {self.process.pid} {service} "],
+            ["pgrep", "-P", str(self.process.pid), "-f", f"cli.commands.spawned {self.process.pid} {which}"],
             capture_output=True,
             text=True,
             check=True,

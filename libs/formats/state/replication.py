@@ -33,6 +33,8 @@ class ReplicaFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     store_id: str
     """32 hexadecimal digits, made with the file."""
+    promised_epoch: int = 0
+    """Newest epoch that it followed or led in. It goes back to no older one, ever."""
     replicated_physical_offset: int = 0
     """Up to here at least two members had the log on their disks; it may be more. An exclusive end."""
     is_synchronous: bool = False

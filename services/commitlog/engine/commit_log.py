@@ -18,6 +18,7 @@ from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.engine.replicate.ledger import BY_HAND, Reign
 from services.commitlog.engine.replicate.steps import LeaderAt
 from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.start.meter import RecoveryMeter
@@ -46,6 +47,7 @@ class CommitLog:
         idle: Container[str] = (),
         leader: LeaderAt | None = None,
         cut: Cut | None = None,
+        reign: Reign = BY_HAND,
         role: RoleName | None = None,
     ) -> OpenLog:
         """Recover and start, but for the loops with the names in `idle`. See `OpenLog`. `role` replaces the setting."""
@@ -61,10 +63,12 @@ class CommitLog:
             on_failure=self._on_failure,
             leader=leader,
             cut=cut,
+            reign=reign,
         )
         await log.disk.look()
         await log.identity.note_role(log.checkpoint.save)
         if log.in_sync is not None:
+            await log.identity.promise(log.epochs.number)
             log.in_sync.watch()
         for loop in (*log.syncers, *log.keepers):
             if loop.name not in idle:

@@ -27,6 +27,7 @@ from services.commitlog.engine.replicate.follower import Following
 from services.commitlog.engine.replicate.handover import Handover
 from services.commitlog.engine.replicate.in_sync_keeper import InSyncKeeper
 from services.commitlog.engine.replicate.leader import Replicas
+from services.commitlog.engine.replicate.ledger import BY_HAND, InSyncFileLedger, Reign
 from services.commitlog.engine.replicate.steps import LeaderAt
 from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.start.meter import RecoveryMeter
@@ -52,44 +53,43 @@ class OpenLog:
         on_failure: Callable[[BaseException], None],
         leader: LeaderAt | None = None,
         cut: Cut | None = None,
+        reign: Reign = BY_HAND,
     ) -> None:
-        """Recover the store and build all parts. `on_failure` hears of the failure that seals the log, if one does.
+        """Recover the store and build all parts. Blocks. Raises what `recover_store` does.
 
         `listen_host` stands in records unless the configuration has another. `leader` is whom a slave follows, `cut`
-        what it has to give up before. Blocks. Raises what `recover_store` does.
+        what it has to give up before. `on_failure` hears of the failure that seals the log, if one does.
         """
         self.store_host: Final = Host.parse(config.store_host) if config.store_host else listen_host
         self.small_files: Final = SmallFiles(config.ballast(fs))
         self.identity: Final = Identity.open(fs, config, self.small_files)
-        directories = config.segment_directories()
-        store = recover_store(fs, config, directories, self.small_files.ballast, clock, meter, cut=cut)
-        self.recovery: Final = store.recovery
+        store = recover_store(fs, config, self.small_files.ballast, clock, meter, self.identity, cut, reign.elected)
+        directories, self.recovery = store.directories, store.recovery
         self.files: Final = store.files
         self.chain: Final = store.chain
         self.epochs: Final = store.epochs
         self.topics: Final = store.topics
         self.state: Final = store.state
-        self.gate: Final = WriteGate(leader.target if leader else "")
+        self.gate: Final = WriteGate()
         self.gate.put(Reason.QUEUE_OFFSETS_UNKNOWN, holds=store.recovery.are_queue_offsets_unknown)
         known = self.identity.known(store.checkpoint.confirmed_physical_offset)
         self.marks: Final = Marks.of(self.chain, config, *known)
-        failing = self.marks.committed, self.marks.flushed, self.marks.replicated
-        self.seal: Final = Seal(self.gate, failing, self.chain.directory, on_failure)
+        self.seal: Final = Seal(self.gate, self.marks.failing, self.chain.directory, on_failure)
         self.tail: Final = LogTailWriter(self.chain, self.state, self.marks, self.gate, self.seal)
         host = self.store_host.to_bytes()
         self.pipeline: Final = AppendPipeline(self.tail, self.state, self.topics, self.gate, clock, config, host)
         self.committer: Final = Syncer.committer(self.chain, self.marks, self.state, self.seal, clock, config)
         self.flusher: Final = Syncer.flusher(self.chain, self.marks, self.state, self.seal, clock, config)
+        ledger = reign.ledger or InSyncFileLedger(fs, self.identity, self.epochs, self.small_files, config)
         self.in_sync: Final = None if leader else InSyncKeeper(
-            fs, self.identity, self.epochs, self.marks, self.pipeline, self.small_files, clock, config
+            ledger, self.identity, self.epochs, self.marks, self.pipeline, clock, config
         )  # fmt: skip
-        self.acknowledgements: Final = Acknowledgements(self.marks, config, self._is_shared)
+        self.acknowledgements: Final = Acknowledgements(self.marks, config, self._is_shared, reign.check)
         self.disk: Final = DiskGuard(fs, clock, config, directories, self.gate, self.small_files)
         self.store_time: Final = StoreTimeWatch(clock, self.state, ahead_ms_max=config.store_time_ahead_ms_max)
-        kept_time_ms = store.checkpoint.consume_queue_time_ms if self.files.is_owed else INT64_MAX
         self.checkpoint: Final = CheckpointKeeper(
             fs, clock, config, store.checkpoint, self.flusher, self.marks, self.seal, self.store_time,
-            self.small_files, kept_time_ms,
+            self.small_files, store.checkpoint.consume_queue_time_ms if self.files.is_owed else INT64_MAX,
         )  # fmt: skip
         self.checkpoint.note_start(self.chain.min_physical_offset)
         self.snapshot: Final = SnapshotKeeper(

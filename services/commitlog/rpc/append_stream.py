@@ -23,7 +23,7 @@ from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.durable.acknowledge import Acknowledgement, Acknowledgements
 from services.commitlog.engine.write.append import AppendedBatch, AppendPipeline
 from services.commitlog.engine.write.inflight import InflightBudget
-from services.commitlog.errors import StoreSealed, StreamIdle
+from services.commitlog.errors import LeaseOver, StoreSealed, StreamIdle
 from services.commitlog.rpc.append_result import AppendResultEncoder, error_outcome, stream_response
 from services.commitlog.rpc.error_table import ERROR_TABLE
 
@@ -132,9 +132,9 @@ class AppendStreamSession:
         size_bytes = len(request) + OUTCOME_SIZE_BYTES
         try:
             batch = await self._pipeline.append(request, self._born_host)
+            return PendingOutcome(size_bytes, batch, self._acknowledgements.of(batch))
         except Exception as failure:  # noqa: BLE001 - becomes the status of this outcome; the stream goes on
             return PendingOutcome(size_bytes, error_outcome(status_of(failure, ERROR_TABLE)))
-        return PendingOutcome(size_bytes, batch, self._acknowledgements.of(batch))
 
     async def _wait_for_outcome(self) -> bool:
         """Wait for the next outcome. Returns whether there is one."""
@@ -178,6 +178,6 @@ class AppendStreamSession:
             return outcome.result
         try:
             durability = outcome.acknowledgement.durability()
-        except StoreSealed as failure:
+        except (StoreSealed, LeaseOver) as failure:
             return error_outcome(status_of(failure, ERROR_TABLE))
         return self._encoder.response(outcome.result, durability)

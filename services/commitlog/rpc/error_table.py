@@ -47,6 +47,8 @@ ERROR_TABLE: ErrorTable = {
     errors.ReplicaBehind: ErrorRow(_CODES.UNAVAILABLE, "REPLICA_BEHIND", ("replica_id",), retry_after_ms=1_000),
     errors.MayLoseData: ErrorRow(_CODES.FAILED_PRECONDITION, "MAY_LOSE_DATA"),
     errors.NotLeader: ErrorRow(_CODES.UNAVAILABLE, "NOT_LEADER", ("leader",)),
+    errors.LeaseOver: ErrorRow(_CODES.UNAVAILABLE, "LEASE_OVER"),
+    errors.NotElected: ErrorRow(_CODES.FAILED_PRECONDITION, "NOT_ELECTED"),
     errors.HistoryDiffers: ErrorRow(_CODES.FAILED_PRECONDITION, "HISTORY_DIFFERS", ("mine", "theirs")),
     errors.StaleEpoch: ErrorRow(_CODES.ABORTED, "STALE_EPOCH", ("epoch", "field")),
 }

@@ -7,6 +7,7 @@ from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.timestamps import timestamp
 from libs.runtime.version import VERSION
 from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.elect.member import ElectedMember
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.statistics import statistics_of
 
@@ -16,6 +17,7 @@ EARLY_METHODS = ("GetStatus",)
 _LATER = (
     *("role", "replica_id", "segment_size_bytes", "start_time", "version", "state", "recovery_progress"),
     *("indexed_time", "recovery", "log_directories", "replicas", "following", "in_sync_replica_ids"),
+    "election",
 )
 """Fields of the status that are filled apart: what is known before the log is open, and parts that are messages."""
 
@@ -23,12 +25,16 @@ _LATER = (
 class StatusServicer:
     """Serves GetStatus of reput.commitlog.v1.LogService."""
 
-    def __init__(self, commit_log: CommitLog) -> None:
+    def __init__(self, commit_log: CommitLog, member: ElectedMember | None = None) -> None:
         self._commit_log = commit_log
+        self._member = member
 
     async def GetStatus(self, _request: pb.GetStatusRequest, _: object) -> pb.GetStatusResponse:
         """Tell the state of the log."""
-        return status_of(self._commit_log)
+        status = status_of(self._commit_log)
+        if self._member is not None:
+            status.election.CopyFrom(_election(self._member))
+        return status
 
 
 def status_of(commit_log: CommitLog) -> pb.GetStatusResponse:
@@ -45,6 +51,17 @@ def status_of(commit_log: CommitLog) -> pb.GetStatusResponse:
     if commit_log.is_open and commit_log.log is not None:
         status.MergeFrom(_open_status(commit_log.log))
     return status
+
+
+def _election(member: ElectedMember) -> pb.Election:
+    election = pb.Election(decision=member.decision.reason, last_error=str(member.watch.last_error or ""))
+    election.lease_left_ms = member.lease_left_ms
+    if member.view is not None and (record := member.view.record) is not None:
+        election.epoch, election.leader_target = record.epoch, record.leader_target
+        election.leader_replica_id = record.leader.replica_id if record.leader else ""
+        election.in_sync_replica_ids.extend(one.replica_id for one in record.in_sync)
+        election.is_lease_held = bool(member.view.holder)
+    return election
 
 
 def _open_status(log: OpenLog) -> pb.GetStatusResponse:

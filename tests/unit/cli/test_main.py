@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command tree: the page about it is up to date, and every command offers JSON."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
-from cli.commands.up import _children, _chosen
+from cli.commands.up import Copy, chosen_ports, copies_of
 from cli.document import PAGE, page
 from cli.registry import app, run
 
@@ -75,10 +76,10 @@ def test_errors_of_the_world(
 
 def test_up_tells_services_where_the_others_are(tmp_path) -> None:
     """Each child listens where the others look for it, over one directory."""
-    ports = _chosen({"commitlog": 0, "indexer": 0, "janitor": 7103})
+    ports = chosen_ports({"commitlog": 0, "indexer": 0, "janitor": 7103})
     assert ports["janitor"] == 7103
     assert len(set(ports.values())) == 3
-    commitlog, indexer, janitor = _children(tmp_path, ports, tmp_path / "reput.toml", metrics=False)
+    commitlog, indexer, janitor = Copy(tmp_path, ports).children(tmp_path / "reput.toml", metrics=False)
     for child in (commitlog, indexer, janitor):
         flags = dict(zip(child.flags[::2], child.flags[1::2], strict=True))
         assert child.target == f"127.0.0.1:{flags['--port']}"
@@ -86,3 +87,19 @@ def test_up_tells_services_where_the_others_are(tmp_path) -> None:
         assert flags.get("--commitlog-target", commitlog.target) == commitlog.target
         assert flags.get("--indexer-target", indexer.target) == indexer.target
     assert "--indexer-target" in janitor.flags
+
+
+@pytest.mark.parametrize("etcd", [None, "e:2379"])
+def test_ports_and_roles_of_copies(tmp_path: Path, etcd: str | None) -> None:
+    """Ten apart, each in a directory of its own; the first one leads, or all may."""
+    ports = {"commitlog": 7101, "indexer": 7102, "janitor": 7103}
+    copies = copies_of(tmp_path, ports, etcd, 3)
+    assert [copy.target("commitlog") for copy in copies] == [f"127.0.0.1:{port}" for port in (7101, 7111, 7121)]
+    assert [copy.data_dir.name for copy in copies] == ["a", "b", "c"]
+    logs = [copy.children(None, metrics=True)[0] for copy in copies]
+    assert [("--leader-target" in log.flags, "--coordinator" in log.flags) for log in logs] == (
+        [(False, True)] * 3 if etcd else [(False, False), (True, False), (True, False)]
+    )
+    metrics = [dict(zip(log.flags[::2], log.flags[1::2], strict=True)).get("--metrics-port") for log in logs]
+    assert metrics == [None, "7211", "7221"]
+    assert len({log.label for log in logs}) == 3

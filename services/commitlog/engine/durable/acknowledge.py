@@ -51,7 +51,7 @@ class Acknowledgement:
             await asyncio.wait([self._reached], timeout=max(self._deadline_s - _now_s(), 0))
 
     def durability(self) -> int:
-        """Return the durability that was reached when it was settled. Raises StoreSealed."""
+        """Return the durability that was reached when it was settled. Raises StoreSealed and LeaseOver."""
         if self._reached is not None and self._reached.done():
             self._reached.result()
         return self._told if isinstance(self._told, int) else self._told()
@@ -73,9 +73,18 @@ class _Level(NamedTuple):
 
 
 class Acknowledgements:
-    """Makes the acknowledgements of one log. `is_shared` says whether the in-sync set has another member."""
+    """Makes the acknowledgements of one log. `is_shared` says whether the in-sync set has another member.
 
-    def __init__(self, marks: Marks, config: CommitLogConfig, is_shared: Callable[[], bool] = lambda: False) -> None:
+    `check` raises where less than REPLICATED may not be told any more, because another log may lead.
+    """
+
+    def __init__(
+        self,
+        marks: Marks,
+        config: CommitLogConfig,
+        is_shared: Callable[[], bool] = lambda: False,
+        check: Callable[[], None] | None = None,
+    ) -> None:
         timeout_s = config.sync_timeout_ms / 1000
         memory = _Level(DURABILITY_MEMORY, marks.wrote, timeout_s)
         disk = _Level(DURABILITY_LOCAL_DISK, marks.flushed, timeout_s)
@@ -89,12 +98,17 @@ class Acknowledgements:
         }
         self._marks = marks
         self._is_shared = is_shared
+        self._check = check
         self._at_once = {level.durability: Acknowledgement(level.durability) for level in (memory, disk)}
 
     def of(self, batch: AppendedBatch) -> Acknowledgement:
-        """Return what this batch waits for, at most the level's time-out."""
+        """Return what this batch waits for, at most the level's time-out. Raises LeaseOver."""
         level, end = self._levels[batch.requested_durability], batch.end_physical_offset
+        if self._check is not None:
+            self._check()
         if end <= level.mark.value:
+            if self._check is not None:  # it is looked at again when the answer leaves
+                return Acknowledgement(lambda: self._reached(level.durability, end))
             return self._at_once.get(level.durability) or Acknowledgement(self._reached(level.durability, end))
         if level.mark is self._marks.replicated:
             self._marks.flushed.hurry(end)
@@ -106,6 +120,8 @@ class Acknowledgements:
         marks = self._marks
         if asked == DURABILITY_REPLICATED and marks.replicated.value >= end and self._is_shared():
             return DURABILITY_REPLICATED
+        if self._check is not None:
+            self._check()
         return DURABILITY_LOCAL_DISK if asked > DURABILITY_MEMORY and marks.flushed.value >= end else DURABILITY_MEMORY
 
 

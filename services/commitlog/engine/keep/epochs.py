@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from libs.formats import store_layout
 from libs.formats.epoch import Epoch
@@ -29,6 +29,18 @@ LEAP_MAX = 1 << 16
 """Of 32,767 logs that take over one after the other the last one still has a number that RocketMQ can read."""
 
 _log = logging.getLogger(__name__)
+
+
+class Elected(NamedTuple):
+    """What a log was told that was elected: the number of its epoch, and the name of the history."""
+
+    epoch: int
+    history_id: str
+
+
+def new_history_id() -> str:
+    """Return a name that no other history has."""
+    return secrets.token_hex(HISTORY_ID_SIZE_BYTES)
 
 
 @dataclass(slots=True, eq=False)
@@ -60,18 +72,27 @@ class EpochHistory:
         """The current epoch, 0 before the first one."""
         return self.epochs[-1].number if self.epochs else 0
 
-    def begin(self, start_physical_offset: int, *, takes_over: bool = False) -> None:
-        """Start the next epoch, durably. Those that began past this offset have lost all that they wrote.
+    def begin(
+        self,
+        start_physical_offset: int,
+        *,
+        takes_over: bool = False,
+        promised_epoch: int = 0,
+        elected: Elected | None = None,
+    ) -> None:
+        """Start the next epoch, durably, newer than what was promised. Those that began past this offset lost all.
 
         A log that takes over leaps to a number that nobody else has, who may have begun epochs of his own since it last
-        heard of the leader: two epochs of one number would be taken for one.
+        heard of the leader: two epochs of one number would be taken for one. One that was elected has its number.
         """
         if not self.epochs:  # the name comes before the first epoch: a crash in between only changes it once more
-            self.history_id = secrets.token_hex(HISTORY_ID_SIZE_BYTES)
+            self.history_id = elected.history_id if elected else new_history_id()
             small_files.save_history_id(self._fs, self._data_dir, self.history_id)
         kept = [Epoch(number, min(start, start_physical_offset)) for number, start in self.epochs]
         step = 1 + secrets.randbelow(LEAP_MAX) if takes_over else 1
-        self._save([*kept, Epoch(self.number + step, start_physical_offset)])
+        number = elected.epoch if elected else max(self.number, promised_epoch) + step
+        assert number > self.number
+        self._save([*kept, Epoch(number, start_physical_offset)])
 
     def adopt(self, history_id: str, epochs: Sequence[Epoch]) -> None:
         """Take over, durably, what a leader's history is up to where its log goes on here."""

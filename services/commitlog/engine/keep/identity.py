@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Identity: which copy of a log this is, and up to where it knows that it is not the only one.
+"""Identity: which copy of a log this is, what it promised, and up to where it knows that it is not the only one.
 
 Invariants: the name of a data directory is made once, by chance, before anybody hears it; what is noted as replicated
-is a lower bound, and durable within ten seconds.
+is a lower bound, and durable within ten seconds; an epoch is promised, durably, before anything of it counts, so that a
+leader of an older one is never followed again, whatever became of the bytes of the newer one.
 Callers: the loop that owns the log. Layout: docs/formats/reput_files.md section 6.
 """
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -39,7 +41,10 @@ class Identity:
     """Whether the log led as a synchronous master until now: then what was confirmed was replicated."""
     replicated_physical_offset: int = 0
     """At least two members have the log on their disks up to here."""
+    promised_epoch: int = 0
+    """Newest epoch that the log followed or led in."""
     loop: SupervisedLoop = field(init=False)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
         self.loop = SupervisedLoop("replica", self.save, interval_ms=INTERVAL_MS)
@@ -51,7 +56,9 @@ class Identity:
         if saved is None:
             return cls(fs, config.data_dir, thread, None, is_synchronous, was_synchronous=False)
         replicated = saved.replicated_physical_offset
-        return cls(fs, config.data_dir, thread, saved, is_synchronous, saved.is_synchronous, replicated)
+        return cls(
+            fs, config.data_dir, thread, saved, is_synchronous, saved.is_synchronous, replicated, saved.promised_epoch
+        )
 
     def known(self, confirmed_physical_offset: int) -> tuple[int, int]:
         """Return what was confirmed, as the checkpoint has it, and what was replicated.
@@ -74,36 +81,50 @@ class Identity:
     async def claim(self) -> str:
         """Return the name of the data directory, which is made if it has none. Raises OSError."""
         if self._saved is None:
-            store_id = secrets.token_hex(STORE_ID_SIZE_BYTES)
-            await self._write(ReplicaFile(store_id=store_id, is_synchronous=self._is_synchronous))
+            await self._write(create=True)
         return self.store_id
+
+    async def promise(self, epoch: int) -> None:
+        """Go back to no older epoch from here on, durably where there is a name. Raises OSError."""
+        if epoch > self.promised_epoch:
+            await self._write(promised_epoch=epoch)
+            self.promised_epoch = epoch
 
     async def sit(self, seat: Seat, *, instead_of: Seat) -> None:
         """Keep what the log was told to do over restarts, for as long as the settings stay. Raises OSError."""
-        await self.claim()
-        assert self._saved is not None
         told = None if seat == instead_of else seat
-        await self._write(msgspec.structs.replace(self._saved, seat=told, instead_of=instead_of if told else None))
+        await self._write(create=True, seat=told, instead_of=instead_of if told else None)
 
     async def note_role(self, save_checkpoint: Callable[[], Awaitable[None]]) -> None:
         """Note, durably, how the log leads from here on. The checkpoint never says more than that. Raises OSError."""
         if self._saved is not None and self._saved.is_synchronous != self._is_synchronous:
             if self._is_synchronous:
                 await save_checkpoint()
-            await self._write(msgspec.structs.replace(self._saved, is_synchronous=self._is_synchronous))
+            await self._write(is_synchronous=self._is_synchronous)
 
     async def stand_up(self) -> None:
         """Forget what the log was told to do. Raises OSError."""
         if self._saved is not None and self._saved.seat is not None:
-            await self._write(msgspec.structs.replace(self._saved, seat=None, instead_of=None))
+            await self._write(seat=None, instead_of=None)
 
     async def save(self) -> None:
         """Write what was noted, if that is news. Raises OSError."""
         noted = self.replicated_physical_offset
         if self._saved is not None and self._saved.replicated_physical_offset < noted:
-            await self._write(msgspec.structs.replace(self._saved, replicated_physical_offset=noted))
+            await self._write(replicated_physical_offset=noted)
 
-    async def _write(self, file: ReplicaFile) -> None:
-        save = partial(small_files.save_replica, self._fs, self._data_dir, file)
-        await self._small_files.write(save, with_ballast=True)
-        self._saved = file
+    async def _write(self, *, create: bool = False, **changes: Any) -> None:
+        """Change the file: one change after the other, each on what the one before has written."""
+        async with self._writing:
+            saved = self._saved
+            if saved is None and create:
+                saved = ReplicaFile(
+                    store_id=secrets.token_hex(STORE_ID_SIZE_BYTES),
+                    promised_epoch=self.promised_epoch,
+                    is_synchronous=self._is_synchronous,
+                )
+            if saved is not None:
+                file = msgspec.structs.replace(saved, **changes)
+                save = partial(small_files.save_replica, self._fs, self._data_dir, file)
+                await self._small_files.write(save, with_ballast=True)
+                self._saved = file

@@ -2,10 +2,11 @@
 """Following: keeps a log the same as its leader's, and shows as much of it as the leader shows and this disk has.
 
 It says hello with its table of epochs, and hears where the two logs part. If that is before the end of this one, it has
-bytes that the leader does not have, and stands still; else chunks come, each of which is checked and written at the
-end. Whenever more has arrived or is synced the leader hears of it.
+bytes that the leader does not have: they are cut off if a newer leader gave them up, else it stands still. Then chunks
+come, each of which is checked and written at the end. Whenever more has arrived or is synced the leader hears of it.
 Invariants: readers see no more than is flushed here and visible there; when the leader goes away what is here stays
-visible; the epochs, topics and queue offsets are the leader's.
+visible; the epochs, topics and queue offsets are the leader's; the leader's epoch is promised before anything is cut
+or acknowledged for it, and no older leader is followed from then on.
 Callers: the loop that owns the log. RocketMQ's counterpart is HAClient.
 """
 
@@ -31,6 +32,7 @@ from services.commitlog.engine.keep.identity import Identity
 from services.commitlog.engine.keep.small_files import SmallFiles
 from services.commitlog.engine.replicate.applier import Applier
 from services.commitlog.engine.replicate.steps import (
+    NOBODY,
     QUEUE_OFFSETS,
     TOPICS,
     Ack,
@@ -48,7 +50,9 @@ from services.commitlog.engine.write.gate import Reason, WriteGate
 from services.commitlog.engine.write.marks import Marks
 from services.commitlog.engine.write.state import LogState
 from services.commitlog.engine.write.topics import TopicRegistry
-from services.commitlog.errors import HistoryDiffers, NotLeader
+from services.commitlog.errors import HistoryDiffers, NotLeader, StaleEpoch
+
+RETRY_MS = 100
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +76,13 @@ class LeftBehind(CannotFollow):
 
     def __init__(self, *, end_physical_offset: int, min_physical_offset: int) -> None:
         super().__init__(f"the log ends at {end_physical_offset}, its leader keeps it from {min_physical_offset} on")
+
+
+class OldLeader(CannotFollow):
+    """Another log has led since."""
+
+    def __init__(self, *, epoch: int, promised_epoch: int) -> None:
+        super().__init__(f"the leader is in epoch {epoch}, and this log knows of epoch {promised_epoch}")
 
 
 class FollowingState(enum.Enum):
@@ -113,14 +124,24 @@ class Following:
     loop: SupervisedLoop = field(init=False)
     _told_physical_offset: int = 0
     """End of what the leader shows."""
+    _is_leader_synchronous: bool = False
+    """Whether what the leader shows is replicated."""
     _step_count: int = 0
     """Steps of this stream that are taken in."""
     _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _turn: asyncio.Timeout | None = None
+    """Ends the stream that is open."""
+    _rest: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while there is no stream."""
+    _is_turning: bool = False
 
     def __post_init__(self) -> None:
+        self._rest.set()
+        self._gate.hand_over(self.leader.target)
         self.loop = SupervisedLoop(
             "replication",
             self._follow,
+            interval_ms=RETRY_MS,
             backoff_ms_max=self._config.reconnect_ms_max,
             expected_errors=(ServiceError, StoreFull, CannotFollow),
         )
@@ -128,7 +149,7 @@ class Following:
     @property
     def last_error(self) -> str:
         """Why there is no stream. Empty while there is one."""
-        return str(self.loop.last_error or "")
+        return str(self.loop.last_error or "") if self.leader.target else "nobody is known to lead"
 
     @property
     def is_connected(self) -> bool:
@@ -140,17 +161,45 @@ class Following:
         """How far the end of this log is behind the leader's, as last heard."""
         return max(self.leader_max_physical_offset - self._marks.wrote.value, 0)
 
+    async def turn_to(self, leader: LeaderAt) -> None:
+        """Follow another leader from here on. When this returns nothing is said to the one before any more."""
+        former, self.leader = self.leader, leader
+        self._gate.hand_over(leader.target)
+        self._is_turning = True
+        if not self._rest.is_set():
+            assert self._turn is not None
+            self._turn.reschedule(0)
+        await self._rest.wait()
+        self._is_turning = False
+        self.loop.hurry()
+        await former.close()
+
     async def _follow(self) -> None:
         """Follow one stream to its end."""
-        self.state = FollowingState.CONNECTING
         store_id = await self._identity.claim()
-        self.is_in_sync = False
+        if self._is_turning:
+            return
+        self._rest.clear()
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None) as self._turn:
+                    await self._follow_leader(store_id)
+        finally:
+            self._rest.set()
+
+    async def _follow_leader(self, store_id: str) -> None:
+        self.state = FollowingState.CONNECTING
+        if self.leader is NOBODY:
+            return
         try:
             async with self.leader.open(self._hello(store_id)) as stream:
                 await self._follow_stream(stream)
         except (CannotFollow, HistoryDiffers):
             self.state = FollowingState.OUT
             raise
+        except StaleEpoch as error:
+            self.state = FollowingState.OUT
+            raise OldLeader(epoch=error.epoch, promised_epoch=self._identity.promised_epoch) from error
         except NotLeader as error:
             self.state = FollowingState.CONNECTING
             self.leader.move(error.leader)
@@ -189,15 +238,23 @@ class Following:
             segment_size_bytes=self._chain.segment_size_bytes,
             needs_queue_offsets=not self._chain.segments or self._gate.holds(Reason.QUEUE_OFFSETS_UNKNOWN),
             window_bytes=self._config.replica_window_bytes,
+            promised_epoch=self._identity.promised_epoch,
         )
 
     async def _begin(self, handshake: Handshake) -> None:
-        """Agree with the leader on where this log goes on. Raises HistoryDiffers, Diverged and LeftBehind."""
+        """Agree with the leader on where this log goes on.
+
+        Raises HistoryDiffers, OldLeader, Diverged and LeftBehind.
+        """
         mine, end, start = self._epochs, self._chain.max_physical_offset, handshake.start_physical_offset
+        epoch, promised = handshake.epochs[-1].number, self._identity.promised_epoch
+        if epoch < promised:
+            raise OldLeader(epoch=epoch, promised_epoch=promised)
         if mine.history_id != handshake.history_id and (mine.history_id or self._chain.segments):
             raise HistoryDiffers(mine=mine.history_id, theirs=handshake.history_id)
         if self._chain.segments and start > end:
             raise LeftBehind(end_physical_offset=end, min_physical_offset=handshake.min_physical_offset)
+        await self._identity.promise(epoch)
         if handshake.common_end_physical_offset < end:
             raise self._diverged(handshake, end)
         begun = [one for one in handshake.epochs if one.start_physical_offset <= start] or list(handshake.epochs[:1])
@@ -208,6 +265,7 @@ class Following:
         self._applier.begin(start, handshake.epochs)
         self._step_count = 0
         self._told_physical_offset = handshake.confirmed_physical_offset
+        self._is_leader_synchronous = handshake.is_synchronous
         self.state = FollowingState.CATCHING_UP
         _log.info("the log follows %s from %d on", self.leader.target, start)
 
@@ -220,7 +278,7 @@ class Following:
             why = f"these are more than cut_bytes_max, {limit}"
         elif common_end < (replicated := self._identity.replicated_physical_offset):
             why = f"other members had the same as this log up to {replicated}, so it is the leader that lacks something"
-        elif common_end <= self._chain.min_physical_offset:
+        elif 0 < common_end <= self._chain.min_physical_offset:
             why = "these are all that it has"
         else:
             why = "the log is cut there"
@@ -259,8 +317,11 @@ class Following:
         self._marks.flushed.hurry(min(physical_offset, self._marks.wrote.value))
 
     def _show(self) -> None:
-        """Let readers see what is flushed here and visible there."""
-        self._marks.visible.advance(min(self._told_physical_offset, self._marks.flushed.value))
+        """Let readers see what is flushed here and visible there. What was shown so is shown if this log leads, too."""
+        shown = min(self._told_physical_offset, self._marks.flushed.value)
+        self._marks.visible.advance(shown)
+        if self._is_leader_synchronous:
+            self._identity.note_replicated(shown)
 
     async def _restore(self, name: str, content: bytes) -> None:
         """Have the leader's state in the place of one's own. Raises DependencyUnavailable for what can't be read."""

@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""InSyncKeeper: the in-sync set of a log that leads, its file, and all that follows from it.
+"""InSyncKeeper: the in-sync set of a log that leads, and all that follows from it.
 
-Invariants: a change counts only once it is in the file; whoever is in there counts after a restart, too, connected or
-not. Appends that can't become as durable as they ask for now are refused before anything is written.
-Callers: the loop that owns the log. The rules are InSyncSet's. File: docs/formats/reput_files.md section 6.
+Invariants: a change counts only once it is recorded. Appends that can't become as durable as they ask for now are
+refused before anything is written.
+Callers: the loop that owns the log. The rules are InSyncSet's, the record is InSyncLedger's.
 """
 
 import logging
 from dataclasses import dataclass, field
 from functools import partial
 
-from libs.formats.state.replication import InSyncFile, Member
-from libs.log.state import small_files
+from libs.formats.state.replication import Member
 from libs.machine.clock import Clock
-from libs.machine.fs import Fs
 from libs.machine.loop import SupervisedLoop
+from libs.requests.errors import ServiceError
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.engine.keep.identity import Identity
-from services.commitlog.engine.keep.small_files import SmallFiles
 from services.commitlog.engine.replicate.in_sync_set import InSyncSet, LagLimits
+from services.commitlog.engine.replicate.ledger import InSync, InSyncLedger
 from services.commitlog.engine.write.append import AppendPipeline
 from services.commitlog.engine.write.marks import DURABILITY_REPLICATED, DURABILITY_STORE, Marks
 from services.commitlog.errors import NotEnoughReplicas
@@ -33,14 +32,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class InSyncKeeper:
-    """Of one log that leads. Blocks when it is made: it reads the file."""
+    """Of one log that leads. May block when it is made: it reads the ledger."""
 
-    _fs: Fs
+    _ledger: InSyncLedger
     _identity: Identity
     _epochs: EpochHistory
     _marks: Marks
     _pipeline: AppendPipeline
-    _small_files: SmallFiles
     _clock: Clock
     _config: CommitLogConfig
     set: InSyncSet = field(init=False)
@@ -49,21 +47,16 @@ class InSyncKeeper:
     _is_watching: bool = False
 
     def __post_init__(self) -> None:
-        config, file = self._config, small_files.load_in_sync(self._fs, self._config.data_dir)
-        if file is not None and (file.history_id, file.leader.store_id) != (
-            self._epochs.history_id,
-            self._identity.store_id,
-        ):
-            file = None  # of another log, or of whom it led here before
+        config, recorded = self._config, self._ledger.load()
         self.set = InSyncSet(
-            file.others if file else (),
-            min_in_sync=file.min_in_sync if file else 1,
+            recorded.others,
+            min_in_sync=recorded.min_in_sync,
             min_in_sync_setting=config.min_in_sync_replicas,
             limits=LagLimits(config.replica_lag_ms_max, config.replica_lag_bytes_max),
             epoch_start_physical_offset=self._epochs.epochs[-1].start_physical_offset,
             now_ms=self._now_ms(),
         )
-        self.loop = SupervisedLoop("in-sync set", self._look, interval_ms=LOOK_MS)
+        self.loop = SupervisedLoop("in-sync set", self._look, interval_ms=LOOK_MS, expected_errors=(ServiceError,))
         self._tell()
 
     @property
@@ -128,16 +121,7 @@ class InSyncKeeper:
         if proposed is None:
             return
         min_in_sync = self.set.min_in_sync_with(proposed)
-        store_id = await self._identity.claim()
-        file = InSyncFile(
-            history_id=self._epochs.history_id,
-            epoch=self._epochs.number,
-            leader=Member(self._config.replica_id, store_id),
-            others=sorted(proposed),
-            min_in_sync=min_in_sync,
-        )
-        save = partial(small_files.save_in_sync, self._fs, self._config.data_dir, file)
-        await self._small_files.write(save, with_ballast=True)
+        await self._ledger.record(InSync(proposed, min_in_sync), self.replicated_physical_offset)
         self.set.decide(min_in_sync)
         self.change_count += 1
         self._advance()

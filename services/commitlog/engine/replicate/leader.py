@@ -9,6 +9,7 @@ Callers: the loop that owns the log. RocketMQ's counterpart is HAConnection.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 
@@ -35,6 +36,9 @@ from services.commitlog.errors import HistoryDiffers, QueueOffsetsUnknown, Stale
 
 BEAT_S = 0.5
 """Longest silence on a stream."""
+PROMISED_EPOCH = "hello.promised_epoch"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -85,7 +89,7 @@ class Replicas:
         return self._streams.get(replica_id)
 
     def follow(self, hello: Hello) -> "ReplicaStream":
-        """Begin a stream. Raises NotLeader, Stopping, HistoryDiffers and BadArgument."""
+        """Begin a stream. Raises NotLeader, Stopping, HistoryDiffers, StaleEpoch and BadArgument."""
         self._gate.check_leads()
         if self._is_draining:
             raise Stopping
@@ -93,6 +97,12 @@ class Replicas:
         mine = self._epochs.history_id
         if mine != hello.history_id and (hello.history_id or hello.max_physical_offset > 0):
             raise HistoryDiffers(mine=mine, theirs=hello.history_id)
+        if hello.promised_epoch > self._epochs.number:
+            _log.error(
+                "%s knows of epoch %d, this log leads in %d: another one has led since, and may lead now",
+                hello.replica_id, hello.promised_epoch, self._epochs.number,
+            )  # fmt: skip
+            raise StaleEpoch(epoch=self._epochs.number, field=PROMISED_EPOCH)
         if hello.segment_size_bytes != self._chain.segment_size_bytes:
             raise BadArgument(
                 "segments must have the size of the leader's",
@@ -250,6 +260,7 @@ class ReplicaStream:
             start_physical_offset=self.start_physical_offset,
             min_physical_offset=self._chain.min_physical_offset,
             confirmed_physical_offset=self._marks.visible.value,
+            is_synchronous=self._marks.is_replicated_at_once,
         )
 
     async def steps(self) -> AsyncGenerator[Step, None]:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a leader and who follows it say to each other, as values. Offsets are physical, ends exclusive."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from libs.formats.epoch import Epoch
+from libs.requests.errors import DependencyUnavailable
 from services.commitlog.engine.start.cut import Cut
 
 TOPICS, QUEUE_OFFSETS = "topics", "queue_offsets"
@@ -29,6 +30,8 @@ class Hello:
     needs_queue_offsets: bool
     """Whether records that are gone may have had queue offsets that nothing on its side tells of."""
     window_bytes: int
+    promised_epoch: int = 0
+    """Newest epoch that it knows of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Handshake:
     start_physical_offset: int
     min_physical_offset: int
     confirmed_physical_offset: int
+    is_synchronous: bool = False
+    """Whether the leader shows only what all members of the in-sync set have on their disks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +118,24 @@ class LeaderAt:
     """Whom a log follows."""
 
     target: str
-    """Its address, host:port."""
+    """Its address, host:port; empty if nobody is known to lead."""
     open: Callable[[Hello], AbstractAsyncContextManager[Replication]]
     """Opens a stream."""
     cut: Callable[[Cut], None]
     """Asks whoever runs the log to cut it, and to open it again."""
     move: Callable[[str], None]
     """Tells whoever runs the log that another one leads, at this address."""
+    close: Callable[[], Awaitable[None]]
+    """Lets go of the connection."""
+
+
+def _nobody(_: Hello) -> AbstractAsyncContextManager[Replication]:
+    raise DependencyUnavailable("leader", "nobody is known to lead")
+
+
+async def _nothing() -> None:
+    pass
+
+
+NOBODY: Final = LeaderAt("", _nobody, lambda _: None, lambda _: None, _nothing)
+"""Whom a log follows that does not know who leads."""

@@ -24,7 +24,8 @@ from libs.segments.directories import SegmentDirectories
 from libs.segments.pool import TransientStorePool
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep import queue_snapshot
-from services.commitlog.engine.keep.epochs import EpochHistory
+from services.commitlog.engine.keep.epochs import Elected, EpochHistory
+from services.commitlog.engine.keep.identity import Identity
 from services.commitlog.engine.start import recovery
 from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.start.meter import RecoveryMeter
@@ -41,6 +42,8 @@ _log = logging.getLogger(__name__)
 class RecoveredStore:
     """What the files told."""
 
+    directories: SegmentDirectories
+    """Of the segments."""
     files: StoreFiles
     chain: SegmentChain
     topics: TopicRegistry
@@ -53,19 +56,20 @@ class RecoveredStore:
 def recover_store(
     fs: Fs,
     config: CommitLogConfig,
-    directories: SegmentDirectories,
     ballast: Ballast,
     clock: Clock,
     meter: RecoveryMeter,
-    *,
-    cut: Cut | None = None,
+    identity: Identity,
+    cut: Cut | None,
+    elected: Elected | None,
 ) -> RecoveredStore:
-    """Claim and recover the store of `config.data_dir`, whose segments are in `directories`, after a `cut` if any.
+    """Claim and recover the store of `config.data_dir`, after a `cut` if any.
 
+    An epoch that begins is newer than the one that `identity` promised, or the one that it was `elected` for.
     Raises StoreLocked, SegmentSizeWrong, SegmentMissing, SegmentTwice, SegmentUnreadable, LogDirectoryMissing,
     LogDirectoryLeftOut, LogDamaged, ConfigFileDamaged, FormatError (epochs) or OSError.
     """
-    files = StoreFiles(fs, config.data_dir)
+    files, directories = StoreFiles(fs, config.data_dir), config.segment_directories()
     was_clean_stop = files.claim()
     with contextlib.ExitStack() as undo:
         undo.callback(files.release)
@@ -104,7 +108,10 @@ def recover_store(
             files.is_owed = files.is_owed and topics.set_apart.has_files
             log_directories.save(fs, config.data_dir, directories.used)
             files.mark_in_use(follows=config.is_follower or files.has_followed)
-            report = recovery.settle(fs, config, chain, epochs, finding, has_followed=files.has_followed)
+            report = recovery.settle(
+                fs, config, chain, epochs, finding,
+                has_followed=files.has_followed, promised_epoch=identity.promised_epoch, elected=elected,
+            )  # fmt: skip
             if files.has_followed and not config.is_follower:
                 files.mark_in_use()
             elif config.is_follower:
@@ -115,7 +122,7 @@ def recover_store(
     if cut is not None:
         report = replace(report, truncated_bytes=cut_off[0], truncated_copy_path=cut_off[1])
     _tell(report)
-    return RecoveredStore(files, chain, topics, state, epochs, checkpoint, report)
+    return RecoveredStore(directories, files, chain, topics, state, epochs, checkpoint, report)
 
 
 def _open_chain(fs: Fs, config: CommitLogConfig, directories: SegmentDirectories, *, is_clean: bool) -> SegmentChain:

@@ -25,7 +25,7 @@ from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs
 from libs.segments.chain import SegmentChain
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.keep.epochs import EpochHistory
+from services.commitlog.engine.keep.epochs import Elected, EpochHistory
 from services.commitlog.engine.start.meter import RecoveryMeter
 from services.commitlog.engine.start.scan import LogScan
 from services.commitlog.engine.start.tail_copy import copy_tail
@@ -123,22 +123,27 @@ def settle(
     report: RecoveryReport,
     *,
     has_followed: bool,
+    promised_epoch: int,
+    elected: Elected | None,
 ) -> RecoveryReport:
     """Make the store end where `examine` found that the log ends, durably. Raises OSError or SyncFailed. Blocks.
 
-    `has_followed` says that the log was another one's copy until now.
+    `has_followed` says that the log was another one's copy until now, `promised_epoch` what it knew of then at least.
+    One that was `elected` begins its epoch, whatever the stop before was like.
     """
     end = report.end_physical_offset
     is_torn = report.scan_end is ScanEndKind.TORN_TAIL
     truncated_bytes, copy_path = copy_tail(fs, config, chain, end, epochs.number + 1) if is_torn else (0, "")
     is_unseen = epochs.number == 0 and end == 0
     leads = not config.is_follower  # who follows has the epochs of whom it follows
-    if leads and epochs.number == 0:
+    if leads and epochs.number == 0 and not elected:
         epochs.begin(0)
-    if leads and ((not report.was_clean_stop and not is_unseen) or is_torn):
+    if elected:
+        epochs.begin(end, elected=elected)
+    elif leads and ((not report.was_clean_stop and not is_unseen) or is_torn):
         # After an unclean stop nobody can tell whether the log once went further: a power cut leaves zeros.
         failpoint("settle.before_epoch")
-        epochs.begin(end, takes_over=has_followed)
+        epochs.begin(end, takes_over=has_followed, promised_epoch=promised_epoch)
         failpoint("settle.after_epoch")
     if chain.segments:
         failpoint("settle.before_truncate")

@@ -41,9 +41,9 @@ class Reason(enum.Enum):
 class WriteGate:
     """Open as long as no reason holds."""
 
-    def __init__(self, leader_target: str = "") -> None:
-        self._leader_target = leader_target
-        self._holding: tuple[Reason, ...] = (Reason.NOT_LEADER,) if leader_target else ()
+    def __init__(self) -> None:
+        self._leader_target = ""
+        self._holding: tuple[Reason, ...] = ()
 
     @property
     def is_open(self) -> bool:
@@ -51,7 +51,7 @@ class WriteGate:
         return not self._holding
 
     def hand_over(self, leader_target: str) -> None:
-        """Refuse appends, and name who will take them."""
+        """Refuse appends, and name who takes them. The name is empty if nobody knows."""
         self._leader_target = leader_target
         self.put(Reason.NOT_LEADER, holds=True)
 

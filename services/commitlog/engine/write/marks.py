@@ -33,6 +33,11 @@ class Marks:
     """Whether readers see only what is synced, so that a sync follows whatever is written (flush_mode sync)."""
 
     @property
+    def failing(self) -> tuple[Watermark, ...]:
+        """Those that go no further once the log is sealed."""
+        return self.committed, self.flushed, self.replicated
+
+    @property
     def is_replicated_at_once(self) -> bool:
         """Whether readers see only what is replicated, so that all members sync whatever is written (sync_master)."""
         return self.visible is self.replicated

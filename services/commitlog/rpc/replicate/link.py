@@ -19,8 +19,9 @@ from libs.formats.epoch import Epoch
 from libs.requests.errors import DependencyUnavailable
 from libs.runtime.rpc.errors import describe, error_info
 from libs.runtime.rpc.peer import Connection
+from services.commitlog.engine.replicate.leader import PROMISED_EPOCH
 from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Handshake, Hello, State, Step
-from services.commitlog.errors import HistoryDiffers, NotLeader
+from services.commitlog.errors import HistoryDiffers, NotLeader, StaleEpoch
 from services.commitlog.rpc.epochs import sent
 from services.commitlog.rpc.replicate.servicer import PROTOCOL_VERSION
 
@@ -38,7 +39,7 @@ class LeaderLink:
 
     @contextlib.asynccontextmanager
     async def open(self, hello: Hello) -> AsyncIterator["_Stream"]:
-        """Say hello. See `LeaderAt`. Raises DependencyUnavailable, HistoryDiffers and NotLeader."""
+        """Say hello. See `LeaderAt`. Raises DependencyUnavailable, HistoryDiffers, NotLeader and StaleEpoch."""
         stream = _Stream(self._replicate(metadata=self._leader.metadata()), self._silence_ms, hello)
         with _leader_errors(hello):
             try:
@@ -96,6 +97,7 @@ def _hello(hello: Hello) -> pb.ReplicaHello:
         segment_size_bytes=hello.segment_size_bytes,
         needs_queue_offsets=hello.needs_queue_offsets,
         window_bytes=hello.window_bytes,
+        promised_epoch=hello.promised_epoch,
         protocol_version=PROTOCOL_VERSION,
     )
 
@@ -132,13 +134,14 @@ def _step(response: pb.ReplicateResponse) -> Step:
             start_physical_offset=handshake.start_physical_offset,
             min_physical_offset=handshake.min_physical_offset,
             confirmed_physical_offset=handshake.confirmed_physical_offset,
+            is_synchronous=handshake.is_synchronous,
         )
     raise DependencyUnavailable(SERVICE, "a step that this version does not know")
 
 
 @contextlib.contextmanager
 def _leader_errors(hello: Hello) -> Iterator[None]:
-    """Turn what a call raises within the block: DependencyUnavailable, or that the logs are different ones."""
+    """Turn what a call raises within the block: DependencyUnavailable, or why the other log is not to be followed."""
     try:
         yield
     except grpc.aio.AioRpcError as error:
@@ -147,6 +150,8 @@ def _leader_errors(hello: Hello) -> Iterator[None]:
             raise HistoryDiffers(mine=hello.history_id, theirs=info.metadata["mine"]) from error
         if info.reason == "NOT_LEADER":
             raise NotLeader(info.metadata.get("leader", "")) from error
+        if info.reason == "STALE_EPOCH" and info.metadata["field"] == PROMISED_EPOCH:
+            raise StaleEpoch(epoch=int(info.metadata["epoch"]), field=PROMISED_EPOCH) from error
         raise DependencyUnavailable(SERVICE, describe(error)) from error
     except asyncio.InvalidStateError as error:  # a write to a call that has ended
         raise DependencyUnavailable(SERVICE, "the stream has ended") from error

@@ -4,21 +4,21 @@
 import asyncio
 import re
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 from reput.commitlog.v1 import replication_service_pb2 as pb
 
 from libs.formats.limits import INT32_MAX, MIB
-from libs.formats.state.replication import RoleName
+from libs.formats.state.replication import RoleName, Seat
 from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument
 from libs.runtime.rpc.by_name import named
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.replicate.leader import Replicas, ReplicaStream
+from services.commitlog.engine.replicate.leader import PROMISED_EPOCH, Replicas, ReplicaStream
 from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Handshake, Hello, State, Step
-from services.commitlog.engine.roles import Roles
+from services.commitlog.engine.roles import Decider
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.errors import StreamIdle
 from services.commitlog.rpc.epochs import epochs_of, sent
@@ -37,7 +37,8 @@ class ReplicationServicer:
     _replicas: Replicas
     _service_streams: InflightBudget
     _config: CommitLogConfig
-    _roles: Roles
+    _decider: Decider
+    _seat: Callable[[], Seat]
 
     def drain(self) -> None:
         """Let the streams end with STOPPING."""
@@ -62,21 +63,21 @@ class ReplicationServicer:
         role = _LEADING.get(request.role)
         if role is None:
             raise BadArgument("must be one that takes appends", field="role", value=request.role)
-        epoch = await self._roles.promote(
+        epoch = await self._decider.promote(
             role,
             epoch=check_range(request.epoch, "epoch", most=INT32_MAX),
             end_physical_offset=check_range(request.end_physical_offset, "end_physical_offset"),
             accepts_loss=request.accept_data_loss,
         )
         (begun,) = sent([epoch])
-        return pb.PromoteResponse(epoch=begun, role=_role(self._roles.seat.role))
+        return pb.PromoteResponse(epoch=begun, role=_role(self._seat().role))
 
     async def Demote(self, request: pb.DemoteRequest, _: object) -> pb.DemoteResponse:
         """Let the log hand over and follow."""
         check_range(len(request.leader_target.encode()), "leader_target", least=1, most=TARGET_SIZE_BYTES_MAX)
         check_range(len(request.replica_id.encode()), "replica_id", least=1, most=REPLICA_ID_SIZE_BYTES_MAX)
         epoch = check_range(request.epoch, "epoch", most=INT32_MAX)
-        former, last, end = await self._roles.demote(request.replica_id, request.leader_target, epoch=epoch)
+        former, last, end = await self._decider.demote(request.replica_id, request.leader_target, epoch=epoch)
         return pb.DemoteResponse(former_role=_role(former.role), epoch=last.number, end_physical_offset=end)
 
     async def _hear(self, stream: ReplicaStream, requests: AsyncIterator[pb.ReplicateRequest]) -> None:
@@ -116,6 +117,7 @@ def _hello(request: pb.ReplicateRequest) -> Hello:
         segment_size_bytes=hello.segment_size_bytes,
         needs_queue_offsets=hello.needs_queue_offsets,
         window_bytes=check_range(hello.window_bytes, "hello.window_bytes", least=MIB, most=WINDOW_BYTES_MAX),
+        promised_epoch=check_range(hello.promised_epoch, PROMISED_EPOCH, most=INT32_MAX),
     )
 
 
@@ -164,5 +166,6 @@ def _response(step: Step) -> pb.ReplicateResponse:
                 start_physical_offset=step.start_physical_offset,
                 min_physical_offset=step.min_physical_offset,
                 confirmed_physical_offset=step.confirmed_physical_offset,
+                is_synchronous=step.is_synchronous,
             )
             return pb.ReplicateResponse(handshake=handshake)

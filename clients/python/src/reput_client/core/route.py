@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from reput_client.core.errors import ReputError, UnavailableError
 
 NOT_LEADER = "NOT_LEADER"
+LEASE_OVER = "LEASE_OVER"
 
 
 class Route:
@@ -26,7 +27,9 @@ class Route:
             return
         if error.reason == NOT_LEADER and error.metadata.get("leader"):
             self.target = error.metadata["leader"]
-        elif error.reason in (NOT_LEADER, "STOPPING") or (isinstance(error, UnavailableError) and not error.reason):
+        elif error.reason in (NOT_LEADER, "STOPPING", LEASE_OVER) or (
+            isinstance(error, UnavailableError) and not error.reason
+        ):
             self.target = self._after(target)
 
     def _after(self, target: str) -> str:

@@ -33,7 +33,7 @@ from reput_client.core.errors import (
     was_never_sent,
 )
 from reput_client.core.options import ProducerOptions
-from reput_client.core.route import NOT_LEADER
+from reput_client.core.route import LEASE_OVER, NOT_LEADER
 from reput_client.core.types import Durability, SendResult
 
 Outcome: TypeAlias = SendResult | ReputError
@@ -222,8 +222,11 @@ class SendQueue:
         self.unsettled_bytes -= batch.size_bytes
 
     def _on_refused(self, batch: Batch, error: ReputError, now_s: float) -> None:
-        if error.reason == NOT_LEADER:
+        if error.reason in (NOT_LEADER, LEASE_OVER):
             self._moved = error
+        if error.reason == LEASE_OVER:
+            self._fail(batch.entries, _unknown(error))
+            return
         delay_s = self._retry.delay_s(batch.attempt, error)
         if delay_s is not None:
             self._again(batch, batch.entries, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)

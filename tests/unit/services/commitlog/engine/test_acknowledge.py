@@ -9,7 +9,7 @@ from libs.log.watermark import Watermark
 from services.commitlog.engine.durable.acknowledge import Acknowledgements
 from services.commitlog.engine.write.append import AppendedBatch
 from services.commitlog.engine.write.marks import Marks
-from services.commitlog.errors import StoreSealed
+from services.commitlog.errors import LeaseOver, StoreSealed
 from tests.support.commitlog import make_config
 
 STORE, MEMORY, DISK, REPLICATED = range(4)
@@ -44,6 +44,29 @@ async def test_each_durability_waits_for_its_mark(flush_mode: str, asked: int, *
     log.flushed.advance(100)
     await acknowledgement.settle()
     assert acknowledgement.durability() == reached
+
+
+@pytest.mark.parametrize("asked", [MEMORY, DISK])
+@pytest.mark.parametrize("flushed", [50, 100])
+async def test_a_lease_that_is_over(asked: int, flushed: int) -> None:
+    """It is looked at when a batch comes, and again when its answer leaves; what is replicated needs no lease."""
+    log, is_over = marks(wrote=100, flushed=flushed), False
+
+    def check() -> None:
+        if is_over:
+            raise LeaseOver
+
+    made = Acknowledgements(log, make_config(), lambda: True, check)
+    acknowledgement, replicated = made.of(batch(100, asked)), made.of(batch(100, REPLICATED))
+    is_over = True
+    log.flushed.advance(100)
+    log.replicated.advance(100)
+    await acknowledgement.settle()
+    with pytest.raises(LeaseOver):
+        acknowledgement.durability()
+    with pytest.raises(LeaseOver):
+        made.of(batch(100, asked))
+    assert replicated.durability() == REPLICATED
 
 
 @pytest.mark.parametrize("is_shared", [True, False])

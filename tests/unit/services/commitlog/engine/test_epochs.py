@@ -39,6 +39,15 @@ def test_an_epoch_that_lost_its_records_keeps_its_number(fs: MemoryFs) -> None:
     assert history.epochs == [Epoch(1, 0), Epoch(2, 300), Epoch(3, 300)]
 
 
+def test_an_epoch_is_newer_than_what_was_promised(fs: MemoryFs) -> None:
+    """Also where the epoch that was promised left no trace in the file."""
+    history = EpochHistory.open(fs, DATA_DIR)
+    history.begin(0)
+    history.begin(10, promised_epoch=7)
+    history.begin(20, promised_epoch=7)
+    assert [number for number, _ in history.epochs] == [1, 8, 9]
+
+
 def test_trim_keeps_the_epoch_of_the_first_record(fs: MemoryFs) -> None:
     """Only epochs whose records are all gone are forgotten."""
     history = EpochHistory.open(fs, DATA_DIR)

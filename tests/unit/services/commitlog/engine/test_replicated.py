@@ -154,7 +154,7 @@ async def test_alone_where_one_is_enough() -> None:
 
 async def test_a_disk_that_hangs() -> None:
     """The answer says what is known after the time-out; the batch stays."""
-    one, other = machine(replicate_timeout_ms=50), machine()
+    one, other = machine(replicate_timeout_ms=1_000), machine()
     async with in_sync(one, other) as (leader, follower, _):
         await follower.flusher.loop.stop()
         batch = await leader.pipeline.append(request(durability=DURABILITY_REPLICATED), BORN_HOST)

@@ -5,13 +5,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from reput.commitlog.v1 import append_service_pb2 as pb
 
-from libs.machine.failpoints import FailpointRaised, armed
 from libs.machine.testing.memory_fs import everything_survives, nothing_survives
 from libs.requests.errors import BadArgument
 from services.commitlog.engine.open_log import OpenLog
@@ -19,7 +17,17 @@ from services.commitlog.engine.replicate.follower import FollowingState
 from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Hello, Step
 from services.commitlog.engine.write.gate import Reason
 from services.commitlog.errors import NotLeader, StaleEpoch
-from tests.support.commitlog import BORN_HOST, Machine, append, bodies, fill, message, records, request, synced
+from tests.support.commitlog import (
+    BORN_HOST,
+    Machine,
+    append,
+    bodies,
+    fill,
+    message,
+    records,
+    request,
+    synced,
+)
 from tests.support.patience import eventually
 from tests.support.replication import Wire, caught_up, same_segments
 
@@ -201,114 +209,6 @@ async def test_promotion() -> None:
         assert bodies(former) == [b"one", b"two", b"three"]
         await one.stop(former)
     assert same_segments(one, other)
-
-
-async def parted(one: Machine, other: Machine, *, count: int = 1) -> tuple[int, int]:
-    """A former leader with messages that its follower, which leads by now, does not have: where they part and end."""
-    leader = await one.start()
-    wire = Wire(leader)
-    follower = await other.start(leader=wire.at(), role="slave", replica_id="b")
-    first = await append(leader, message(b"one"))
-    await caught_up(follower, leader)
-    await other.stop(follower)
-    for number in range(count):
-        last = await append(leader, message(b"lost %d" % number, topic="payments"))
-    await one.stop(leader)
-    return first.end_physical_offset, last.end_physical_offset
-
-
-async def test_a_tail_of_its_own() -> None:
-    """A former leader gives up what nobody else has, keeps it aside, and goes on as the new one does."""
-    one, other = Machine(), Machine()
-    start, end = await parted(one, other)
-    lost = bytes(one.segment_bytes()[start:end])
-    async with other.running() as promoted:
-        await append(promoted, message(b"three"))
-        wire = Wire(promoted)
-        former = await one.start(leader=wire.at(), role="slave", replica_id="a")
-        await eventually(lambda: wire.cuts)
-        assert former.following is not None
-        assert f"the same up to {start}: the log is cut there" in former.following.last_error
-        assert bodies(former) == [b"one", b"lost 0"]
-        await one.stop(former)
-        former = await one.start(leader=wire.at(), cut=wire.cuts[0], role="slave", replica_id="a")
-        assert former.recovery.truncated_bytes == len(lost)
-        assert one.fs.read(Path(former.recovery.truncated_copy_path)) == lost
-        await caught_up(former, promoted)
-        assert bodies(former) == [b"one", b"three"]
-        assert former.epochs.epochs == promoted.epochs.epochs
-        assert former.state.table.next_queue_offset(b"payments", 0) == 0
-        await one.stop(former)
-    assert same_segments(one, other)
-    async with one.running() as again:
-        batch = await append(again, message(b"four", topic="payments"))
-        assert records(again)[-1].queue_offset == 0
-        assert batch.end_physical_offset > end
-
-
-@pytest.mark.parametrize("is_power_cut", [False, True])
-@pytest.mark.parametrize("place", ["copy", "checkpoint", "snapshot", "truncate"])
-async def test_a_cut_that_is_cut_short(place: str, *, is_power_cut: bool) -> None:
-    """A start after a crash in a cut finds a log that is whole, and the next handshake asks for the same cut."""
-    one, other = Machine(), Machine()
-    await parted(one, other, count=3)
-    async with other.running() as promoted:
-        await append(promoted, message(b"three"))
-        wire = Wire(promoted)
-        slave: dict[str, Any] = {"leader": wire.at(), "role": "slave", "replica_id": "a"}
-        await one.stop(await asked(one, wire, slave))
-        with armed(f"cut.after_{place}", "raise"), pytest.raises(FailpointRaised):
-            await one.start(cut=wire.cuts.pop(), **slave)
-        one.fs.crash(nothing_survives if is_power_cut else everything_survives)
-        if place == "truncate":
-            former = await one.start(**slave)
-        else:
-            await one.stop(await asked(one, wire, slave))
-            former = await one.start(cut=wire.cuts.pop(), **slave)
-        await caught_up(former, promoted)
-        assert bodies(former) == [b"one", b"three"]
-        await one.stop(former)
-    assert same_segments(one, other)
-
-
-async def asked(machine: Machine, wire: Wire, slave: dict[str, Any]) -> OpenLog:
-    """Start, and wait until it asks for a cut."""
-    wire.cuts.clear()
-    log = await machine.start(**slave)
-    await eventually(lambda: wire.cuts)
-    return log
-
-
-async def test_a_tail_that_is_not_cut() -> None:
-    """What can't be kept aside, or what no newer leader gave up, stays, and a person decides."""
-    one, other = Machine(), Machine()
-    start, _ = await parted(one, other)
-    async with other.running() as promoted:
-        wire = Wire(promoted)
-        former = await one.start(leader=wire.at(), role="slave", replica_id="a", cut_bytes_max=10)
-        following = former.following
-        assert following is not None
-        await eventually(lambda: following.state is FollowingState.OUT)
-        assert f"the same up to {start}: these are more than cut_bytes_max, 10" in following.last_error
-        await one.stop(former)
-    copy = Machine()
-    copy.fs = one.fs.after_crash(everything_survives)
-    async with one.running() as log, copy.running() as older:  # both went on in an epoch of their own
-        await append(log, message(b"more"))
-        await append(older, message(b"other"))
-        await append(older, message(b"other"))
-        older_leads = older.epochs.number < log.epochs.number
-    leads, follows = (copy, one) if older_leads else (one, copy)
-    before = bytes(follows.segment_bytes())
-    async with leads.running() as log:
-        wire = Wire(log)
-        stranger = await follows.start(leader=wire.at(), role="slave", replica_id="c")
-        following = stranger.following
-        assert following is not None
-        await eventually(lambda: following.state is FollowingState.OUT)
-        assert "no newer epoch" in following.last_error
-        await follows.stop(stranger)
-    assert (bytes(follows.segment_bytes()), wire.cuts) == (before, [])
 
 
 async def test_another_log() -> None:

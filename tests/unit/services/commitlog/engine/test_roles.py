@@ -3,6 +3,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 
 from libs.formats.epoch import Epoch
 from libs.formats.state.replication import Seat
+from services.commitlog.engine.by_hand import ByHand
+from services.commitlog.engine.replicate.ledger import BY_HAND, Reign
+from services.commitlog.engine.replicate.steps import NOBODY, LeaderAt
 from services.commitlog.engine.roles import Roles
 from services.commitlog.engine.start.cut import Cut
 from tests.support.patience import eventually
@@ -23,6 +27,7 @@ class Log:
     def __init__(self, *, leads: bool = True) -> None:
         self.sat: list[Seat] = []
         self.reopened: list[tuple[Seat, Cut | None]] = []
+        self.turned: list[str] = []
         self.failures: list[BaseException] = []
         self.sit_errors: list[Exception] = []
         self.reopen_errors: list[Exception] = []
@@ -31,7 +36,7 @@ class Log:
         self.chain = SimpleNamespace(max_physical_offset=100)
         self.epochs = SimpleNamespace(number=3, epochs=[Epoch(3, 0)])
         self.identity = SimpleNamespace(sit=self.sit)
-        self.following = None if leads else SimpleNamespace(is_connected=False)
+        self.following = None if leads else SimpleNamespace(is_connected=False, turn_to=self.turn_to)
         self.handover = SimpleNamespace(run=self.run, take_back=self.take_back) if leads else None
 
     async def run(self, replica_id: str, leader_target: str) -> int:
@@ -45,67 +50,75 @@ class Log:
             raise self.sit_errors.pop()
         self.sat.append(seat)
 
-    async def reopen(self, seat: Seat, cut: Cut | None) -> None:
+    async def reopen(self, seat: Seat, cut: Cut | None, reign: Reign) -> None:
+        assert reign is BY_HAND
         if self.reopen_errors:
             raise self.reopen_errors.pop()
         self.reopened.append((seat, cut))
+
+    async def turn_to(self, leader: LeaderAt) -> None:
+        self.turned.append(leader.target)
+
+    def leader_at(self, target: str) -> LeaderAt:
+        return replace(NOBODY, target=target)
 
     async def leads(self, target: str) -> bool:
         return target in self.leading
 
 
-def roles_of(log: Log, seat: Seat) -> Roles:
-    """Those of a log whose settings are its seat."""
+def roles_of(log: Log, seat: Seat) -> tuple[Roles, ByHand]:
+    """Those of a log whose settings are its seat, and who decides about them."""
     found: Any = log
-    return Roles(seat, seat, lambda: found, log.reopen, log.leads, log.failures.append)
+    roles = Roles(seat, lambda: found, log.reopen, log.leader_at, log.failures.append)
+    return roles, ByHand(roles, seat, log.leads)
 
 
 async def test_a_handover_that_can_not_be_written_down() -> None:
     """The log leads as before, and the caller hears why; the next attempt is a new one."""
     log, seat = Log(), Seat("async_master")
-    roles = roles_of(log, seat)
+    roles, by_hand = roles_of(log, seat)
     log.sit_errors.append(OSError("no space"))
     with pytest.raises(OSError, match="no space"):
-        await roles.demote("b", "b:1", epoch=0)
+        await by_hand.demote("b", "b:1", epoch=0)
     assert (roles.seat, log.reopened, log.taken_back_count, log.failures) == (seat, [], 1, [])
-    await roles.demote("b", "b:1", epoch=3)
+    await by_hand.demote("b", "b:1", epoch=3)
     assert (roles.seat, log.reopened) == (Seat("slave", "b:1"), [(Seat("slave", "b:1"), None)])
 
 
 async def test_a_log_that_does_not_open_again() -> None:
     """The process ends, and nobody is told that it leads."""
     log = Log(leads=False)
-    roles = roles_of(log, Seat("slave", "a:1"))
+    _, by_hand = roles_of(log, Seat("slave", "a:1"))
     log.reopen_errors.append(OSError("gone"))
     with pytest.raises(OSError, match="gone"):
-        await roles.promote("async_master", epoch=3, end_physical_offset=100, accepts_loss=False)
+        await by_hand.promote("async_master", epoch=3, end_physical_offset=100, accepts_loss=False)
     assert len(log.failures) == 1
 
 
 async def test_a_cut_without_room_for_the_copy() -> None:
     """The log opens without it, stays readable, and is not cut again and again."""
     log, seat = Log(leads=False), Seat("slave", "a:1")
-    roles = roles_of(log, seat)
+    roles, _ = roles_of(log, seat)
     log.reopen_errors.append(OSError("no space"))
     roles.cut(CUT)
-    await roles.finish()
+    await roles.no_change()
     assert (log.reopened, log.failures) == ([(seat, None)], [])
     await asyncio.sleep(0)
     roles.cut(CUT)
-    await roles.finish()
+    await roles.no_change()
     assert len(log.reopened) == 1
 
 
 async def test_who_is_named_is_asked_before_it_is_followed() -> None:
     """Two that wait for each other name each other, and a log may be named to itself."""
     log, seat = Log(leads=False), Seat("slave", "a:1")
-    roles = roles_of(log, seat)
+    roles, by_hand = roles_of(log, seat)
     for target in ("", "a:1", "b:1"):
-        roles.move(target)
-        await roles.finish()
+        by_hand.move(target)
+        await roles.no_change()
         await asyncio.sleep(0)
     assert log.sat == []
     log.leading = ("b:1",)
-    roles.move("b:1")
-    await eventually(lambda: log.reopened == [(Seat("slave", "b:1"), None)])
+    by_hand.move("b:1")
+    await eventually(lambda: log.turned == ["b:1"])
     assert log.sat == [Seat("slave", "b:1")]

@@ -14,6 +14,8 @@ BASES = {ServiceError, RequestRefused, errors.WriterError}
 ARGUMENTS = {
     "MalformedRequest": ("no field",),
     "BatchEmpty": (),
+    "LeaseOver": (),
+    "NotElected": ("it is not in sync",),
     "BatchTooLarge": {"reason": "bad", "value": 9, "limit": 3},
     "MessageTooLarge": {"what": "body", "field": "messages[0].body", "value": 9, "limit": 3},
     "QueueOutOfRange": {"field": "messages[0].queue_id", "topic": "orders", "value": 9, "limit": 3},

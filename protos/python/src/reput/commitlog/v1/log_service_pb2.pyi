@@ -829,6 +829,7 @@ class GetStatusResponse(_message.Message):
     IN_SYNC_REPLICA_IDS_FIELD_NUMBER: _builtins.int
     LIVE_IN_SYNC_COUNT_FIELD_NUMBER: _builtins.int
     REPLICA_ID_FIELD_NUMBER: _builtins.int
+    ELECTION_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
     """Role of this node."""
     epoch: _builtins.int
@@ -919,6 +920,10 @@ class GetStatusResponse(_message.Message):
     def in_sync_replica_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of the members of the in-sync set, the leader's first. Empty for a log that follows."""
 
+    @_builtins.property
+    def election(self) -> Global___Election:
+        """Who leads, as the coordinator says. Absent without a coordinator."""
+
     def __init__(
         self,
         *,
@@ -956,14 +961,67 @@ class GetStatusResponse(_message.Message):
         in_sync_replica_ids: _abc.Iterable[_builtins.str] | None = ...,
         live_in_sync_count: _builtins.int = ...,
         replica_id: _builtins.str = ...,
+        election: Global___Election | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["following", b"following", "indexed_time", b"indexed_time", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["election", b"election", "following", b"following", "indexed_time", b"indexed_time", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_message_count", b"appended_message_count", "confirmed_physical_offset", b"confirmed_physical_offset", "contradicting_queue_count", b"contradicting_queue_count", "data_disk_free_bytes", b"data_disk_free_bytes", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "following", b"following", "in_sync_replica_ids", b"in_sync_replica_ids", "indexed_physical_offset", b"indexed_physical_offset", "indexed_time", b"indexed_time", "is_writable", b"is_writable", "live_in_sync_count", b"live_in_sync_count", "log_directories", b"log_directories", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "raised_queue_count", b"raised_queue_count", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "refusals", b"refusals", "replica_id", b"replica_id", "replicas", b"replicas", "replicated_physical_offset", b"replicated_physical_offset", "role", b"role", "segment_count", b"segment_count", "segment_size_bytes", b"segment_size_bytes", "start_time", b"start_time", "state", b"state", "store_time_ahead_ms", b"store_time_ahead_ms", "sync_count", b"sync_count", "topic_count", b"topic_count", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_message_count", b"appended_message_count", "confirmed_physical_offset", b"confirmed_physical_offset", "contradicting_queue_count", b"contradicting_queue_count", "data_disk_free_bytes", b"data_disk_free_bytes", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "election", b"election", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "following", b"following", "in_sync_replica_ids", b"in_sync_replica_ids", "indexed_physical_offset", b"indexed_physical_offset", "indexed_time", b"indexed_time", "is_writable", b"is_writable", "live_in_sync_count", b"live_in_sync_count", "log_directories", b"log_directories", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "raised_queue_count", b"raised_queue_count", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "refusals", b"refusals", "replica_id", b"replica_id", "replicas", b"replicas", "replicated_physical_offset", b"replicated_physical_offset", "role", b"role", "segment_count", b"segment_count", "segment_size_bytes", b"segment_size_bytes", "start_time", b"start_time", "state", b"state", "store_time_ahead_ms", b"store_time_ahead_ms", "sync_count", b"sync_count", "topic_count", b"topic_count", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class Election(_message.Message):
+    """Who leads by a coordinator's record, as a log has seen it last."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    LEADER_REPLICA_ID_FIELD_NUMBER: _builtins.int
+    LEADER_TARGET_FIELD_NUMBER: _builtins.int
+    IN_SYNC_REPLICA_IDS_FIELD_NUMBER: _builtins.int
+    IS_LEASE_HELD_FIELD_NUMBER: _builtins.int
+    LEASE_LEFT_MS_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """Epoch of the record; 0: there is no record, or the coordinator has not answered yet."""
+    leader_replica_id: _builtins.str
+    """Name of the leader; empty if nobody leads."""
+    leader_target: _builtins.str
+    """Address of the leader, host:port."""
+    is_lease_held: _builtins.bool
+    """True if somebody holds the lease."""
+    lease_left_ms: _builtins.int
+    """How long the lease of this log lasts, in milliseconds, if it leads; 0 if it does not, or its lease is over."""
+    decision: _builtins.str
+    """What this log does, and why, in words."""
+    last_error: _builtins.str
+    """Why the coordinator can't be asked; empty while it can."""
+    @_builtins.property
+    def in_sync_replica_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of those that may be elected, the leader's first: they have all that was acknowledged as REPLICATED."""
+
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        leader_replica_id: _builtins.str = ...,
+        leader_target: _builtins.str = ...,
+        in_sync_replica_ids: _abc.Iterable[_builtins.str] | None = ...,
+        is_lease_held: _builtins.bool = ...,
+        lease_left_ms: _builtins.int = ...,
+        decision: _builtins.str = ...,
+        last_error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "epoch", b"epoch", "in_sync_replica_ids", b"in_sync_replica_ids", "is_lease_held", b"is_lease_held", "last_error", b"last_error", "leader_replica_id", b"leader_replica_id", "leader_target", b"leader_target", "lease_left_ms", b"lease_left_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Election: _TypeAlias = Election  # noqa: Y015
 
 @_typing.final
 class Replica(_message.Message):

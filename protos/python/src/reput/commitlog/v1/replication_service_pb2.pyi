@@ -62,6 +62,7 @@ class ReplicaHello(_message.Message):
     MAX_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     STORE_ID_FIELD_NUMBER: _builtins.int
     HISTORY_ID_FIELD_NUMBER: _builtins.int
+    PROMISED_EPOCH_FIELD_NUMBER: _builtins.int
     FLUSHED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     SEGMENT_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     NEEDS_QUEUE_OFFSETS_FIELD_NUMBER: _builtins.int
@@ -75,6 +76,8 @@ class ReplicaHello(_message.Message):
     """Random name of its data directory, 32 hexadecimal digits: a replaced disk is another member."""
     history_id: _builtins.str
     """History that its epochs belong to; empty: it has none yet."""
+    promised_epoch: _builtins.int
+    """Newest epoch that it knows of, 0 if there is none. A leader of an older one refuses it with STALE_EPOCH."""
     flushed_physical_offset: _builtins.int
     """End of what it has flushed, exclusive."""
     segment_size_bytes: _builtins.int
@@ -97,6 +100,7 @@ class ReplicaHello(_message.Message):
         max_physical_offset: _builtins.int = ...,
         store_id: _builtins.str = ...,
         history_id: _builtins.str = ...,
+        promised_epoch: _builtins.int = ...,
         flushed_physical_offset: _builtins.int = ...,
         segment_size_bytes: _builtins.int = ...,
         needs_queue_offsets: _builtins.bool = ...,
@@ -105,7 +109,7 @@ class ReplicaHello(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "flushed_physical_offset", b"flushed_physical_offset", "history_id", b"history_id", "max_physical_offset", b"max_physical_offset", "needs_queue_offsets", b"needs_queue_offsets", "protocol_version", b"protocol_version", "replica_id", b"replica_id", "segment_size_bytes", b"segment_size_bytes", "store_id", b"store_id", "window_bytes", b"window_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "flushed_physical_offset", b"flushed_physical_offset", "history_id", b"history_id", "max_physical_offset", b"max_physical_offset", "needs_queue_offsets", b"needs_queue_offsets", "promised_epoch", b"promised_epoch", "protocol_version", b"protocol_version", "replica_id", b"replica_id", "segment_size_bytes", b"segment_size_bytes", "store_id", b"store_id", "window_bytes", b"window_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -202,6 +206,7 @@ class ReplicateHandshake(_message.Message):
     START_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     MIN_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     CONFIRMED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    IS_SYNCHRONOUS_FIELD_NUMBER: _builtins.int
     common_end_physical_offset: _builtins.int
     """End of the common history, exclusive; the replica truncates to it."""
     epoch: _builtins.int
@@ -214,6 +219,8 @@ class ReplicateHandshake(_message.Message):
     """First byte that the leader keeps."""
     confirmed_physical_offset: _builtins.int
     """End of what readers of the leader see, exclusive."""
+    is_synchronous: _builtins.bool
+    """True if that is what all members of the in-sync set have synced."""
     @_builtins.property
     def epochs(self) -> _containers.RepeatedCompositeFieldContainer[_log_service_pb2.Epoch]:
         """The leader's epochs, ascending."""
@@ -228,10 +235,11 @@ class ReplicateHandshake(_message.Message):
         start_physical_offset: _builtins.int = ...,
         min_physical_offset: _builtins.int = ...,
         confirmed_physical_offset: _builtins.int = ...,
+        is_synchronous: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["common_end_physical_offset", b"common_end_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "epoch", b"epoch", "epochs", b"epochs", "history_id", b"history_id", "min_physical_offset", b"min_physical_offset", "start_physical_offset", b"start_physical_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["common_end_physical_offset", b"common_end_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "epoch", b"epoch", "epochs", b"epochs", "history_id", b"history_id", "is_synchronous", b"is_synchronous", "min_physical_offset", b"min_physical_offset", "start_physical_offset", b"start_physical_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

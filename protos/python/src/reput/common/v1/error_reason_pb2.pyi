@@ -131,6 +131,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_MAY_LOSE_DATA: _ErrorReason.ValueType  # 46
     """Nobody can tell whether this log has all that was acknowledged, so it leads only if the caller accepts that."""
+    ERROR_REASON_LEASE_OVER: _ErrorReason.ValueType  # 47
+    """The lease of this log was over before the answer left, so another one may lead: nobody knows yet whether what was
+    stored here stays. A batch of a writer may be sent again, to whoever leads.
+    """
+    ERROR_REASON_NOT_ELECTED: _ErrorReason.ValueType  # 48
+    """A coordinator decides who leads, and this log can't: the message says why."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why an RPC failed. Travels as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain "reput".
@@ -246,4 +252,10 @@ replica_id.
 """
 ERROR_REASON_MAY_LOSE_DATA: ErrorReason.ValueType  # 46
 """Nobody can tell whether this log has all that was acknowledged, so it leads only if the caller accepts that."""
+ERROR_REASON_LEASE_OVER: ErrorReason.ValueType  # 47
+"""The lease of this log was over before the answer left, so another one may lead: nobody knows yet whether what was
+stored here stays. A batch of a writer may be sent again, to whoever leads.
+"""
+ERROR_REASON_NOT_ELECTED: ErrorReason.ValueType  # 48
+"""A coordinator decides who leads, and this log can't: the message says why."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ByHand: people decide who leads, by settings and calls.
+
+Invariant: what was decided is on the disk before the log changes, so that a process that dies in between does it at its
+next start.
+Callers: the loop that owns the log.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from libs.formats.epoch import Epoch
+from libs.formats.state.replication import RoleName, Seat
+from services.commitlog.engine.roles import SLAVE, Roles
+from services.commitlog.errors import MayLoseData, NotLeader
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """`_leads` asks whether a log leads. `_settings` are this log's own."""
+
+    _roles: Roles
+    _settings: Seat
+    _leads: Callable[[str], Awaitable[bool]]
+
+    async def promote(self, role: RoleName, *, epoch: int, end_physical_offset: int, accepts_loss: bool) -> Epoch:
+        """See `Decider`. A log that leads goes on in its own epoch. Raises MayLoseData without a proof."""
+        with self._roles.asking():
+            await self._roles.no_change()
+            log = self._roles.log
+            if log.following is None:
+                return log.epochs.epochs[-1]
+            self._roles.check_epoch(epoch)
+            end = log.chain.max_physical_offset
+            if not accepts_loss and not (epoch and end_physical_offset == end):
+                raise MayLoseData(f"the log ends at {end}, and nobody proved that there is nothing behind")
+            if accepts_loss and log.following.is_connected:
+                raise MayLoseData(
+                    f"the leader, {self._roles.seat.leader_target}, is there: let it hand over, or stop it"
+                )
+            await self._roles.change(self._sit(Seat(role)))
+            return self._roles.log.epochs.epochs[-1]
+
+    async def demote(self, replica_id: str, leader_target: str, *, epoch: int) -> tuple[Seat, Epoch, int]:
+        """See `Decider`."""
+        with self._roles.asking():
+            await self._roles.no_change()
+            log = self._roles.log
+            if log.handover is None:
+                raise NotLeader(self._roles.seat.leader_target)
+            self._roles.check_epoch(epoch)
+            former, last_epoch = self._roles.seat, log.epochs.epochs[-1]
+            end = await log.handover.run(replica_id, leader_target)
+            try:
+                await self._roles.change(self._sit(Seat(SLAVE, leader_target)))
+            except OSError:
+                log.handover.take_back()  # nothing is written down, so the log leads
+                raise
+            return former, last_epoch, end
+
+    def move(self, leader_target: str) -> None:
+        """Begin to follow another leader, who was named by the one that was followed, if it does lead."""
+        if leader_target not in ("", self._roles.seat.leader_target):
+            self._roles.try_change(lambda: self._move(leader_target))
+
+    async def _move(self, leader_target: str) -> None:
+        former = self._roles.seat.leader_target
+        if await self._leads(leader_target):
+            _log.info("%s does not lead any more, %s does", former, leader_target)
+            await self._write_down(Seat(SLAVE, leader_target))
+            await self._roles.turn(leader_target)
+
+    async def _sit(self, seat: Seat) -> None:
+        await self._write_down(seat)
+        await self._roles.reopen(seat)
+
+    async def _write_down(self, seat: Seat) -> None:
+        await self._roles.log.identity.sit(seat, instead_of=self._settings)

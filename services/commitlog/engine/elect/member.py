@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ElectedMember: lets a log lead and follow as the coordinator's record says, and stand when nobody leads.
+
+Invariants: an election is won before anything of its epoch is written, and promised, durably, before anybody hears of
+it; who stands acknowledges nothing to a leader before; whoever finds that he does not lead any more ceases to.
+One loop decides, one watches the coordinator, one renews the lease of a leader.
+Callers: the loop that owns the log.
+"""
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass, field
+
+from libs.formats.epoch import Epoch
+from libs.formats.state.replication import Member, RoleName, Seat
+from libs.machine.clock import Clock
+from libs.machine.loop import SupervisedLoop
+from libs.requests.errors import ServiceError
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.elect import election
+from services.commitlog.engine.elect.coordinator import Coordinator, CoordinatorUnavailable, Lost, View
+from services.commitlog.engine.elect.election import Decision, Facts, Step
+from services.commitlog.engine.elect.lease import Lease
+from services.commitlog.engine.elect.tenure import Tenure
+from services.commitlog.engine.keep.epochs import Elected, new_history_id
+from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.engine.replicate.ledger import Reign
+from services.commitlog.engine.roles import SLAVE, Roles
+from services.commitlog.engine.write.gate import Reason
+from services.commitlog.errors import LeaseOver, NotElected, NotLeader
+
+LOOK_MS = 250
+TAKE_OVER_S = 10.0
+"""Longest wait of a call for this log to lead."""
+
+UNDECIDED = Decision(Step.FOLLOW, "the coordinator has not answered yet")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionStatistics:
+    """Of one process. Times in milliseconds."""
+
+    won_total: int
+    lease_left_ms: int
+    record_epoch: int
+    """Of the record, as it was seen last; 0 if there is none."""
+
+
+@dataclass(slots=True, eq=False)
+class ElectedMember:
+    """Of one process. `target` is where others reach it, host:port."""
+
+    _coordinator: Coordinator
+    _roles: Roles
+    _clock: Clock
+    _config: CommitLogConfig
+    target: str
+    identity: str
+    """Of this process, for leases."""
+    view: View | None = None
+    decision: Decision = UNDECIDED
+    election_count: int = 0
+    _tenure: Tenure | None = None
+    """While this log leads, or is about to."""
+    _leads: bool = False
+    _seen_at_s: float = 0.0
+    _deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    loop: SupervisedLoop = field(init=False)
+    watch: SupervisedLoop = field(init=False)
+
+    def __post_init__(self) -> None:
+        errors = (ServiceError, Lost)
+        self.loop = SupervisedLoop(
+            "election", self._step, interval_ms=LOOK_MS, backoff_ms_max=1_000, expected_errors=errors
+        )
+        self.watch = SupervisedLoop("coordinator", self._watch, backoff_ms_max=1_000, expected_errors=errors)
+
+    def start(self) -> None:
+        """Begin. The log is open, and follows nobody."""
+        self.watch.start()
+        self.loop.start()
+
+    async def resign(self) -> None:
+        """Decide nothing more, and let another one lead, one that has all if there is one. Appends are refused then."""
+        await self.loop.stop()
+        async with self._deciding:
+            await self._roles.no_change()
+            if self._tenure is not None:
+                await self._resign(self._tenure)
+
+    async def stop(self) -> None:
+        """End all that runs. A lease that was not given back ends by itself."""
+        for loop in (self.loop, self.watch):
+            await loop.stop()
+        await self._end_tenure()
+        await self._coordinator.close()
+
+    def statistics(self) -> ElectionStatistics:
+        """Return a snapshot, for telemetry. Quick, and safe from any thread."""
+        view = self.view
+        epoch = 0 if view is None or view.record is None else view.record.epoch
+        return ElectionStatistics(self.election_count, self.lease_left_ms, epoch)
+
+    @property
+    def lease_left_ms(self) -> int:
+        """How long this log may think that it leads, 0 for one that does not."""
+        tenure = self._tenure
+        return 0 if tenure is None else tenure.lease.left_ms
+
+    # What people and other logs ask for.
+
+    async def promote(self, role: RoleName, *, epoch: int, end_physical_offset: int, accepts_loss: bool) -> Epoch:  # noqa: ARG002
+        """See `Decider`: wait until this log was elected, as after a handover. It leads as its settings say.
+
+        With `accepts_loss` it leads whatever the record says, unless somebody holds the lease.
+        """
+        with self._roles.asking(), contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TAKE_OVER_S):
+                if accepts_loss:
+                    await self._force()
+                while not self._leads or self._roles.is_changing:
+                    self.loop.hurry()
+                    await asyncio.sleep(LOOK_MS / 1000 / 10)
+                return self._roles.log.epochs.epochs[-1]
+        raise NotElected(self.decision.reason)
+
+    async def _force(self) -> None:
+        """Lead though this log may lack something. Raises NotElected and CoordinatorUnavailable."""
+        async with self._deciding:
+            await self._roles.no_change()
+            if self._leads:
+                return
+            seen = await self._coordinator.read()
+            if seen.holder:
+                raise NotElected("another one holds the lease")
+            try:
+                await self._take(seen, is_forced=True)
+            except Lost:
+                raise NotElected("another one was elected meanwhile") from None
+
+    async def demote(self, replica_id: str, leader_target: str, *, epoch: int) -> tuple[Seat, Epoch, int]:
+        """See `Decider`. Raises also CoordinatorUnavailable, after which this log leads again, or another one."""
+        with self._roles.asking():
+            async with self._deciding:
+                await self._roles.no_change()
+                self._roles.check_epoch(epoch)
+                log, tenure, former = self._roles.log, self._tenure, self._roles.seat
+                if log.handover is None or tenure is None:
+                    raise NotLeader(former.leader_target)
+                last_epoch, end = log.epochs.epochs[-1], await log.handover.run(replica_id, leader_target)
+                try:
+                    await tenure.release(replica_id, leaves=False)
+                finally:
+                    await self._step_down(leader_target)
+                return former, last_epoch, end
+
+    def move(self, leader_target: str) -> None:  # noqa: ARG002
+        """See `Decider`: the record says who leads."""
+        self.loop.hurry()
+
+    # The loops.
+
+    async def _watch(self) -> None:
+        is_first = True
+        async with contextlib.aclosing(self._coordinator.watch()) as views:
+            async for view in views:
+                if is_first and self._is_older(view):
+                    # an election of this log may have come between; what is read now is newer, or the past came back
+                    view, self.view = await self._coordinator.read(), None
+                is_first = False
+                self._know(view)
+        raise CoordinatorUnavailable("the watch has ended")
+
+    def _is_older(self, view: View) -> bool:
+        return self.view is not None and view.record is not None and view.record_version < self.view.record_version
+
+    def _know(self, view: View) -> None:
+        """Take a view, unless it is older than what is known."""
+        if view != self.view and not self._is_older(view):
+            self.view, self._seen_at_s = view, self._clock.monotonic_s()
+            self.loop.hurry()
+
+    async def _step(self) -> None:
+        async with self._deciding:
+            if self.view is not None and not self._roles.is_changing:
+                await self._act(self.view)
+
+    async def _act(self, view: View) -> None:
+        seen_for_ms = round((self._clock.monotonic_s() - self._seen_at_s) * 1000)
+        decision = election.decide(view, await self._facts(), seen_for_ms)
+        if decision != self.decision:
+            _log.info("%s: %s", decision.step.name.lower(), decision.reason)
+            self.decision = decision
+        match decision.step:
+            case Step.LEAD:
+                await self._fence()
+            case Step.FOLLOW:
+                await self._follow(decision.target)
+            case Step.STAND | Step.CREATE:
+                await self._take(view)
+
+    async def _facts(self) -> Facts:
+        log = self._roles.log
+        store_id = await log.identity.claim()
+        return Facts(
+            member=Member(self._config.replica_id, store_id),
+            identity=self.identity,
+            history_id=log.epochs.history_id,
+            promised_epoch=max(log.identity.promised_epoch, log.epochs.number),
+            end_physical_offset=log.marks.flushed.value,
+            leads_in=self._tenure.epoch if self._leads and self._tenure else 0,
+            may_create=log.identity.promised_epoch == 0
+            and self._config.bootstrap_replica_id == self._config.replica_id,
+            unfit=_unfit(log),
+        )
+
+    async def _fence(self) -> None:
+        """Take no appends while the lease is over, though nobody else leads yet. One that is lost is not renewed."""
+        assert self._tenure is not None
+        if self._tenure.lease.is_lost:
+            await self._step_down("")
+            return
+        is_over, gate = self._tenure.lease.left_ms == 0, self._roles.log.gate
+        if is_over and not gate.holds(Reason.NOT_LEADER):
+            _log.warning("the lease could not be renewed in time, so this log takes no appends")
+            gate.hand_over("")
+        elif not is_over and gate.holds(Reason.NOT_LEADER):
+            gate.put(Reason.NOT_LEADER, holds=False)
+
+    async def _follow(self, target: str) -> None:
+        if self._roles.log.following is None:
+            await self._step_down(target)
+        elif target != self._roles.seat.leader_target:
+            await self._roles.change(self._roles.turn(target))
+
+    async def _step_down(self, target: str) -> None:
+        """Follow, after a lead."""
+        await self._roles.change(self._end_reign(target))
+
+    async def _end_reign(self, target: str) -> None:
+        await self._end_tenure()
+        await self._roles.reopen(Seat(SLAVE, target))
+
+    async def _end_tenure(self) -> None:
+        tenure, self._tenure, self._leads = self._tenure, None, False
+        if tenure is not None:
+            tenure.lease.is_lost = True
+            await tenure.lease.loop.stop()
+
+    async def _take(self, seen: View, *, is_forced: bool = False) -> None:
+        """Stand for election, and lead if it is won. Raises Lost."""
+        log = self._roles.log
+        assert log.following is not None
+        await self._roles.change(self._roles.turn(""))  # from here on nothing is acknowledged to a leader
+        await log.marks.flushed.soon(log.marks.wrote.value)
+        facts, sent_at_s = await self._facts(), self._clock.monotonic_s()
+        if seen.record is None or is_forced:
+            record = election.first_record(seen.record, facts, facts.history_id or new_history_id(), self.target)
+        else:
+            record = election.elected_record(seen.record, facts, self.target)
+        won = await self._coordinator.elect(seen, record)
+        self._know(won)
+        self.election_count += 1
+        _log.info("elected in epoch %d, in sync: %s", record.epoch, ", ".join(one.replica_id for one in record.in_sync))
+        config = self._config
+        lease = Lease(self._coordinator, self._clock, config.lease_duration_ms, sent_at_s, config.lease_renew_ms)
+        lease.loop.start()
+        self._tenure = Tenure(self._coordinator, lease, record, won)
+        await self._roles.change(self._begin_reign(log, self._tenure))
+
+    async def _begin_reign(self, log: OpenLog, tenure: Tenure) -> None:
+        try:
+            await log.identity.promise(tenure.epoch)
+            elected = Elected(tenure.epoch, tenure.record_seen.history_id)
+            await self._roles.reopen(Seat(self._config.role), reign=Reign(elected, tenure, tenure.lease.check))
+        except BaseException:
+            await self._end_tenure()
+            raise
+        self._leads = True
+
+    async def _resign(self, tenure: Tenure) -> None:
+        """Hand over to the best that there is, or let go of the lease alone."""
+        log, successor = self._roles.log, ""
+        candidates = [one for one in log.replicas.connected if one.is_in_sync]
+        for one in sorted(candidates, key=lambda each: -each.flushed_physical_offset):
+            if await _has_all(log, one.replica_id):
+                successor = one.replica_id
+                break
+        log.gate.hand_over("")
+        try:
+            await tenure.release(successor, leaves=True)
+        except (LeaseOver, CoordinatorUnavailable) as error:
+            _log.warning("the lease is not given back: %s", error)
+
+
+async def _has_all(log: OpenLog, replica_id: str) -> bool:
+    """Return whether a log that follows has all, after a wait. If it has, appends are refused from then on."""
+    try:
+        assert log.handover is not None
+        await log.handover.run(replica_id, "")
+    except ServiceError as error:
+        _log.info("%s can't lead next: %s", replica_id, error)
+        return False
+    return True
+
+
+def _unfit(log: OpenLog) -> str:
+    """Return why a log can't lead, or empty."""
+    if log.seal.is_set:
+        return "a sync or a write failed"
+    if log.gate.holds(Reason.QUEUE_OFFSETS_UNKNOWN):
+        return "its queue offsets are not known"
+    return ""

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""EtcdConfig: how to reach etcd. Values only; a bootstrap puts it next to its engine's configuration."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EtcdConfig:
+    """How to reach etcd; the name of the field begins those of the settings."""
+
+    IS_PREFIXED: ClassVar = True
+
+    targets: str
+    """Addresses of etcd's members, as host:port, separated by commas. They are tried one after the other."""
+
+    prefix: str = "/reput/log"
+    """Beginning of the keys of this log in etcd. Each log, with all its copies, has its own."""
+
+    tls_ca_file: Path | None = None
+    """PEM file with the authorities that may have signed the certificates of etcd; without it there is no TLS."""
+
+    tls_certificate_file: Path | None = None
+    """PEM file with the certificate to show to etcd; without it none is shown."""
+
+    tls_key_file: Path | None = None
+    """PEM file with the private key of that certificate."""
+
+    user: str = ""
+    """User of etcd, who may read and write below the prefix of the keys; empty where etcd asks for none."""
+
+    password_file: Path | None = None
+    """File with the password of that user. White space at its end does not count."""
+
+    timeout_ms: Annotated[int, Meta(ge=1)] = 1_000
+    """Longest wait, in milliseconds, for one answer of etcd."""
+
+    def __post_init__(self) -> None:
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_key_file and tls_certificate_file need each other")
+        if self.tls_certificate_file is not None and self.tls_ca_file is None:
+            raise ValueError("tls_certificate_file needs tls_ca_file")
+        if not self.prefix.strip("/"):
+            raise ValueError("prefix must not be empty")
+        if bool(self.user) != (self.password_file is not None):
+            raise ValueError("password_file and user need each other")
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The addresses, one by one."""
+        return tuple(target.strip() for target in self.targets.split(",") if target.strip())

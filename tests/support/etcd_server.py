@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real etcd, as a child, and what its gateway for JSON does that our door has no call for."""
+
+import base64
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from tests.support.patience import LIMIT_S
+from tests.support.surroundings import free_port
+
+ETCD = shutil.which("etcd")
+FLAGS = (
+    *("--name", "one", "--logger", "zap", "--log-level", "error", "--bcrypt-cost", "4"),
+    # quick elections, so that leases of one second are allowed
+    *("--heartbeat-interval", "10", "--election-timeout", "100"),
+)
+
+
+class EtcdServer:
+    """One member that is a cluster. Its ports stay the same when it is started again on its data."""
+
+    def __init__(self, data_dir: Path, *flags: str, scheme: str = "http") -> None:
+        self._data_dir, self._flags, self._scheme = data_dir, flags, scheme
+        self._port, self._peer_port = free_port(), free_port()
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def target(self) -> str:
+        """Where it listens. The name is that of test certificates."""
+        return f"localhost:{self._port}"
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        assert ETCD is not None
+        client, peer = f"{self._scheme}://127.0.0.1:{self._port}", f"http://127.0.0.1:{self._peer_port}"
+        urls = (
+            *("--data-dir", str(self._data_dir), "--listen-client-urls", client, "--advertise-client-urls", client),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"one={peer}"),
+        )
+        self._child = subprocess.Popen([ETCD, *FLAGS, *urls, *self._flags], stderr=subprocess.DEVNULL)
+        end_s = time.monotonic() + LIMIT_S
+        while True:
+            assert self._child.poll() is None, "etcd has ended"
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self._port)) == 0:
+                    return
+            assert time.monotonic() < end_s
+            time.sleep(0.02)
+
+    def send(self, signal_number: int) -> None:
+        """Stop it, or let it go on."""
+        assert self._child is not None
+        self._child.send_signal(signal_number)
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._child is not None:
+            self._child.send_signal(signal.SIGKILL)
+            self._child.wait()
+            self._child = None
+
+    def post(self, path: str, **body: Any) -> Any:
+        """Call the gateway; bytes travel in base64."""
+        values = {
+            key: base64.b64encode(value).decode() if isinstance(value, bytes) else value for key, value in body.items()
+        }
+        request = urllib.request.Request(f"http://127.0.0.1:{self._port}/v3/{path}", json.dumps(values).encode())
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as response:
+            return json.load(response)

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elections: who leads when leaders go, come back, or think that they lead."""
+
+from services.commitlog.engine.write.marks import DURABILITY_REPLICATED
+from tests.support.cluster import Cluster
+from tests.support.commitlog import append, bodies, durability_of, message
+from tests.support.patience import eventually
+
+
+async def test_the_first_leader() -> None:
+    """It makes the record; the others follow it, and come in."""
+    cluster = Cluster()
+    async with cluster.running() as leader:
+        assert leader.name == "a"
+        await eventually(lambda: len(cluster.coordinator.there.record.in_sync) == 3)
+        batch = await append(leader.log, message(b"one"), durability=DURABILITY_REPLICATED)
+        assert await durability_of(leader.log, batch) == DURABILITY_REPLICATED
+
+
+async def test_a_leader_dies() -> None:
+    """Another one leads in the next epoch with all that was replicated, and the old one follows when it is back."""
+    cluster = Cluster(role="sync_master")
+    async with cluster.running() as leader:
+        await eventually(lambda: len(cluster.coordinator.there.record.in_sync) == 3)
+        await append(leader.log, message(b"one"))
+        await leader.kill()
+        cluster.coordinator.expire()
+        await eventually(lambda: cluster.leader is not None)
+        new = cluster.leader
+        assert new.log.epochs.number == 2
+        await leader.start()
+        await eventually(lambda: len(cluster.coordinator.there.record.in_sync) == 3)
+        await append(new.log, message(b"two"))
+        await eventually(lambda: bodies(leader.log) == [b"one", b"two"])

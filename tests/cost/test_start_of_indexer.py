@@ -21,7 +21,7 @@ from services.indexer.engine.tables import index_file
 from tests.cost.computed_log import ComputedLog
 from tests.cost.counting_fs import FsCall, bytes_by_operation, paths_of
 from tests.cost.indexed import IndexedStore
-from tests.cost.touched_pages import touched_pages
+from tests.cost.touched_pages import STRAY_PAGE_COUNT, touched_pages
 from tests.support.patience import LIMIT_S
 
 NAMES_ONLY = {"list", "exists", "is_directory", "size", "make_directory"}
@@ -92,7 +92,7 @@ async def test_a_start_reads_the_headers_of_the_last_index_files(monkeypatch: py
             patch.setattr(index_file, "decode_header", counted)
             indexer, _ = opened(store)
         assert indexer.indexes.index.file_count == file_count
-        assert touched.page_count == 0
+        assert touched.page_count <= STRAY_PAGE_COUNT
         header_read_counts.append(len(header_reads))
     assert header_read_counts[0] == header_read_counts[1] <= 2
 

@@ -20,7 +20,7 @@ from tests.cost.counting_fs import count_by_operation
 from tests.cost.indexed import IndexedStore
 from tests.cost.python_work import instructions, taken_memory
 from tests.cost.stored import CountedMachine, Growth, many_segments, many_topics, nothing
-from tests.cost.touched_pages import touched_pages
+from tests.cost.touched_pages import STRAY_PAGE_COUNT, touched_pages
 from tests.support.commitlog import append
 
 TAKEN_BYTES_MAX = 16 * 1024
@@ -89,7 +89,8 @@ async def test_the_metrics_of_the_indexer_cost_the_same_in_any_store() -> None:
         files = touched_pages(*store.buffers("index"))
         with store.fs.counted() as calls, instructions() as work, files as touched:
             statistics(indexer)
-        assert (topics.walk_count, len(calls), touched.page_count) == (0, 0, 0)
+        assert (topics.walk_count, len(calls)) == (0, 0)
+        assert touched.page_count <= STRAY_PAGE_COUNT
         works.append(work.instruction_count)
     assert max(works) <= 1.05 * works[0]
 

@@ -20,6 +20,8 @@ import pytest
 CLEAR_REFS, SMAPS = Path("/proc/self/clear_refs"), Path("/proc/self/smaps")
 CLEAR_ALL_MARKS = "1"
 KIB_PER_PAGE = mmap.PAGESIZE // 1024
+STRAY_PAGE_COUNT = 2
+"""Pages that are marked though nothing looked at them: a processor that walks ahead marks where it comes by."""
 PR_SET_THP_DISABLE = 41
 """linux/prctl.h."""
 

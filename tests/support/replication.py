@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A log that follows another one in the same process, over a wire that a test may cut."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import replace
@@ -30,6 +31,9 @@ class Wire:
         """What becomes of a step on its way."""
         self.say: Callable[[Hello], Hello] = lambda hello: hello
         """What becomes of a hello."""
+        self.can_acknowledge = asyncio.Event()
+        """Acknowledgements wait for this."""
+        self.can_acknowledge.set()
 
     def current(self) -> OpenLog | None:
         """The leader that is reached now."""
@@ -81,6 +85,7 @@ class Stream:
         ]
 
     async def acknowledge(self, ack: Ack) -> None:
+        await self._wire.can_acknowledge.wait()
         self._stream.acknowledge(ack)
 
 

@@ -337,9 +337,9 @@ class Following:
     async def _acknowledge(self, stream: Replication) -> None:
         """Tell the leader whenever more has arrived or is synced."""
         while True:
+            self._news.clear()
             flushed = self._marks.flushed.value
             received = self._applier.received_physical_offset
             await stream.acknowledge(Ack(self._epochs.number, received, flushed, self._step_count))
-            self._news.clear()
             await first_of(self._news.wait(), self._marks.flushed.reached(flushed + 1))
             self._show()

@@ -67,4 +67,5 @@ class Handover:
     def _has_all(self, replica_id: str) -> bool:
         """Return whether it has the log on its disk, and the topics. Raises ReplicaBehind."""
         stream = self._check(replica_id)
+        stream.wake()
         return stream.has_topics and stream.replica.flushed_physical_offset >= self._marks.wrote.value

@@ -199,6 +199,8 @@ class ReplicaStream:
         """Steps up to the last one with topics."""
         self._taken_step_count = 0
         self._told_physical_offset = marks.visible.value
+        self._told_sync_physical_offset = 0
+        self._spoke_at_s = asyncio.get_running_loop().time()
         self._news = asyncio.Event()
         self._failure: Exception | None = None
 
@@ -215,9 +217,12 @@ class ReplicaStream:
 
     @property
     def has_topics(self) -> bool:
-        """Whether the other side has the topics as they are now. Asking hurries them on."""
-        self._news.set()
+        """Whether the other side has the topics as they are now."""
         return self._sent_topics is self._topics.file and self._taken_step_count >= self._topics_step_count
+
+    def wake(self) -> None:
+        """Look again what there is to send."""
+        self._news.set()
 
     def acknowledge(self, ack: Ack) -> None:
         """Take note of what the other side has. Raises StaleEpoch for another epoch, and BadArgument.
@@ -247,6 +252,7 @@ class ReplicaStream:
     def sent(self, step: Step) -> Step:
         """Count a step that is being sent, which is returned."""
         self._sent_step_count += 1
+        self._spoke_at_s = asyncio.get_running_loop().time()
         if isinstance(step, State) and step.name == TOPICS:
             self._topics_step_count = self._sent_step_count
         return step
@@ -279,23 +285,41 @@ class ReplicaStream:
                     chunk = replace(chunk, sync_to_physical_offset=chunk.end_physical_offset)
                 self._sent_physical_offset = chunk.end_physical_offset
                 self._told_physical_offset = chunk.confirmed_physical_offset
+                self._told_sync_physical_offset = chunk.sync_to_physical_offset
                 yield chunk
-            elif not await self._has_news(BEAT_S):
-                self._told_physical_offset = self._marks.visible.value
-                yield self._beat()
+            elif self._is_beat_due:
+                beat = self._beat()
+                self._told_physical_offset = beat.confirmed_physical_offset
+                self._told_sync_physical_offset = beat.sync_to_physical_offset
+                yield beat
+            else:
+                await self._wait()
 
     @property
     def _has_room(self) -> bool:
         return self._sent_physical_offset - self.replica.received_physical_offset < self.hello.window_bytes
 
-    async def _has_news(self, timeout_s: float) -> bool:
-        """Wait at most so long for something to do. Returns False when a beat is due, which tells what is visible."""
+    @property
+    def _is_beat_due(self) -> bool:
+        """Whether the other side has to hear of more than bytes, or has heard nothing for long."""
+        marks = self._marks
+        return (
+            marks.visible.value > self._told_physical_offset
+            or marks.replicated.wanted > self._told_sync_physical_offset
+            or self._silence_s >= BEAT_S
+        )
+
+    @property
+    def _silence_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._spoke_at_s
+
+    async def _wait(self) -> None:
+        """Wait until there is something to do, or a beat is due."""
         self._news.clear()
-        marks, sent = self._marks, self._sent_physical_offset
-        more = [marks.committed.reached(sent + 1)] if self._has_room else []
+        marks = self._marks
+        more = [marks.committed.reached(self._sent_physical_offset + 1)] if self._has_room else []
         visible = marks.visible.reached(self._told_physical_offset + 1)
-        is_news = await first_of(self._news.wait(), visible, *more, timeout_s=timeout_s)
-        return is_news and marks.visible.value <= self._told_physical_offset
+        await first_of(self._news.wait(), visible, *more, timeout_s=BEAT_S - self._silence_s)
 
     def _beat(self) -> Beat:
         is_hurried = self.member in self._in_sync.set.hurried

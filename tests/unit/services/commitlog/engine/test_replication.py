@@ -13,6 +13,7 @@ from reput.commitlog.v1 import append_service_pb2 as pb
 from libs.machine.testing.memory_fs import everything_survives, nothing_survives
 from libs.requests.errors import BadArgument
 from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.engine.replicate import leader as leader_side
 from services.commitlog.engine.replicate.follower import FollowingState
 from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Hello, Step
 from services.commitlog.engine.write.gate import Reason
@@ -366,3 +367,39 @@ async def test_a_follower_without_room() -> None:
         follower.gate.put(Reason.DISK_FULL, holds=False)
         await caught_up(follower, leader)
         assert same_segments(one, other)
+
+
+async def test_a_handover_to_one_that_syncs_seldom() -> None:
+    """It hears that somebody waits for its disk, though there is nothing else to tell it."""
+    async with two(flush_mode="async", flush_pages_min=1_000, flush_thorough_interval_ms=3_600_000) as (
+        leader, follower, _, _, _,
+    ):  # fmt: skip
+        await in_sync(leader)
+        await append(leader, message())
+        await eventually(lambda: follower.marks.wrote.value == leader.marks.wrote.value)
+        (replica,) = leader.replicas.connected
+        await eventually(lambda: replica.received_physical_offset == leader.marks.wrote.value)
+        assert leader.handover is not None
+        end = await leader.handover.run("b", "b:1")
+        assert end == follower.marks.flushed.value == leader.marks.wrote.value
+
+
+async def test_what_arrives_while_an_acknowledgement_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one follows, whatever else there is to tell."""
+    monkeypatch.setattr(leader_side, "BEAT_S", 3_600.0)
+    async with two(flush_mode="async", flush_pages_min=1_000, flush_thorough_interval_ms=3_600_000) as (
+        leader, follower, wire, _, _,
+    ):  # fmt: skip
+        await eventually(lambda: len(leader.replicas.connected) == 1)
+        wire.can_acknowledge.clear()
+        for _ in range(3):
+            await append(leader, message())
+            await eventually(lambda: follower.marks.wrote.value == leader.marks.wrote.value)
+        wire.can_acknowledge.set()
+        (replica,) = leader.replicas.connected
+        await eventually(lambda: replica.received_physical_offset == leader.marks.wrote.value)
+
+
+async def in_sync(leader: OpenLog) -> None:
+    """Wait until the one that follows is in the in-sync set."""
+    await eventually(lambda: [one.is_in_sync for one in leader.replicas.connected] == [True])

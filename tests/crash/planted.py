@@ -21,6 +21,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.crash.plants import PLANTS, Plant
+from tests.crash.seeds import run_seeds, shortest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("libs", "services", "tests")
@@ -61,15 +62,11 @@ def seek(root: Path, plant: Plant | None, first_seed: int, count: int) -> Sought
     return Sought(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def seek_here(first_seed: int, count: int) -> Sought:
+def seek_here(part: str, first_seed: int, count: int) -> Sought:
     """Run seeds in this process until one fails, and make its steps fewer."""
-    from tests.crash.sim.part import describe, run_seeds
-    from tests.crash.sim.simulate import make_plan, shrunk
-
     for seed in range(first_seed, first_seed + count):
-        if run_seeds(range(seed, seed + 1))[2]:
-            plan, outcome = shrunk(make_plan(seed))
-            return Sought(seed - first_seed + 1, seed, describe(plan, outcome).partition("\n")[2])
+        if run_seeds(part, range(seed, seed + 1))[2]:
+            return Sought(seed - first_seed + 1, seed, shortest(part, seed).partition("\n")[2])
     return Sought(count, None, "")
 
 

@@ -3,8 +3,9 @@
 
 import pytest
 
-from tests.crash.sim.part import describe, run_seeds
-from tests.crash.sim.simulate import make_plan, run_plan, shrunk
+from tests.crash.part import repeat_command
+from tests.crash.seeds import run_seeds, shortest
+from tests.crash.sim.simulate import make_plan, run_plan
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow]
 FIRST_SEED, SEED_COUNT = 700_000, 60
@@ -13,10 +14,9 @@ FIRST_SEED, SEED_COUNT = 700_000, 60
 
 def test_no_seed_breaks_a_promise() -> None:
     """Whatever happens in any order: what was acknowledged is there, nothing else is, and the indexes are right."""
-    _, counts, broken = run_seeds(range(FIRST_SEED, FIRST_SEED + SEED_COUNT))
+    _, counts, broken = run_seeds("sim", range(FIRST_SEED, FIRST_SEED + SEED_COUNT))
     for seed in broken[:1]:
-        plan, outcome = shrunk(make_plan(seed))
-        pytest.fail(f"python -m tests.crash --only sim --seed {seed} --count 1\n{describe(plan, outcome)}")
+        pytest.fail(f"{repeat_command('sim', seed)}\n{shortest('sim', seed)}")
     assert counts["rebuilds compared"] == SEED_COUNT
     assert counts["acknowledged messages"] > 20 * SEED_COUNT
 

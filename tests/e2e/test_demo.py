@@ -119,5 +119,5 @@ def test_keep_must_be_empty(tmp_path: Path, is_file: bool) -> None:
         (keep / "file").write_text("mine")
     run = subprocess.run(command("--keep", str(keep)), cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 2
-    assert "is not an empty directory" in run.stdout.replace("\n", " ")
+    assert "is not an empty directory" in " ".join(run.stdout.split())
     assert "Traceback" not in run.stderr

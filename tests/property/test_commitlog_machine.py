@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from tests.crash.sim.simulate import begin, end, make_setup, silence, take_step
+from tests.crash.seeds import silence
+from tests.crash.sim.simulate import begin, end, make_setup, take_step
 from tests.crash.sim.world import World
 
 CHANCES = st.randoms(use_true_random=False)

@@ -14,9 +14,10 @@ NOTHING = View(None, "")
 class MemoryCoordinator:
     """What is there, and who may hear of it. A lease ends by its clock, or when a test says so."""
 
-    def __init__(self, lease_s: float = 5.0) -> None:
+    def __init__(self, lease_s: float = 5.0, now_s: Callable[[], float] | None = None) -> None:
         self.lease_s = lease_s
         self.clock = ManualClock()
+        self._now_s = now_s or self.clock.monotonic_s
         self._there = NOTHING
         self._revision = 0
         self._renewed_at_s = 0.0
@@ -29,7 +30,7 @@ class MemoryCoordinator:
     @property
     def there(self) -> View:
         """What is there now."""
-        if self._there.holder and self.clock.monotonic_s() - self._renewed_at_s >= self.lease_s:
+        if self._there.holder and self._now_s() - self._renewed_at_s >= self.lease_s:
             self.expire()
         return self._there
 
@@ -52,7 +53,7 @@ class MemoryCoordinator:
         """See `Coordinator.renew`."""
         if not holder_version or self.there.holder_version != holder_version:
             raise Lost("the lease is over")
-        self._renewed_at_s = self.clock.monotonic_s()
+        self._renewed_at_s = self._now_s()
 
     def put(self, seen: View, record: LeadershipRecord, holder: str, *, keeps: bool) -> View:
         """Replace what was seen. `keeps` leaves the holder as it is."""
@@ -63,7 +64,7 @@ class MemoryCoordinator:
         version = there.holder_version if keeps else self._revision if holder else 0
         self._there = View(record, holder, self._revision, version)
         if not keeps:
-            self._renewed_at_s = self.clock.monotonic_s()
+            self._renewed_at_s = self._now_s()
         self._tell()
         return self._there
 

@@ -70,7 +70,7 @@ class OpenLog:
         self.epochs: Final = store.epochs
         self.topics: Final = store.topics
         self.state: Final = store.state
-        self.gate: Final = WriteGate()
+        self.gate: Final = WriteGate(reign.check)
         self.gate.put(Reason.QUEUE_OFFSETS_UNKNOWN, holds=store.recovery.are_queue_offsets_unknown)
         known = self.identity.known(store.checkpoint.confirmed_physical_offset)
         self.marks: Final = Marks.of(self.chain, config, *known)

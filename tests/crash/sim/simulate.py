@@ -6,19 +6,15 @@ A run ends by starting whatever is down, without any more faults, waiting for th
 """
 
 import asyncio
-import contextlib
-import logging
 import random
-import re
 import traceback
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from libs.machine import failpoints
 from services.commitlog.config import CommitLogConfig
 from services.indexer.config import IndexerConfig
+from tests.crash.seeds import Outcome, Plan, draw_steps
 from tests.crash.sim import checks
 from tests.crash.sim.actions import ACTIONS, FAILPOINTS
 from tests.crash.sim.loop import Stuck
@@ -37,40 +33,13 @@ QUIET_S = 75
 LOG_DIRECTORY = Path("/store")
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A kind of action, and the seed of what it draws."""
-
-    kind: str
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run does."""
-
-    setup: Setup
-    steps: list[Step]
-    seed: int
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What a run did, and what went wrong, if anything."""
-
-    lines: list[str] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-    violation: str = ""
-
-
 def make_plan(seed: int) -> Plan:
     """Draw a plan."""
     chance = random.Random(seed)
     setup = make_setup(chance)
-    kinds = list(ACTIONS)
-    weights = [ACTIONS[kind][0] for kind in kinds]
-    drawn = chance.choices(kinds, weights, k=chance.randint(STEP_COUNT_MIN, STEP_COUNT_MAX))
-    return Plan(setup, [Step(kind, chance.getrandbits(32)) for kind in drawn], chance.getrandbits(32))
+    weights = {kind: weight for kind, (weight, _) in ACTIONS.items()}
+    steps = draw_steps(chance, weights, chance.randint(STEP_COUNT_MIN, STEP_COUNT_MAX))
+    return Plan(setup, steps, chance.getrandbits(32))
 
 
 def make_setup(chance: random.Random) -> Setup:
@@ -263,37 +232,3 @@ async def _settle(world: World) -> None:
         if world.log.log.chain.max_physical_offset == end:
             return
     raise Broken("messages are delivered again and again")
-
-
-def shrunk(plan: Plan, *, budget: int = 200) -> tuple[Plan, Outcome]:
-    """Leave out steps, in halves, quarters and so on, as long as something still goes wrong."""
-    best, outcome = plan, run_plan(plan)
-    kind = _kind_of(outcome)
-    size = max(1, len(plan.steps) // 2)
-    while size and budget:
-        at, is_smaller = 0, False
-        while at < len(best.steps) and budget:
-            budget -= 1
-            trial = Plan(best.setup, best.steps[:at] + best.steps[at + size :], best.seed)
-            tried = run_plan(trial)
-            if _kind_of(tried) == kind:
-                best, outcome, is_smaller = trial, tried, True
-            else:
-                at += size
-        size = size if is_smaller and size == 1 else size // 2
-    return best, outcome
-
-
-def _kind_of(outcome: Outcome) -> str:
-    """The violation's last line without its numbers."""
-    return re.sub(r"\d+", "", outcome.violation.strip().rpartition("\n")[2])[:60]
-
-
-@contextlib.contextmanager
-def silence() -> Iterator[None]:
-    """Silence the engines' warnings: most of what they warn of is arranged here."""
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)

@@ -9,12 +9,10 @@ the random source of the loop.
 
 import asyncio
 import contextlib
-import math
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from unittest import mock
 
 from libs.formats.records.host import Host
 from libs.machine import failpoints
@@ -23,10 +21,7 @@ from libs.machine.workers import using
 from libs.segments.errors import SegmentUnreadable, StoreFull, SyncFailed
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.follow import reader
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.engine.start import scan as log_scan
-from services.commitlog.engine.write import append
 from services.commitlog.errors import StoreSealed
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.build import build
@@ -35,24 +30,16 @@ from services.indexer.engine.indexer import Indexer
 from tests.crash.sim.link import Link, Listener, Server
 from tests.crash.sim.loop import SimulatedLoop
 from tests.crash.sim.model import Broken, Model, expect
-from tests.crash.sim.process import Killed, Process, check_alive, task_factory
-from tests.crash.sim.workers import Interleaver, SimulatedWorkers
+from tests.crash.sim.process import Killed, Process, check_alive
+from tests.crash.sim.stage import SimulatedClock, Stage
 from tests.crash.sim.writers import Writers
 from tests.support.commitlog import synced
 
 T = TypeVar("T")
 LISTEN_HOST = Host.parse("127.0.0.1:7101")
-START_TIME_MS = 1_700_000_000_000
 LOOK_SIZE_BYTES = 1 << 16
 CATCH_UP_S_MAX = 60.0
 """In simulated time."""
-SMALL_COLUMNS = (
-    (append, "BATCH_MESSAGE_COUNT_MAX", 64),
-    (log_scan, "SCAN_RECORD_COUNT_MAX", 32),
-    (log_scan, "SCAN_KEY_COUNT_MAX", 128),
-    (reader, "STREAM_RECORD_COUNT_MAX", 32),
-)
-"""Buffers for columns that are made large for speed: small ones are made sooner, and are full sometimes."""
 START_ERRORS = (OSError, SyncFailed, StoreFull, SegmentUnreadable)
 """What a start may fail with when the disk fails."""
 
@@ -72,22 +59,6 @@ class Setup:
     """Jobs of executors pause and interleave."""
 
 
-class SimulatedClock:
-    """The loop's time, and a wall clock that may be stepped."""
-
-    def __init__(self, loop: SimulatedLoop) -> None:
-        self.step_ms = 0
-        self._loop = loop
-
-    def now_ms(self) -> int:
-        """See `Clock.now_ms`."""
-        return START_TIME_MS + self.step_ms + int(self._loop.time() * 1000)
-
-    def monotonic_s(self) -> float:
-        """See `Clock.monotonic_s`."""
-        return self._loop.time()
-
-
 @dataclass(slots=True)
 class IndexServer:
     """An Indexer that serves."""
@@ -96,21 +67,17 @@ class IndexServer:
     process: Process
 
 
-class World:
+class World(Stage):
     """See the module. `log` and `index` are None while the service is down."""
 
     def __init__(self, setup: Setup, chance: random.Random) -> None:
+        super().__init__(SimulatedLoop(chance, check_alive), has_workers=setup.has_workers)
         self.setup = setup
-        self.loop = SimulatedLoop(chance, check_alive)
-        self.loop.set_task_factory(task_factory)
         self.clock = SimulatedClock(self.loop)
         self.model = Model(setup.log.delay_levels_ms(), self.loop.time)
         self.writers = Writers(self.model, setup.log.writer_batch_count_max)
         self.broken: list[str] = []
         """What went wrong where nobody could raise it."""
-        if setup.has_workers:
-            self.loop.threads = Interleaver(self.loop, lambda: self.loop.chance)
-        self.workers = SimulatedWorkers(lambda: self.loop.chance, self.loop.threads)
         with using(self.workers):
             self.log_disk = MemoryFs()
             self.index_disk = self.log_disk if setup.shares_disk else MemoryFs()
@@ -124,31 +91,7 @@ class World:
         """What was flushed when the log that runs was sealed."""
         self.deletion_bound = 0
         """Segments below may be gone: somebody asked for it."""
-        self.counts: dict[str, int] = {}
         self._stop_log: Callable[[], Coroutine[Any, Any, None]]
-
-    def count(self, name: str, amount: int = 1) -> None:
-        """Add to a total for the report."""
-        self.counts[name] = self.counts.get(name, 0) + amount
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Let simulated time pass until this is done."""
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(using(self.workers))
-            for module, name, count in SMALL_COLUMNS:
-                stack.enter_context(mock.patch.object(module, name, count))
-            return self.loop.run_until_complete(work)
-
-    async def call(self, process: Process, work: Coroutine[Any, Any, T]) -> T:
-        """Run something in a process and return or raise what it does; Killed if the process dies meanwhile."""
-        if process.is_dead:
-            work.close()
-            raise Killed
-        task = process.start(work)
-        await asyncio.wait([task])
-        if task.cancelled():
-            raise Killed
-        return task.result()
 
     async def start_log(self) -> None:
         """Start the CommitLog and compare what it recovered with the model. It may die or fail by a planned fault."""
@@ -373,14 +316,7 @@ class World:
         failpoints.disarm_all()
         self.kill_log()
         self.kill_index()
-        self.loop.time_max_s = math.inf
-        self.run(self._finish())
-        self.loop.close()
-
-    async def _finish(self) -> None:
-        if self.loop.threads is not None:
-            self.loop.threads.finish()
-        await asyncio.sleep(1)
+        self.finish()
 
     def _is_faulty(self, process: Process) -> bool:
         return self.is_disk_full or bool(process.failed_calls)

@@ -36,6 +36,8 @@ from services.commitlog.errors import HistoryDiffers, QueueOffsetsUnknown, Stale
 
 BEAT_S = 0.5
 """Longest silence on a stream."""
+EARLY_S = 0.001
+"""A timer may ring so much too early."""
 PROMISED_EPOCH = "hello.promised_epoch"
 
 _log = logging.getLogger(__name__)
@@ -306,7 +308,7 @@ class ReplicaStream:
         return (
             marks.visible.value > self._told_physical_offset
             or marks.replicated.wanted > self._told_sync_physical_offset
-            or self._silence_s >= BEAT_S
+            or self._silence_s >= BEAT_S - EARLY_S
         )
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from libs.requests.errors import ServiceError, Stopping
-from services.commitlog.errors import AppendsRefused, NotLeader, QueueOffsetsUnknown, StoreSealed
+from services.commitlog.errors import AppendsRefused, LeaseOver, NotLeader, QueueOffsetsUnknown, StoreSealed
 
 
 class Reason(enum.Enum):
@@ -39,9 +39,10 @@ class Reason(enum.Enum):
 
 
 class WriteGate:
-    """Open as long as no reason holds."""
+    """Open as long as no reason holds. `check_lease` raises LeaseOver where another log may lead by now."""
 
-    def __init__(self) -> None:
+    def __init__(self, check_lease: Callable[[], None] | None = None) -> None:
+        self._check_lease = check_lease
         self._leader_target = ""
         self._holding: tuple[Reason, ...] = ()
 
@@ -71,6 +72,11 @@ class WriteGate:
         if self._holding:
             self.check_leads()
             raise self._holding[0].error()
+        if self._check_lease is not None:
+            try:
+                self._check_lease()
+            except LeaseOver:  # before anything is written, so that asking elsewhere is safe
+                raise NotLeader("") from None
 
     def check_leads(self) -> None:
         """Raise NotLeader where the log follows another one, and Stopping before that."""

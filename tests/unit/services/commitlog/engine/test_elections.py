@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Elections: who leads when leaders go, come back, or think that they lead."""
 
+import pytest
+
 from services.commitlog.engine.write.marks import DURABILITY_REPLICATED
+from services.commitlog.errors import NotLeader
 from tests.support.cluster import Cluster
 from tests.support.commitlog import append, bodies, durability_of, message
 from tests.support.patience import eventually
@@ -32,3 +35,14 @@ async def test_a_leader_dies() -> None:
         await eventually(lambda: len(cluster.coordinator.there.record.in_sync) == 3)
         await append(new.log, message(b"two"))
         await eventually(lambda: bodies(leader.log) == [b"one", b"two"])
+
+
+async def test_a_leader_that_slept() -> None:
+    """Whatever it is asked for after its lease: it does not lead, and has written nothing."""
+    cluster = Cluster()
+    async with cluster.running() as leader:
+        end = (await append(leader.log, message(b"one"))).end_physical_offset
+        leader.machine.clock.advance(10_000)
+        with pytest.raises(NotLeader):
+            await append(leader.log, message(b"two"))
+        assert leader.log.marks.wrote.value == end

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LateDoor: a process' door to the coordinator. Requests and answers take their time, and get lost.
+
+Invariant: a request that was sent may be carried out at any later moment, whatever became of its sender.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from libs.formats.state.leadership import LeadershipRecord
+from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable, View
+from tests.crash.sim.loop import SimulatedLoop
+from tests.support.memory_coordinator import Door, MemoryCoordinator
+
+T = TypeVar("T")
+
+TIMEOUT_S = 1.0
+DELAYS_S = (0.0, 0.001, 0.001, 0.02)
+LATE_S = (0.5, 3.0, 9.0)
+
+
+class LateDoor(Door):
+    """`late_ratio` is how many of its requests are much too late."""
+
+    def __init__(self, coordinator: MemoryCoordinator, identity: str, loop: SimulatedLoop) -> None:
+        super().__init__(coordinator, identity)
+        self._loop = loop
+        self.late_ratio = 0.0
+
+    async def read(self) -> View:
+        """See `Coordinator`."""
+        return await self._sent(super().read())
+
+    async def elect(self, seen: View, record: LeadershipRecord) -> View:
+        """See `Coordinator`."""
+        return await self._sent(super().elect(seen, record))
+
+    async def renew(self) -> None:
+        """See `Coordinator`."""
+        await self._sent(super().renew())
+
+    async def change(self, seen: View, record: LeadershipRecord) -> View:
+        """See `Coordinator`."""
+        return await self._sent(super().change(seen, record))
+
+    async def release(self, seen: View, record: LeadershipRecord) -> None:
+        """See `Coordinator`."""
+        await self._sent(super().release(seen, record))
+
+    async def _sent(self, call: Coroutine[Any, Any, T]) -> T:
+        chance = self._loop.chance
+        is_late = chance.random() < self.late_ratio
+        before_s, after_s = chance.choice(LATE_S if is_late else DELAYS_S), chance.choice(DELAYS_S)
+        task = contextvars.Context().run(self._loop.create_task, _late(call, before_s, after_s))
+        task.add_done_callback(_heard)
+        done, _ = await asyncio.wait([task], timeout=TIMEOUT_S)
+        if not done:
+            raise CoordinatorUnavailable("no answer in time")
+        return task.result()
+
+
+async def _late(call: Coroutine[Any, Any, T], before_s: float, after_s: float) -> T:
+    await asyncio.sleep(before_s)
+    result = await call
+    await asyncio.sleep(after_s)
+    return result
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    """Nobody may have waited for it."""
+    if not task.cancelled():
+        task.exception()

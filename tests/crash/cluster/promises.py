@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Promises: what clients of a cluster were told and shown, and whether what is there agrees.
+
+Log positions are one order for all members, so no search is needed: what was acknowledged as replicated, or shown by a
+synchronous master or by one that follows it, is the same bytes at the same place for ever, on every member.
+"""
+
+from dataclasses import dataclass, field
+
+from libs.formats.state.leadership import LeadershipRecord
+from services.commitlog.engine.open_log import OpenLog
+from tests.crash.sim.model import expect
+
+LOOK_SIZE_BYTES = 1 << 18
+PHYSICAL_OFFSET = slice(28, 36)
+"""Of a record: docs/formats/record.md."""
+
+
+@dataclass(slots=True)
+class Promises:
+    """Of one run. Offsets are physical."""
+
+    is_synchronous: bool
+    sent: set[bytes] = field(default_factory=set)
+    replicated: dict[int, bytes] = field(default_factory=dict)
+    """Bodies of what was acknowledged as replicated."""
+    replicated_end: int = 0
+    shown: dict[int, bytes] = field(default_factory=dict)
+    """Whole records that a reader saw."""
+    written: dict[str, list[bytes]] = field(default_factory=dict)
+    """What each writer heard to be replicated, in its order."""
+    _shown_ends: dict[str, int] = field(default_factory=dict)
+    _acknowledged_by: dict[int, str] = field(default_factory=dict)
+    _led_by: dict[int, str] = field(default_factory=dict)
+    _record: LeadershipRecord | None = None
+
+    def acknowledged(self, name: str, epoch: int, bodies: list[bytes], offsets: list[int], end: int) -> None:
+        """A leader told a client that a batch is replicated."""
+        first = self._acknowledged_by.setdefault(epoch, name)
+        expect(first == name, f"both {first} and {name} acknowledge in epoch {epoch}")
+        for body, offset in zip(bodies, offsets, strict=True):
+            before = self.replicated.setdefault(offset, body)
+            expect(before == body, f"{before[:30]!r} and {body[:30]!r} are both acknowledged at {offset}")
+        self.replicated_end = max(self.replicated_end, end)
+
+    def leads(self, name: str, epoch: int) -> None:
+        """A log takes appends, or would, in an epoch."""
+        first = self._led_by.setdefault(epoch, name)
+        expect(first == name, f"both {first} and {name} lead in epoch {epoch}")
+
+    def recorded(self, record: LeadershipRecord) -> None:
+        """The coordinator has this."""
+        before = self._record
+        if before is not None:
+            expect(record.epoch >= before.epoch, f"the record went from epoch {before.epoch} to {record.epoch}")
+            expect(
+                record.floor_physical_offset >= before.floor_physical_offset,
+                f"the floor went from {before.floor_physical_offset} to {record.floor_physical_offset}",
+            )
+        expect(len(record.in_sync) >= record.min_in_sync, f"the set is smaller than {record.min_in_sync}: {record}")
+        self._record = record
+
+    def look(self, run: str, log: OpenLog) -> None:
+        """Read all that a log shows and did not show in this run of its process."""
+        if not self.is_synchronous:
+            return
+        end, before = log.marks.visible.value, self._shown_ends.get(run, 0)
+        expect(end >= before, f"{run} shows {end}, and showed {before} before")
+        self._shown_ends[run] = end
+        for offset, content in contents(log, before).items():
+            known = self.shown.setdefault(offset, content)
+            expect(known == content, f"{run} shows other bytes at {offset} than were shown before")
+
+    def check(self, log: OpenLog) -> None:
+        """Compare all promises with a log that has everything."""
+        found = contents(log, log.chain.min_physical_offset)
+        first = log.chain.min_physical_offset
+        for offset, body in self.replicated.items():
+            if offset >= first:
+                expect(body in found.get(offset, b""), f"{body[:30]!r}, replicated at {offset}, is not there")
+        for offset, content in self.shown.items():
+            if offset >= first:
+                expect(found.get(offset) == content, f"what was shown at {offset} is not there")
+        whole = b"".join(found.values())
+        for body in self.sent:
+            expect(whole.count(body) <= 1, f"{body[:30]!r} is there {whole.count(body)} times")
+        for name, bodies in self.written.items():
+            at = [whole.find(body) for body in bodies]
+            expect(-1 not in at and at == sorted(at), f"the batches of {name} are not all there, in order")
+
+
+def contents(log: OpenLog, start: int) -> dict[int, bytes]:
+    """Return the records that a log shows from an offset on, by their own offsets."""
+    found: dict[int, bytes] = {}
+    first, end = max(start, log.chain.min_physical_offset), log.marks.visible.value
+    for stretch in log.reader.stretches(first, end, size_bytes_max=LOOK_SIZE_BYTES):
+        run = stretch.run
+        for position, size in zip(run.positions, run.sizes, strict=True):
+            content = bytes(run.buffer[position : position + size])
+            found[int.from_bytes(content[PHYSICAL_OFFSET], "big")] = content
+    return found

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ClusterWorld: machines in memory with real CommitLogs on them, a network, a coordinator, and what was promised.
+
+Invariants: everything depends on the setup and on the random source of the loop; what a rule forbids is seen while it
+happens, not only by what is lost in the end.
+"""
+
+import asyncio
+import contextvars
+import dataclasses
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from libs.formats.state.replication import Member
+from services.commitlog.config import CommitLogConfig
+from tests.crash.cluster.loop import StoppingLoop
+from tests.crash.cluster.node import Node
+from tests.crash.cluster.promises import Promises
+from tests.crash.sim.model import expect
+from tests.crash.sim.process import check_alive
+from tests.crash.sim.stage import Stage
+from tests.support.memory_coordinator import MemoryCoordinator
+
+NAMES = "abc"
+LEASE_LOOK_S = 0.2
+"""A lease that is over is found so much later at most."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a run begins with."""
+
+    log: CommitLogConfig
+    rates: tuple[float, ...]
+    """Of the machines' clocks."""
+    has_workers: bool
+    """Jobs of executors pause and interleave."""
+
+
+class ClusterWorld(Stage):
+    """See the module. Ways are pairs of names: from, to."""
+
+    loop: StoppingLoop
+
+    def __init__(self, setup: Setup, chance: random.Random) -> None:
+        super().__init__(StoppingLoop(chance, check_alive), has_workers=setup.has_workers)
+        self.setup = setup
+        self.coordinator = MemoryCoordinator(setup.log.lease_duration_ms / 1000, now_s=self.loop.time)
+        self.promises = Promises(setup.log.role == "sync_master")
+        self.cut_ways: set[tuple[str, str]] = set()
+        self.slow_ways: set[tuple[str, str]] = set()
+        self.held: list[tuple[tuple[str, str], Callable[[], None]]] = []
+        """What waits for its way."""
+        self.late_ratio = 0.0
+        """Of requests to the coordinator."""
+        self.is_disk_full = False
+        self.is_over = False
+        """Whether clients come to their end."""
+        self.broken: list[str] = []
+        """What went wrong where nobody could raise it."""
+        self.lost_members: set[Member] = set()
+        """Whose disks are gone."""
+        self.clients: set[asyncio.Task[None]] = set()
+        self._names = random.Random(chance.getrandbits(32))
+        self.nodes = self._in_world(lambda: [Node(self, *pair) for pair in zip(NAMES, setup.rates, strict=True)])
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """See `Stage.run`. Names that are made up depend on the seed, too."""
+        with mock.patch("secrets.token_hex", lambda size_bytes: self._names.randbytes(size_bytes).hex()):
+            return super().run(work)
+
+    def at(self, target: str) -> Node:
+        """The node behind an address."""
+        return next(node for node in self.nodes if node.target == target)
+
+    def config_of(self, name: str) -> CommitLogConfig:
+        """Its settings."""
+        return dataclasses.replace(self.setup.log, replica_id=name, bootstrap_replica_id=NAMES[0])
+
+    @property
+    def leader(self) -> Node | None:
+        """Who leads by the record, if it is there and thinks so, too."""
+        holder = self.coordinator.there.holder
+        return next((node for node in self.nodes if node.leads and node.run == holder), None)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let a client do something, whatever happens meanwhile."""
+        task: asyncio.Task[None] = contextvars.Context().run(self.loop.create_task, self._watched(work))
+        self.clients.add(task)
+        task.add_done_callback(self.clients.discard)
+
+    async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - told at the next look
+            self.broken.append(f"a client: {error}")
+
+    async def end_leases(self) -> None:
+        """Let leases end by their time, and tell those who watch."""
+        while not self.is_over:
+            await asyncio.sleep(LEASE_LOOK_S)
+            _ = self.coordinator.there
+
+    def heal_ways(self) -> None:
+        """Let everything through, what waits first."""
+        self.cut_ways.clear()
+        self.slow_ways.clear()
+        self.let_through()
+
+    def let_through(self) -> None:
+        """Deliver what waited for ways that are open again, in order."""
+        held, self.held = self.held, []
+        for way, arrive in held:
+            if way in self.cut_ways:
+                self.held.append((way, arrive))
+            else:
+                arrive()
+
+    def cut_coordinator(self, node: Node, *, is_cut: bool) -> None:
+        """Cut the way from a node to the coordinator, or heal it."""
+        node.is_cut_from_coordinator = is_cut
+        if node.door is not None and node.process is not None:
+            node.door.is_cut = is_cut
+
+    def set_late_ratio(self, ratio: float) -> None:
+        """Let so many requests to the coordinator be late."""
+        self.late_ratio = ratio
+        for node in self.nodes:
+            if node.door is not None:
+                node.door.late_ratio = ratio
+
+    def set_disk_full(self, *, is_full: bool) -> None:
+        """Fill all disks, or make room."""
+        self.is_disk_full = is_full
+        for node in self.nodes:
+            node.fill_disk(is_full=is_full)
+
+    def observe(self) -> None:
+        """Look whether anything is so that must not be, after each step."""
+        expect(not self.broken, "; ".join(self.broken))
+        for node in self.nodes:
+            node.notice_death()
+        record = self.coordinator.there.record
+        if record is None:
+            return
+        self.promises.recorded(record)
+        for node in self.nodes:
+            log = node.log
+            if log is None or node.process is None or node.process.failures:
+                continue
+            if log.following is None:
+                self.promises.leads(node.name, log.epochs.number)
+            if Member(node.name, log.identity.store_id) in record.in_sync:
+                flushed, promised = log.marks.flushed.value, self.promises.replicated_end
+                expect(flushed >= promised, f"{node.name} is in the set with {flushed}, {promised} is replicated")
+
+    def told(self) -> str:
+        """What all know, for people."""
+        return "\n".join([str(self.coordinator.there), *(node.told() for node in self.nodes)])
+
+    def close(self) -> None:
+        """Drop everything."""
+        self.is_over = True
+        for node in self.nodes:
+            node.kill()
+        for task in list(self.clients):
+            task.cancel()
+        self.finish()
+
+    def _in_world(self, make: Callable[[], Any]) -> Any:
+        async def made() -> Any:
+            return make()
+
+        return self.run(made())

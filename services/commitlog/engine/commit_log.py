@@ -107,6 +107,5 @@ class CommitLog:
         await log.small_files.write(log.small_files.ballast.give_way)
         await log.snapshot.save()
         await log.checkpoint.save()
-        await log.identity.save()
         if log.following is None:  # whoever begins as a leader after a follower begins an epoch, as after a crash
             await log.small_files.write(log.files.mark_clean)

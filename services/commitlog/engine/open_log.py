@@ -89,7 +89,8 @@ class OpenLog:
         self.store_time: Final = StoreTimeWatch(clock, self.state, ahead_ms_max=config.store_time_ahead_ms_max)
         self.checkpoint: Final = CheckpointKeeper(
             fs, clock, config, store.checkpoint, self.flusher, self.marks, self.seal, self.store_time,
-            self.small_files, store.checkpoint.consume_queue_time_ms if self.files.is_owed else INT64_MAX,
+            self.small_files, self.identity,
+            store.checkpoint.consume_queue_time_ms if self.files.is_owed else INT64_MAX,
         )  # fmt: skip
         self.checkpoint.note_start(self.chain.min_physical_offset)
         self.snapshot: Final = SnapshotKeeper(
@@ -117,7 +118,7 @@ class OpenLog:
         """Loops that follow a leader or keep account of those that follow, write small files and look at the disk."""
         side = self.following or self.in_sync
         assert side is not None
-        return side.loop, self.disk.loop, self.checkpoint.loop, self.snapshot.loop, self.identity.loop
+        return side.loop, self.disk.loop, self.checkpoint.loop, self.snapshot.loop
 
     @property
     def syncers(self) -> tuple[SupervisedLoop, ...]:

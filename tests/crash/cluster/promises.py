@@ -34,6 +34,11 @@ class Promises:
     _led_by: dict[int, str] = field(default_factory=dict)
     _record: LeadershipRecord | None = None
 
+    @property
+    def election_count(self) -> int:
+        """How many epochs somebody led in."""
+        return len(self._led_by)
+
     def acknowledged(self, name: str, epoch: int, bodies: list[bytes], offsets: list[int], end: int) -> None:
         """A leader told a client that a batch is replicated."""
         first = self._acknowledged_by.setdefault(epoch, name)

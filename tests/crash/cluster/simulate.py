@@ -144,7 +144,7 @@ async def end(world: ClusterWorld) -> None:
         world.is_over = True
         for node in world.nodes:
             await node.stop()
-    world.count("leaders", len({node.name for node in world.nodes}))
+    world.count("elections", world.promises.election_count)
 
 
 async def heal(world: ClusterWorld) -> None:

@@ -17,6 +17,7 @@ from libs.machine.loop import SupervisedLoop
 from libs.requests.errors import BadArgument
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.durable.syncer import Syncer
+from services.commitlog.engine.keep.identity import Identity
 from services.commitlog.engine.keep.small_files import SmallFiles
 from services.commitlog.engine.keep.store_time import StoreTimeWatch
 from services.commitlog.engine.write.marks import Marks
@@ -52,6 +53,7 @@ class CheckpointKeeper:
     _seal: Seal
     _store_time: StoreTimeWatch
     _small_files: SmallFiles
+    _identity: Identity
     _queue_time_ms_max: int
     """The queues' time does not pass this: RocketMQ goes on there."""
     indexed_physical_offset: int = 0
@@ -92,6 +94,7 @@ class CheckpointKeeper:
         """Write the checkpoint as of now if it changed, unless the log is sealed. Raises OSError."""
         if not self._seal.is_set:
             self._note_marks()
+            await self._identity.save()  # first: a copy that is elected believes in what was shown if it was replicated
             await self._small_files.write(self._write)
 
     async def save_start(self, physical_offset: int) -> None:

@@ -2,8 +2,8 @@
 """Identity: which copy of a log this is, what it promised, and up to where it knows that it is not the only one.
 
 Invariants: the name of a data directory is made once, by chance, before anybody hears it; what is noted as replicated
-is a lower bound, and durable within ten seconds; an epoch is promised, durably, before anything of it counts, so that a
-leader of an older one is never followed again, whatever became of the bytes of the newer one.
+is a lower bound, and durable before the checkpoint tells of it; an epoch is promised, durably, before anything of it
+counts, so that a leader of an older one is never followed again, whatever became of the bytes of the newer one.
 Callers: the loop that owns the log. Layout: docs/formats/reput_files.md section 6.
 """
 
@@ -20,12 +20,10 @@ import msgspec
 from libs.formats.state.replication import ReplicaFile, Seat
 from libs.log.state import small_files
 from libs.machine.fs import Fs
-from libs.machine.loop import SupervisedLoop
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep.small_files import SmallFiles
 
 STORE_ID_SIZE_BYTES = 16
-INTERVAL_MS = 10_000
 
 
 @dataclass(slots=True, eq=False)
@@ -43,11 +41,7 @@ class Identity:
     """At least two members have the log on their disks up to here."""
     promised_epoch: int = 0
     """Newest epoch that the log followed or led in."""
-    loop: SupervisedLoop = field(init=False)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    def __post_init__(self) -> None:
-        self.loop = SupervisedLoop("replica", self.save, interval_ms=INTERVAL_MS)
 
     @classmethod
     def open(cls, fs: Fs, config: CommitLogConfig, thread: SmallFiles) -> Self:

@@ -207,7 +207,9 @@ class ReplicaStream:
         self._failure: Exception | None = None
 
     def end(self, reason: Exception | None = None) -> None:
-        """Let the stream end, because the name has another one unless there is a reason."""
+        """Let the stream end, because the name has another one unless there is a reason. The first one counts."""
+        if self._failure is not None:
+            return  # by now the member may have another stream
         self._failure = reason or StaleEpoch(epoch=self._epoch, field="hello.replica_id")
         self._in_sync.leave(self.member)  # at once: what is being sent may take long to fail
         self._news.set()

@@ -3,10 +3,11 @@
 
 import pytest
 
+from libs.log.state.small_files import load_checkpoint
 from services.commitlog.engine.write.marks import DURABILITY_REPLICATED
 from services.commitlog.errors import NotLeader
 from tests.support.cluster import Cluster
-from tests.support.commitlog import append, bodies, durability_of, message
+from tests.support.commitlog import DATA_DIR, append, bodies, durability_of, message
 from tests.support.patience import eventually
 
 
@@ -46,3 +47,23 @@ async def test_a_leader_that_slept() -> None:
         with pytest.raises(NotLeader):
             await append(leader.log, message(b"two"))
         assert leader.log.marks.wrote.value == end
+
+
+async def test_a_new_leader_shows_what_it_showed() -> None:
+    """A copy of a synchronous master that was killed shows, elected and alone, what its checkpoint knew."""
+    cluster = Cluster(role="sync_master", min_in_sync_replicas=2, checkpoint_interval_ms=10)
+    async with cluster.running() as leader:
+        await eventually(lambda: len(cluster.coordinator.there.record.in_sync) == 3)
+        end = (await append(leader.log, message(b"one"))).end_physical_offset
+        node = cluster.at("b:7101")
+        await eventually(lambda: node.log.marks.visible.value == end)
+        await eventually(lambda: load_checkpoint(node.machine.fs, DATA_DIR).confirmed_physical_offset == end)
+        for each in cluster.nodes:
+            await each.kill()
+        await node.start()
+        cluster.coordinator.expire()
+        await eventually(lambda: node.leads)
+        assert bodies(node.log) == [b"one"]
+        for each in cluster.nodes:
+            if not each.is_up:
+                await each.start()

@@ -17,7 +17,7 @@ from services.commitlog.engine.replicate import leader as leader_side
 from services.commitlog.engine.replicate.follower import FollowingState
 from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Hello, Step
 from services.commitlog.engine.write.gate import Reason
-from services.commitlog.errors import NotLeader, StaleEpoch
+from services.commitlog.errors import NotLeader, StaleEpoch, StreamIdle
 from tests.support.commitlog import (
     BORN_HOST,
     Machine,
@@ -352,6 +352,19 @@ async def test_a_second_stream_under_a_name() -> None:
         with pytest.raises(StaleEpoch):
             async for _ in steps:
                 pass
+
+
+async def test_a_former_stream_that_ends_late() -> None:
+    """Its member has another one by then, and stays connected."""
+    async with two() as (leader, _, wire, _, _):
+        await in_sync(leader)
+        former = leader.replicas.stream_of("b")
+        assert former is not None
+        current = leader.replicas.follow(wire.hellos[0])
+        former.end(StreamIdle(timeout_ms=3_000))
+        current.acknowledge(Ack(leader.epochs.number, 0, 0))
+        assert leader.in_sync is not None
+        assert leader.in_sync.set.live_count == 2
 
 
 async def test_a_follower_without_room() -> None:

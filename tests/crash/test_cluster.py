@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Some seeds of the simulated cluster, and that a seed repeats exactly."""
+
+import pytest
+
+from tests.crash.cluster.simulate import make_plan, run_plan
+from tests.crash.part import repeat_command
+from tests.crash.seeds import run_seeds, shortest, silence
+
+pytestmark = [pytest.mark.crash, pytest.mark.slow]
+FIRST_SEED, SEED_COUNT = 700_000, 60
+"""Always the same: `make crash` takes others each time."""
+
+
+def test_no_seed_breaks_a_promise() -> None:
+    """Whatever happens: nothing replicated is lost or doubled, nothing shown is taken back, and all become the same."""
+    _, counts, broken = run_seeds("cluster", range(FIRST_SEED, FIRST_SEED + SEED_COUNT))
+    for seed in broken[:1]:
+        pytest.fail(f"{repeat_command('cluster', seed)}\n{shortest('cluster', seed)}")
+    assert counts["replicated batches"] + counts["batches of writers"] > 10 * SEED_COUNT
+    assert counts["elections"] > 2 * SEED_COUNT
+
+
+def test_a_seed_repeats_exactly() -> None:
+    """The same plan has the same steps and the same outcome, whatever ran before it in the process."""
+    plans = [make_plan(seed) for seed in range(20)]
+    with silence():
+        once = [run_plan(plan) for plan in plans]
+        again = [run_plan(plan) for plan in reversed(plans)]
+    assert once == again[::-1]

@@ -40,9 +40,10 @@ TABLE: dict[str, dict[str, int]] = {
         "KIND_PACKED": 8,
         "KIND_MESSAGE": 16,
     },
+    "Who may append to a topic: nobody, everybody, or the store itself.": numbered("", "NOBODY EVERYBODY SERVICES"),
     "Columns of a row of TopicTable; BEGUN_COUNT: queues with a counter above 0, wherever it is.": numbered(
         "",
-        "NAME_START NAME_SIZE NAME_HASH WRITE_QUEUE_COUNT IS_WRITABLE COUNTER_START COUNTER_CAPACITY ROUND_ROBIN"
+        "NAME_START NAME_SIZE NAME_HASH WRITE_QUEUE_COUNT WRITERS COUNTER_START COUNTER_CAPACITY ROUND_ROBIN"
         " BEGUN_COUNT ROW_STRIDE",
     ),
     "Columns of the plan that pass 1 of `append` leaves for pass 2, one row per message. DELAY_LEVEL: the last level if"

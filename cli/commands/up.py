@@ -113,10 +113,7 @@ def copies_of(data_dir: Path, ports: Mapping[str, int], etcd: str | None, count:
     copies: list[Copy] = []
     for at, name in enumerate(REPLICA_IDS[:count]):
         follows = ["--role", "slave", "--leader-target", copies[0].target("commitlog")] if at else []
-        flags = {
-            "commitlog": ["--replica-id", name, *(elected if etcd else follows)],
-            "indexer": ["--deliver-delayed", "false"] if at else [],
-        }
+        flags = {"commitlog": ["--replica-id", name, *(elected if etcd else follows)]}
         own = chosen_ports({key: port and port + at * COPY_PORTS for key, port in ports.items()})
         copies.append(Copy(data_dir / name, own, name, at, flags))
     return copies

@@ -209,6 +209,11 @@ _FILES: dict[str, tuple[Severity, str, str]] = {
         "`reput/log_history` of the Indexer can't be read",
         "nothing: the Indexer makes a new one; a CommitLog that loses its snapshot then waits for an operator",
     ),
+    "SHARED_STATE_DAMAGED": (
+        "fault",
+        "`reput/shared_state` of the Indexer can't be read",
+        "nothing: the Indexer reads all records of the shared state anew",
+    ),
     "PROGRESS_DAMAGED": ("fault", "`reput/index_progress` can't be read", "remove it: all is built again from the log"),
     "PROGRESS_BEYOND_LOG": ("fault", "the Indexer has indexed more than the log has: its end is lost", RESTORE),
     "PROGRESS_EPOCH": ("fault", "the Indexer has followed an epoch that the log does not know", RESTORE),

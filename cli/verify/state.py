@@ -28,7 +28,7 @@ from libs.formats.state import epoch_file, log_history, store_checkpoint
 from libs.formats.state.index_progress import IndexProgress
 from libs.formats.state.log_history import LogHistoryFile
 from libs.formats.state.queue_snapshot import QueueSnapshot
-from libs.formats.state.replication import InSyncFile, ReplicaFile
+from libs.formats.state.replication import InSyncFile, ReplicaFile, SharedStateFile
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log.state.set_apart import SetApart
 from libs.machine.fs import TEMPORARY_SUFFIX
@@ -118,6 +118,7 @@ def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
     offsets = index.load(store_layout.CONSUMER_OFFSETS, "CONSUMER_OFFSETS_DAMAGED", _text(consumer_offsets_json.loads))
     delays = index.load(store_layout.DELAY_OFFSETS, "DELAY_OFFSETS_DAMAGED", _text(delay_offsets_json.loads))
     history = index.load(store_layout.LOG_HISTORY, "LOG_HISTORY_DAMAGED", LogHistoryFile.decode) or LogHistoryFile()
+    index.load(store_layout.SHARED_STATE, "SHARED_STATE_DAMAGED", SharedStateFile.decode)
     return StoreState(
         is_log_clean=_check_abort(log),
         checkpoint=_checkpoint(log),

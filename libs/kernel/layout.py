@@ -15,8 +15,11 @@ R_WIRE, R_MISFIT, R_TOO_MANY = -1, -2, -3
 # Kinds of a field for `count_values`: wire types; PACKED is added to one, MESSAGE to the number of a type.
 KIND_UNKNOWN, KIND_VARINT, KIND_FIXED64, KIND_BYTES, KIND_FIXED32, KIND_PACKED, KIND_MESSAGE = -1, 0, 1, 2, 5, 8, 16
 
+# Who may append to a topic: nobody, everybody, or the store itself.
+NOBODY, EVERYBODY, SERVICES = 0, 1, 2
+
 # Columns of a row of TopicTable; BEGUN_COUNT: queues with a counter above 0, wherever it is.
-NAME_START, NAME_SIZE, NAME_HASH, WRITE_QUEUE_COUNT, IS_WRITABLE, COUNTER_START, COUNTER_CAPACITY = 0, 1, 2, 3, 4, 5, 6
+NAME_START, NAME_SIZE, NAME_HASH, WRITE_QUEUE_COUNT, WRITERS, COUNTER_START, COUNTER_CAPACITY = 0, 1, 2, 3, 4, 5, 6
 ROUND_ROBIN, BEGUN_COUNT, ROW_STRIDE = 7, 8, 9
 
 # Columns of the plan that pass 1 of `append` leaves for pass 2, one row per message. DELAY_LEVEL: the last level if

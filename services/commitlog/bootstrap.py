@@ -159,8 +159,9 @@ class Service:
         encoder = AppendResultEncoder(log.store_host)
         self.append.made = AppendServicer(log.pipeline, log.acknowledgements, encoder, streams, inflight, config)
         self._log.made = LogServicer(
-            log.reader, log.followers, log.queue_offsets, log.topics.set_apart, streams, service_streams
-        )
+            log.reader, log.followers, log.queue_offsets, log.topics.set_apart, lambda: log.standing, streams,
+            service_streams,
+        )  # fmt: skip
         self._segments.made = SegmentServicer(log.segments, log.disk, log.gate)
         self._topics.made = TopicServicer(log.topics, log.gate)
         self._replication.made = ReplicationServicer(

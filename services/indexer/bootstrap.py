@@ -26,7 +26,7 @@ from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
 from libs.runtime.process import Shell
 from libs.runtime.rpc.guard import service_token_of
-from libs.runtime.rpc.peer import Peer
+from libs.runtime.rpc.peer import Connection, Peer
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.indexer.config import IndexerConfig
@@ -68,9 +68,11 @@ class Service:
 
     def __init__(self, settings: Settings, shell: Shell) -> None:
         config = fitted(settings.engine)
-        self._log = Peer(name="commitlog", config=settings.commitlog, token=service_token_of(settings.server)).connect(
-            interceptors=shell.telemetry.client_interceptors(), reconnect_ms_max=config.reconnect_ms_max
-        )
+        self._peer = Peer(name="commitlog", config=settings.commitlog, token=service_token_of(settings.server))
+        self._shell = shell
+        self._reconnect_ms_max = config.reconnect_ms_max
+        self._log = self._connect(settings.commitlog.target)
+        self._appender = LogAppender(self._log, self._connect)
         clock = SystemClock()
         self.indexer = build(
             config,
@@ -79,7 +81,7 @@ class Service:
             source=LogTail(self._log, record_count_max=config.dispatch_record_count_max),
             records=LogRecords(self._log),
             on_failure=shell.fail,
-            sink=LogAppender(self._log) if config.deliver_delayed else None,
+            sink=self._appender,
         )
         if self.indexer.follow.delivery is not None:
             shell.telemetry.observe("delay", self.indexer.follow.delivery.statistics)
@@ -93,6 +95,11 @@ class Service:
         )
         for service, servicer in _servicers(self.indexer, config.stream_count_max, clock.now_ms()):
             self.server.add_service(service, servicer, around=around(service, self.indexer.follow.completeness))
+
+    def _connect(self, target: str) -> Connection:
+        peer = replace(self._peer, config=replace(self._peer.config, target=target))
+        interceptors = self._shell.telemetry.client_interceptors()
+        return peer.connect(interceptors=interceptors, reconnect_ms_max=self._reconnect_ms_max)
 
     async def open(self) -> None:
         """Recover the files and begin to follow the log."""
@@ -116,6 +123,7 @@ class Service:
         try:
             await self.indexer.close()
         finally:
+            await self._appender.close()
             await self._log.channel.close()
 
 
@@ -128,7 +136,7 @@ def _servicers(
         (queue_service_pb2, QueueServicer(answers, stream_count_max=stream_count_max)),
         (query_service_pb2, QueryServicer(answers)),
         (scan_service_pb2, ScanServicer(answers, follow.polls)),
-        (consumer_offset_service_pb2, ConsumerOffsetServicer(indexer.groups, answers, follow.completeness)),
+        (consumer_offset_service_pb2, ConsumerOffsetServicer(indexer.groups, answers, follow)),
         (index_service_pb2, IndexServicer(indexer, start_time_ms=start_time_ms)),
         (rebuild_service_pb2, RebuildServicer(indexer.upkeep.rebuild, follow.polls)),
     ):

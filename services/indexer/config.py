@@ -61,7 +61,8 @@ class IndexerConfig:
     """Size of a file that gives way to the small files when the disk has no room for them; 0 is none."""
 
     deliver_delayed: bool = True
-    """Bring delayed messages to their topics when they are due. One Indexer of a log does it; turn it off in others."""
+    """Bring delayed messages to their topics when they are due. Of Indexers of logs that follow one another, that of
+    the leader does it. Turn it off in all but one if several follow the same log."""
 
     message_delay_level: str = DELAY_LEVELS_TEXT
     """The CommitLog's setting of this name. Counts only where indexes are built from the log's files, without it."""
@@ -77,6 +78,10 @@ class IndexerConfig:
     """A group whose offsets are neither committed nor asked for so long is forgotten; 0 is never. It counts from the
     start of the Indexer at the earliest. A consumer that waits at a silent topic commits nothing, and begins anew when
     its group is forgotten: choose much more than topics are silent."""
+
+    share_interval_ms: Positive = 1_000
+    """Where the log has copies: time between two looks whether changes of consumer offsets must go to the others'
+    Indexers, as records of the log. So much is lost with an Indexer's machine."""
 
     dispatch_record_count_max: Annotated[int, Meta(ge=1, le=32_768)] = 8_192
     """Most records in one step of the stream that the indexes are fed from."""

@@ -58,6 +58,13 @@ class Incomplete(ServiceError):
         self.indexed, self.target = indexed, target
 
 
+class GroupsUnknown(ServiceError):
+    """The log has copies, and what groups committed at other Indexers was not read from it yet."""
+
+    def __init__(self) -> None:
+        super().__init__("what groups committed elsewhere is not read from the log yet")
+
+
 class RebuildRunning(ServiceError):
     """A rebuild is under way already. `started` is when it began, in ISO 8601."""
 

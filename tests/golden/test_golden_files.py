@@ -18,10 +18,11 @@ from libs.formats.indexes.batch_consume_queue import BatchConsumeQueueUnit
 from libs.formats.indexes.consume_queue import ConsumeQueueUnit
 from libs.formats.indexes.index_file import IndexEntry, IndexHeader
 from libs.formats.records import record
+from libs.formats.records.state_record import CopyPart, DelayProgress, StateRecord
 from libs.formats.state import checksummed, epoch_file, store_checkpoint
 from libs.formats.state.leadership import LeadershipRecord
 from libs.formats.state.log_history import LogHistoryFile, QueueEnd
-from libs.formats.state.replication import InSyncFile, Member, ReplicaFile, Seat
+from libs.formats.state.replication import InSyncFile, Member, ReplicaFile, Seat, SharedStateFile
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from tests.support import reference
 from tests.support.golden import golden
@@ -206,6 +207,37 @@ def test_replication() -> None:
     assert checksummed.unwrap("in-sync-set", in_sync.encode()) == data
     later = data.replace(b"}", b',"successor":"b"}')
     assert InSyncFile.decode(checksummed.wrap("in-sync-set", later)) == in_sync
+
+
+def test_state_record() -> None:
+    """What Indexers share; what is no record, or one of a later form, is refused."""
+    record = StateRecord(
+        origin="o", number=7, offsets={"billing": {"orders": {0: 120, 1: None}}}, delays={3: DelayProgress(17, 4, 2)},
+        copy=CopyPart(0, 2),
+    )  # fmt: skip
+    data = (
+        b'{"format":1,"origin":"o","number":7,"offsets":{"billing":{"orders":{"0":120,"1":null}}},'
+        b'"delays":{"3":[17,4,2]},"copy":[0,2]}'
+    )
+    assert record.encode() == data
+    assert StateRecord.decode(data) == record
+    assert StateRecord.decode(data[:-1] + b',"later":1}') == record
+    bad = (
+        b"", b"{", b"[]", data.replace(b":1,", b":2,", 1), data.replace(b"120", b"-1"), data.replace(b"120", b"1e30"),
+        data.replace(b"billing", b"a@b"), data.replace(b"billing", b""), data.replace(b'"0"', b'"-1"'),
+        data.replace(b"[0,2]", b"[2,2]"), data.replace(b"[17,4,2]", b"17"), b"[" * 100_000, b"\xff",
+    )  # fmt: skip
+    for text in bad:
+        with pytest.raises(BadField):
+            StateRecord.decode(text)
+
+
+def test_shared_state_file() -> None:
+    """How far an Indexer has read what is shared."""
+    file = SharedStateFile(next_queue_offset=9, delays={3: DelayProgress(17, 4, 2)})
+    data = checksummed.wrap("shared-state", b'{"next_queue_offset":9,"delays":{"3":[17,4,2]}}')
+    assert file.encode() == data
+    assert SharedStateFile.decode(data) == file
 
 
 def test_leadership_record() -> None:

@@ -23,7 +23,7 @@ from libs.kernel.layout import S_BLANK, S_END, S_FULL
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.kernel.scan.scan_cy import scan
 from libs.requests.errors import DependencyUnavailable
-from services.indexer.engine.log.source import ProgressReport, RecordBlock
+from services.indexer.engine.log.source import ProgressReport, RecordBlock, Standing
 from services.indexer.errors import LogEndsEarlier, NotARecord
 from tests.support.records import make_record
 
@@ -70,6 +70,10 @@ class FakeLog:
         self.read_count = 0
         self.read_size_bytes_max = 8 << 20
         self.history_id = "first"
+        self.standing = Standing()
+        self.tells_epochs = False
+        self.writers: dict[tuple[str, int], bytes] = {}
+        """The batches of writers, by id and number."""
         self.reports: list[ProgressReport] = []
         self.queue_checks: list[QueueCheck] = []
         self.failures: list[Exception] = []
@@ -123,6 +127,12 @@ class FakeLog:
         self._changed.set()
         return made
 
+    @property
+    def epochs(self) -> tuple[Epoch, ...]:
+        """All of them, oldest first."""
+        ends = sorted(self.common_ends.items())
+        return Epoch(1, 0), *(Epoch(number + 1, end) for number, end in ends)
+
     def set_next_queue_offset(self, topic: str, queue_id: int, queue_offset: int) -> None:
         """Make the next record of a queue take this place."""
         self._next_offsets[topic, queue_id] = queue_offset
@@ -175,7 +185,13 @@ class FakeLog:
         lost = [end for number, end in self.common_ends.items() if number >= epoch]
         common_end = min(start_physical_offset, len(self.data), *lost)
         yield Handshake(
-            common_end, self.epoch, self.min_physical_offset, len(self.data), self.history_id, self.set_apart
+            common_end,
+            self.epoch,
+            self.min_physical_offset,
+            len(self.data),
+            self.history_id,
+            self.set_apart,
+            self.epochs if self.tells_epochs else (),
         )
         for step in self.steps:
             yield dispatch_columns.decode(step)
@@ -194,10 +210,11 @@ class FakeLog:
             if self.epoch != stream_epoch:
                 raise DependencyUnavailable("commitlog", "restarted")
 
-    async def report(self, report: ProgressReport) -> None:
+    async def report(self, report: ProgressReport) -> Standing:
         """See LogSource."""
         self._check_up()
         self.reports.append(report)
+        return self.standing
 
     async def check_queue_offsets(
         self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """FakeSink: the front of a FakeLog, which takes append requests or refuses them as the CommitLog would."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from google.protobuf.json_format import MessageToDict
-from reput.commitlog.v1.append_service_pb2 import AppendMessage
+from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendStateRequest
 from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK
 
 from libs.formats.records import delay_level
 from libs.formats.records.host import Host
 from libs.formats.records.record import Record
+from libs.formats.records.state_record import StateRecord
+from libs.formats.state.system_topics import STATE_QUEUE_ID, STATE_TOPIC
 from libs.requests.errors import DependencyUnavailable
-from services.indexer.engine.log.source import Appended
+from services.indexer.engine.log.source import Appended, StateBatch
 from services.indexer.errors import AppendRefused
 from services.indexer.rpc.log.appender import append_request
 from tests.support import reference
@@ -28,7 +30,12 @@ class FakeSink:
         """Reason by topic."""
         self.queue_count = 1_000
         self.message_count_max = 10_000
+        self.on_answer: Callable[[], Awaitable[None]] | None = None
+        """Awaited before a batch that was appended is answered."""
         self.batches: list[list[AppendMessage]] = []
+        self.shared: list[StateRecord] = []
+        """What was shared, copies included, oldest first."""
+        self.is_leaderless = False
         self.on_append: Callable[[], Awaitable[None]] | None = None
         """Awaited before a batch is appended."""
 
@@ -37,13 +44,15 @@ class FakeSink:
         """Of all messages that were taken, in order."""
         return [message.body for batch in self.batches for message in batch]
 
-    async def append(self, batch: list[Record], *, names_queue: bool) -> Appended:
+    async def append(self, batch: list[Record], *, names_queue: bool, state: StateBatch | None = None) -> Appended:
         """See LogSink."""
         if not self.log.is_up:
             raise DependencyUnavailable("commitlog", "down")
-        decoded = append_request(batch, names_queue=names_queue)
+        decoded = append_request(batch, names_queue=names_queue, state=state)
         assert decoded.durability == DURABILITY_LOCAL_DISK
-        assert not MessageToDict(decoded).keys() - {"messages", "durability"}
+        assert not MessageToDict(decoded).keys() - {"messages", "durability", "writer"}
+        if isinstance(decoded, AppendStateRequest) and self._is_stored(decoded):
+            return Appended(self.log.end_physical_offset, is_on_disk=self.is_on_disk)
         if len(decoded.messages) > self.message_count_max:
             raise AppendRefused("BATCH_TOO_LARGE", message_index=-1, text="too large")
         for index, message in enumerate(decoded.messages):
@@ -55,6 +64,9 @@ class FakeSink:
         if self.on_append is not None:
             await self.on_append()
         for message in decoded.messages:
+            if message.topic == STATE_TOPIC:
+                self.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=message.body)
+                continue
             self.log.append(
                 message.topic,
                 message.queue_id,
@@ -67,8 +79,30 @@ class FakeSink:
                 reconsume_times=message.reconsume_times,
                 prepared_transaction_offset=message.prepared_transaction_offset,
             )
-        self.batches.append(list(decoded.messages))
+        self.batches.append([message for message in decoded.messages if message.topic != STATE_TOPIC])
+        if self.on_answer is not None:
+            await self.on_answer()
         return Appended(self.log.end_physical_offset, is_on_disk=self.is_on_disk)
+
+    async def share(self, records: Sequence[StateRecord]) -> Appended:
+        """See LogSink."""
+        if not self.log.is_up or self.is_leaderless:
+            raise DependencyUnavailable("commitlog", "nobody leads")
+        for record in records:
+            self.shared.append(record)
+            self.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=record.encode())
+        return Appended(self.log.end_physical_offset, is_on_disk=self.is_on_disk)
+
+    def _is_stored(self, request: AppendStateRequest) -> bool:
+        """Whether the log has this batch of a writer, as the CommitLog tells by number and content."""
+        name, content = (request.writer.id, request.writer.sequence), request.SerializeToString()
+        known = self.log.writers.get(name)
+        if known is None:
+            assert request.writer.sequence == sum(writer == name[0] for writer, _ in self.log.writers)
+        elif known != content:
+            raise DependencyUnavailable("commitlog", "WRITER_CONTENT_DIFFERS")
+        self.log.writers[name] = content
+        return known is not None
 
 
 def delay(

@@ -10,7 +10,7 @@ from libs.machine.fs import Fs
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.config import IndexerConfig
-from services.indexer.engine.build import build
+from services.indexer.engine.build import NO_SINK, build
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.source import LogSink
 from tests.support.fake_log import FakeLog
@@ -34,7 +34,7 @@ def make_indexer(
     fs: Fs | None = None,
     config: IndexerConfig = SMALL,
     clock: ManualClock | None = None,
-    sink: LogSink | None = None,
+    sink: LogSink = NO_SINK,
 ) -> Indexer:
     """An Indexer that is recovered and follows nothing yet. It delivers delayed messages if it has a sink for them."""
     indexer = build(
@@ -77,7 +77,7 @@ async def running(
     fs: MemoryFs | None = None,
     config: IndexerConfig = SMALL,
     clock: ManualClock | None = None,
-    sink: LogSink | None = None,
+    sink: LogSink = NO_SINK,
 ) -> AsyncIterator[Indexer]:
     """An Indexer that follows the log by itself, and is stopped cleanly in the end."""
     indexer = make_indexer(log, fs, config, clock, sink)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two files of a log that is replicated: who it is, and who is in sync with it. Spec: docs/formats/reput_files.md 6."""
+"""Files of a store that is replicated: who the log is, who is in sync, what its Indexer read. Spec: reput_files 6."""
 
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from libs.formats.records.state_record import DelayProgress
 from libs.formats.state.checksummed import JsonFile
 
 
@@ -43,6 +44,17 @@ class ReplicaFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What it was told to do instead of what its settings say."""
     instead_of: Seat | None = None
     """The settings of then. Other ones count again."""
+
+
+class SharedStateFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The Indexer's: how far it has read what all Indexers of the log share."""
+
+    KIND = "shared-state"
+
+    next_queue_offset: int
+    """Of the first record of rmq_sys_reput_state that may not be in its other files."""
+    delays: dict[int, DelayProgress]
+    """What the records before told of the delay levels, by the id of the level's queue."""
 
 
 class InSyncFile(JsonFile, frozen=True, kw_only=True):

@@ -14,6 +14,10 @@ SYSTEM_TOPICS = (
 )
 """What every store has, sorted by name."""
 
+STATE_TOPIC = "rmq_sys_reput_state"
+"""Where the store keeps what must survive a lost Indexer (docs/formats/state_record.md). A replicated one has it."""
+STATE_QUEUE_ID = 0
+
 _MADE_PREFIXES = ("%", "RMQ_SYS_", SYSTEM_TOPIC_PREFIX, "OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC", "TBW102")
 _SYSTEM_NAMES = frozenset(topic.name for topic in SYSTEM_TOPICS)
 

@@ -26,6 +26,8 @@ class AppendLimits:
     """Messages of one batch whose queue may have had none before."""
     refused_durabilities: int = 0
     """A bit for each durability that no request may ask for."""
+    is_internal: bool = False
+    """Whether the store itself asks, which may append to topics that are `is_internal`."""
 
     def __post_init__(self) -> None:
         assert 0 < self.body_size_bytes_max < 2**31

@@ -119,6 +119,7 @@ def append(
     job.begun_count = 0
     job.begun_count_max = limits.begun_queue_count_max
     job.refused_durabilities = limits.refused_durabilities
+    job.is_internal = limits.is_internal
     job.writer_start = -1
     job.writer_size = 0
     job.last_topic_size = 0
@@ -327,7 +328,7 @@ def plan_queue(job, message, at, row):
             job.unknown_start = message.topic_start
             job.unknown_size = message.topic_size
         return 0
-    if job.rows[row + IS_WRITABLE] == 0:
+    if job.rows[row + WRITERS] == NOBODY or (job.rows[row + WRITERS] == SERVICES and not job.is_internal):
         return refuse_message(job, message, E_TOPIC_FORBIDDEN, APPEND_MESSAGE_TOPIC, 0)
     if message.has_queue_id:
         if message.queue_id >= queue_count:

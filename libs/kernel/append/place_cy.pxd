@@ -44,6 +44,7 @@ cdef class Job:
     cdef Py_ssize_t total_size
     cdef long long durability
     cdef int refused_durabilities
+    cdef bint is_internal
     cdef Py_ssize_t error_index
     cdef long long error_field
     cdef long long error_value

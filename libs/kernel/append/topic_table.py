@@ -19,13 +19,16 @@ from libs.kernel.layout import (
     BEGUN_COUNT,
     COUNTER_CAPACITY,
     COUNTER_START,
-    IS_WRITABLE,
+    EVERYBODY,
     NAME_HASH,
     NAME_SIZE,
     NAME_START,
+    NOBODY,
     ROUND_ROBIN,
     ROW_STRIDE,
+    SERVICES,
     WRITE_QUEUE_COUNT,
+    WRITERS,
 )
 
 WASTE_MIN = 4_096
@@ -52,15 +55,18 @@ class TopicTable:
         self._removed_count = 0
         self._wasted_counter_count = 0
 
-    def put_topic(self, name: bytes, *, write_queue_count: int, is_writable: bool) -> None:
-        """Make or change a topic, and keep its counters. 1 <= write_queue_count <= 65,535."""
+    def put_topic(self, name: bytes, *, write_queue_count: int, is_writable: bool, is_internal: bool = False) -> None:
+        """Make or change a topic, and keep its counters. 1 <= write_queue_count <= 65,535.
+
+        Only the store itself writes to one that `is_internal`.
+        """
         assert name
         assert 1 <= write_queue_count <= QUEUE_ID_MAX
         row = self._find_or_add(name)
         if write_queue_count > self.rows[row + COUNTER_CAPACITY]:
             self._grow_counters(row, write_queue_count)
         self.rows[row + WRITE_QUEUE_COUNT] = write_queue_count
-        self.rows[row + IS_WRITABLE] = int(is_writable)
+        self.rows[row + WRITERS] = SERVICES if is_internal else EVERYBODY if is_writable else NOBODY
         if name == _SCHEDULE_NAME:
             self.schedule_row = row
 
@@ -204,7 +210,7 @@ class TopicTable:
                 continue
             name, start, capacity = self._name(row), self.rows[row + COUNTER_START], self.rows[row + COUNTER_CAPACITY]
             at = fresh._find_or_add(name)
-            for column in (WRITE_QUEUE_COUNT, IS_WRITABLE, COUNTER_CAPACITY, ROUND_ROBIN, BEGUN_COUNT):
+            for column in (WRITE_QUEUE_COUNT, WRITERS, COUNTER_CAPACITY, ROUND_ROBIN, BEGUN_COUNT):
                 fresh.rows[at + column] = self.rows[row + column]
             fresh.rows[at + COUNTER_START] = len(fresh.counter_values)
             fresh.counter_values.extend(self.counter_values[start : start + capacity])

@@ -23,7 +23,7 @@ class Role(enum.Flag):
 _C, _S, _O = Role.CLIENT, Role.SERVICE, Role.OPERATOR
 
 _RULES: Mapping[str, Mapping[str, Role]] = {
-    "reput.commitlog.v1.AppendService": {"Append": _C, "AppendStream": _C},
+    "reput.commitlog.v1.AppendService": {"Append": _C, "AppendStream": _C, "AppendState": _S},
     "reput.commitlog.v1.LogService": {
         "ReadRecords": _C,
         "StreamRecords": _C,

@@ -2,7 +2,7 @@
 """OpenLog: an open log, all parts of it, each made once, after those that it needs."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from libs.formats.limits import INT64_MAX
 from libs.formats.records.host import Host
@@ -39,6 +39,15 @@ from services.commitlog.engine.write.seal import Seal
 from services.commitlog.engine.write.tail import LogTailWriter
 
 
+class Standing(NamedTuple):
+    """Of a log among its copies."""
+
+    is_follower: bool
+    """It takes no appends."""
+    is_replicated: bool
+    """It has copies, or is one."""
+
+
 class OpenLog:
     """The parts, which stay what they are. Nothing runs by itself before the loops are started."""
 
@@ -61,6 +70,7 @@ class OpenLog:
         what it has to give up before. `on_failure` hears of the failure that seals the log, if one does.
         """
         self.store_host: Final = Host.parse(config.store_host) if config.store_host else listen_host
+        self._is_elected: Final = config.coordinator != "none"
         self.small_files: Final = SmallFiles(config.ballast(fs))
         self.identity: Final = Identity.open(fs, config, self.small_files)
         store = recover_store(fs, config, self.small_files.ballast, clock, meter, self.identity, cut, reign.elected)
@@ -130,6 +140,13 @@ class OpenLog:
     def replicated_physical_offset(self) -> int:
         """End of what all members of the in-sync set have on their disks. One that follows knows it from its leader."""
         return (self.identity if self.in_sync is None else self.in_sync).replicated_physical_offset
+
+    @property
+    def standing(self) -> Standing:
+        """Whether it follows, and whether it is alone."""
+        is_follower = self.following is not None
+        is_replicated = is_follower or self._is_elected or self._is_shared() or bool(self.replicas.connected)
+        return Standing(is_follower, is_replicated)
 
     def _is_shared(self) -> bool:
         return self.in_sync is not None and self.in_sync.set.size > 1

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """AppendService on raw bytes: a request stays bytes from the socket to the segment."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from libs.runtime.rpc.handlers import Context
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.durable.acknowledge import Acknowledgements
-from services.commitlog.engine.write.append import AppendPipeline
+from services.commitlog.engine.write.append import AppendedBatch, AppendPipeline
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.rpc.append_result import AppendResultEncoder
 from services.commitlog.rpc.append_stream import AppendStreamSession
 from services.commitlog.rpc.peer import born_host
 
-RAW_METHODS = ("Append", "AppendStream")
+RAW_METHODS = ("Append", "AppendState", "AppendStream")
 """Methods that take requests as bytes."""
 
 
@@ -32,8 +32,17 @@ class AppendServicer:
 
     async def Append(self, request: bytes, context: Context) -> bytes:
         """Append one batch. Answers at its durability."""
+        return await self._answer(request, context, self._pipeline.append)
+
+    async def AppendState(self, request: bytes, context: Context) -> bytes:
+        """Append one batch of the store's own."""
+        return await self._answer(request, context, self._pipeline.append_state)
+
+    async def _answer(
+        self, request: bytes, context: Context, append: Callable[[bytes, bytes], Awaitable[AppendedBatch]]
+    ) -> bytes:
         with self._inflight.held(len(request)):
-            batch = await self._pipeline.append(request, born_host(context.peer()))
+            batch = await append(request, born_host(context.peer()))
             acknowledgement = self._acknowledgements.of(batch)
             await acknowledgement.settle()
         return self._encoder.response(batch, acknowledgement.durability())

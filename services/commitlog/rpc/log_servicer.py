@@ -3,7 +3,7 @@
 
 import contextlib
 from array import array
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
 
@@ -23,6 +23,7 @@ from services.commitlog.engine.follow.followers import Followers
 from services.commitlog.engine.follow.queue_offset_check import QueueEnd, QueueOffsetCheck
 from services.commitlog.engine.follow.reader import RecordReader, RecordRun
 from services.commitlog.engine.keep.checkpoint import IndexerReport
+from services.commitlog.engine.open_log import Standing
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.errors import BeyondMaxOffset
 from services.commitlog.rpc.epochs import epochs_of, sent
@@ -42,6 +43,7 @@ class LogServicer:
     _followers: Followers
     _queue_offsets: QueueOffsetCheck
     _set_apart: SetApart
+    _standing: Callable[[], Standing]
     _streams: InflightBudget
     _service_streams: InflightBudget
     _tails: set[DispatchTail] = field(default_factory=set)
@@ -144,7 +146,7 @@ class LogServicer:
         """Take note of how far the Indexer is."""
         names = [attribute.name for attribute in fields_of(IndexerReport)]
         self._followers.report(IndexerReport(**{name: getattr(request, name) for name in names}))
-        return pb.ReportProgressResponse()
+        return named(pb.ReportProgressResponse, self._standing())
 
     async def CheckQueueOffsets(
         self, requests: AsyncIterator[pb.CheckQueueOffsetsRequest], _: object

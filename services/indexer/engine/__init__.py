@@ -14,6 +14,8 @@ follow   Indexes enters a batch into both tables and undoes it; `Indexes.reached
          Completeness says whether the indexes hold all that was ever answered from them. LongPolls are woken.
 answer   Answers: QueryEngine by key, time and id, Puller, ScanPlanner and Scanner.
 groups   ConsumerOffsets.
+share    Sharing: where the log has copies, what groups commit and how far delayed messages are delivered becomes
+         records of it (LocalChanges), which each Indexer takes over (StateQueue); DelayOffsets.
 upkeep   Trim, QueueRemoval and OnlineRebuild: what the Janitor and operators ask for.
 deliver  DelayDelivery follows the schedule topic and appends what is due.
 

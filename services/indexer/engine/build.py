@@ -12,7 +12,6 @@ from libs.segments.ballast import Ballast
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.deliver.delay_delivery import LOOK_INTERVAL_MS, DelayDelivery
-from services.indexer.engine.deliver.delay_offsets import DelayOffsets
 from services.indexer.engine.deliver.level_delivery import LevelDelivery
 from services.indexer.engine.follow.completeness import Completeness
 from services.indexer.engine.follow.flush import FlushLoop
@@ -24,13 +23,17 @@ from services.indexer.engine.follow.reput_state import Event, ReputStates
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.indexer import Follow, Indexer, Upkeep
 from services.indexer.engine.log.local_records import LocalRecords
-from services.indexer.engine.log.source import LogSink, LogSource, RecordSource
+from services.indexer.engine.log.source import LogSink, LogSource, NoSink, RecordSource
+from services.indexer.engine.share.delay_offsets import DelayOffsets
+from services.indexer.engine.share.sharing import Sharing
 from services.indexer.engine.tables.index import IndexTable
 from services.indexer.engine.tables.progress import ProgressFile
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
 from services.indexer.engine.upkeep.trim import Trim
+
+NO_SINK = NoSink()
 
 
 def build(
@@ -41,10 +44,10 @@ def build(
     source: LogSource,
     records: RecordSource,
     on_failure: Callable[[Exception], None],
-    sink: LogSink | None = None,
+    sink: LogSink = NO_SINK,
     delay_look_interval_ms: int = LOOK_INTERVAL_MS,
 ) -> Indexer:
-    """Build an Indexer. Delayed messages are delivered through the sink, and without one they are not."""
+    """Build an Indexer. Without a sink it delivers and shares nothing."""
     ballast = config.ballast(fs)
     small_files = ballast.roomy_fs()
     history = LogHistory(small_files, config.data_dir / store_layout.LOG_HISTORY)
@@ -67,14 +70,37 @@ def build(
         states.halt(error, Event.FAILED)
         on_failure(error)
 
-    flush = FlushLoop(config, indexes, ballast, source, clock, on_failure=fail)
+    groups = ConsumerOffsets(
+        small_files,
+        config.data_dir / store_layout.CONSUMER_OFFSETS,
+        clock,
+        count_max=config.consumer_offset_count_max,
+        expire_s=config.consumer_offset_expire_hours * 3600,
+    )
     delay_offsets = DelayOffsets(small_files, config.data_dir / store_layout.DELAY_OFFSETS, queues, clock)
-    reput = ReputLoop(config, source, indexes, states, flush, on_history_change=delay_offsets.change_history)
+    sharing = Sharing(
+        small_files,
+        config.data_dir / store_layout.SHARED_STATE,
+        indexes,
+        polls,
+        records,
+        groups,
+        delay_offsets,
+        sink,
+        interval_ms=config.share_interval_ms,
+    )
+
+    def change_history(is_truncated: bool) -> None:
+        delay_offsets.change_history(is_truncated)
+        sharing.change_history(is_truncated)
+
+    flush = FlushLoop(config, indexes, ballast, source, clock, on_failure=fail, on_standing=sharing.hear)
+    reput = ReputLoop(config, source, indexes, states, flush, on_history_change=change_history)
     delivery = None
-    if sink is not None:
+    if sink is not NO_SINK and config.deliver_delayed:
         make_level = functools.partial(
             LevelDelivery,
-            *(reput, queues, polls, records, sink, delay_offsets, clock),
+            *(reput, queues, polls, records, sink, delay_offsets, sharing, clock),
             look_interval_ms=delay_look_interval_ms,
             delay_levels_ms=config.delay_levels_ms(),
         )
@@ -84,15 +110,9 @@ def build(
         config,
         ballast,
         indexes=indexes,
-        follow=Follow(states, reput, flush, completeness, polls, delivery),
+        follow=Follow(states, reput, flush, completeness, polls, sharing, delivery),
         answers=Answers(config, indexes, records, polls),
-        groups=ConsumerOffsets(
-            small_files,
-            config.data_dir / store_layout.CONSUMER_OFFSETS,
-            clock,
-            count_max=config.consumer_offset_count_max,
-            expire_s=config.consumer_offset_expire_hours * 3600,
-        ),
+        groups=groups,
         upkeep=Upkeep(
             Trim(fs, indexes),
             QueueRemoval(reput, indexes, records, flush, source),

@@ -28,6 +28,7 @@ from services.indexer.engine.follow.queue_end_check import check_queue_ends
 from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.follow.reput_state import ReputStates
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
+from services.indexer.engine.share.sharing import Sharing
 from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
 from services.indexer.engine.upkeep.trim import Trim
@@ -42,6 +43,7 @@ class Follow:
     flush: FlushLoop
     completeness: Completeness
     polls: LongPolls
+    sharing: Sharing
     delivery: DelayDelivery | None
 
 
@@ -92,8 +94,7 @@ class Indexer:
         self.indexes.queues.set_apart = SetApart.load(self._fs, self._data_dir)
         self.groups.load()
         self.indexes.recover(anew=anew)
-        if self.follow.delivery is not None:
-            self.follow.delivery.load()
+        self.follow.sharing.load()
         self.indexes.progress.mark_running()
         self._ballast.occupy()
         self._is_open = True
@@ -105,6 +106,7 @@ class Indexer:
         checking = check_queue_ends(self.indexes.queues, self.follow.states)
         self._end_check = asyncio.create_task(checking, name="check of the queues' ends")
         self._group_loop.start()
+        self.follow.sharing.start()
         if self.follow.delivery is not None:
             self.follow.delivery.start()
 
@@ -117,8 +119,7 @@ class Indexer:
         await self._stop_loops()
         try:
             if self._is_open:
-                if self.follow.delivery is not None:
-                    await self.follow.delivery.offsets.save()
+                await self.follow.sharing.finish()
                 await self.groups.save()
                 await self.follow.flush.finish()
         finally:
@@ -137,6 +138,7 @@ class Indexer:
         await self.follow.reput.stop()
         await self.upkeep.removal.stop()
         await self._group_loop.stop()
+        await self.follow.sharing.stop()
         if self.follow.delivery is not None:
             await self.follow.delivery.stop()
         await self.follow.flush.stop()

@@ -11,9 +11,9 @@ from libs.requests.errors import BadArgument
 from libs.requests.page_token import decode_token, encode_token
 from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.answer.time_search import first_at_or_after
-from services.indexer.engine.follow.completeness import Completeness
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.groups.pages import GroupPosition, page_of_groups
+from services.indexer.engine.indexer import Follow
 from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT
 from services.indexer.errors import ConsumerOffsetNotFound, TopicNotFound
 from services.indexer.rpc import requests
@@ -27,11 +27,12 @@ COMMIT_STEP_COUNT = 250
 class ConsumerOffsetServicer:
     """Answers the five calls."""
 
-    def __init__(self, groups: ConsumerOffsets, answers: Answers, completeness: Completeness) -> None:
+    def __init__(self, groups: ConsumerOffsets, answers: Answers, follow: Follow) -> None:
         self._groups = groups
         self._answers = answers
         self._queues = answers.indexes.queues
-        self._completeness = completeness
+        self._completeness = follow.completeness
+        self._sharing = follow.sharing
 
     async def CommitConsumerOffset(
         self, request: messages.CommitConsumerOffsetRequest, _: object
@@ -58,6 +59,7 @@ class ConsumerOffsetServicer:
         """Return the offset of a group in one queue."""
         group, topic = requests.group(request.group), requests.topic(request.topic)
         queue_id = requests.queue_id(request.queue_id)
+        self._sharing.check_known()
         queue_offset = self._groups.find(group, topic, queue_id)
         if queue_offset is None:
             raise ConsumerOffsetNotFound(group, topic, queue_id)
@@ -66,7 +68,7 @@ class ConsumerOffsetServicer:
     async def ResetConsumerOffset(
         self, request: messages.ResetConsumerOffsetRequest, _: object
     ) -> messages.ResetConsumerOffsetResponse:
-        """Move a group in all queues of a topic. Synced before the answer."""
+        """Move a group in all queues of a topic. Synced, and in the log if that has copies, before the answer."""
         group, topic = requests.group(request.group), self._answers.served(requests.topic(request.topic))
         to = request.WhichOneof("to")
         if to is None:
@@ -90,6 +92,7 @@ class ConsumerOffsetServicer:
             raise TopicNotFound(topic)
         self._groups.commit(group, offsets)
         await self._groups.save()
+        await self._sharing.send()
         response = messages.ResetConsumerOffsetResponse()
         async for step in in_steps(sorted(offsets.items()), count=STEP_QUEUE_COUNT):
             response.offsets.extend(self._offset(topic, queue_id, value) for (_, queue_id), value in step)
@@ -98,17 +101,19 @@ class ConsumerOffsetServicer:
     async def DeleteConsumerGroup(
         self, request: messages.DeleteConsumerGroupRequest, _: object
     ) -> messages.DeleteConsumerGroupResponse:
-        """Forget a group, or what it has of a topic. Synced before the answer."""
+        """Forget a group, or what it has of a topic. Synced, and in the log if that has copies, before the answer."""
         group = requests.group(request.group)
         topic = requests.topic(request.topic) if request.topic else None
         count = await self._groups.delete(group, topic)
         await self._groups.save()
+        await self._sharing.send()
         return messages.DeleteConsumerGroupResponse(deleted_offset_count=count)
 
     async def ListConsumerGroups(
         self, request: messages.ListConsumerGroupsRequest, _: object
     ) -> messages.ListConsumerGroupsResponse:
         """Return a page of groups. The token is the last group of the page before, or the last queue of a part."""
+        self._sharing.check_known()
         page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         position = decode_token("groups", (), request.page_token, GroupPosition) or GroupPosition()
         page = await page_of_groups(

@@ -8,6 +8,7 @@ from libs.runtime.rpc.errors import ErrorRow, ErrorTable
 from libs.segments.errors import SegmentUnreadable
 from services.indexer.errors import (
     ConsumerOffsetNotFound,
+    GroupsUnknown,
     Incomplete,
     MessageNotFound,
     NotARecord,
@@ -31,5 +32,6 @@ ERROR_TABLE: ErrorTable = {
     SegmentUnreadable: ErrorRow(_CODES.DATA_LOSS, "RECORD_DAMAGED", ("segment", "position", "reason")),
     NotARecord: ErrorRow(_CODES.DATA_LOSS, "NOT_A_RECORD", ("value",)),
     Incomplete: ErrorRow(_CODES.UNAVAILABLE, "RECOVERING", ("indexed", "target"), retry_after_ms=100),
+    GroupsUnknown: ErrorRow(_CODES.UNAVAILABLE, "RECOVERING", (), retry_after_ms=500),
     RebuildRunning: ErrorRow(_CODES.FAILED_PRECONDITION, "RUN_IN_PROGRESS", ("started",)),
 }

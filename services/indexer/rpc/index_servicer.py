@@ -65,6 +65,8 @@ class IndexServicer:
         queues = self._indexer.indexes.queues
         below, count = await consumers_below(self._indexer.groups, queues, offset, count_max=CONSUMER_COUNT_MAX)
         trim = self._indexer.upkeep.trim
+        if not request.dry_run:
+            await self._indexer.follow.sharing.keep(offset)
         trimmed = await trim.would_trim(offset) if request.dry_run else trim.trim(offset)
         return named(
             messages.TrimToResponse,

@@ -23,6 +23,7 @@ from libs.formats.records import dispatch_columns
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.records.host import Host
 from libs.formats.records.record import Record
+from libs.formats.records.state_record import StateRecord
 from libs.formats.state.log_history import QueueEnd
 from libs.requests.errors import DependencyUnavailable, RecordDamaged, RequestRefused, ServiceError
 from libs.segments.errors import StoreError
@@ -34,7 +35,7 @@ from services.commitlog.engine.keep.checkpoint import IndexerReport
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.gate import Reason
 from services.indexer import errors
-from services.indexer.engine.log.source import Appended, ProgressReport, RecordBlock
+from services.indexer.engine.log.source import Appended, ProgressReport, RecordBlock, Standing, StateBatch
 from services.indexer.rpc.log.appender import append_request
 from tests.crash.sim.process import Killed, Process
 from tests.support.commitlog import durability_of
@@ -115,7 +116,7 @@ class Link:
             if not server.process.is_dead:
                 await self._call(server, lambda: _closed(steps[0]))
 
-    async def report(self, report: ProgressReport) -> None:
+    async def report(self, report: ProgressReport) -> Standing:
         """See LogSource."""
         server = self._connect()
 
@@ -132,6 +133,7 @@ class Link:
             )
 
         await self._call(server, take)
+        return Standing()
 
     async def check_queue_offsets(
         self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool
@@ -155,14 +157,15 @@ class Link:
 
         return await self._call(server, compare)
 
-    async def append(self, batch: list[Record], *, names_queue: bool) -> Appended:
+    async def append(self, batch: list[Record], *, names_queue: bool, state: StateBatch | None = None) -> Appended:
         """See LogSink."""
-        request = append_request(batch, names_queue=names_queue).SerializeToString()
+        request = append_request(batch, names_queue=names_queue, state=state).SerializeToString()
         server = self._connect()
+        pipeline = server.log.pipeline
 
         async def append() -> Appended:
             try:
-                result = await server.log.pipeline.append(request, BORN_HOST)
+                result = await (pipeline.append if state is None else pipeline.append_state)(request, BORN_HOST)
             except (RequestRefused, log_errors.TopicNotFound, log_errors.TopicForbidden) as error:
                 index = re.match(r"messages\[(\d+)\]", error.field)
                 reason, at = _REASONS.get(type(error), "OTHER"), int(index[1]) if index else -1
@@ -172,6 +175,10 @@ class Link:
             return Appended(result.end_physical_offset, is_durable)
 
         return await self._call(server, append)
+
+    async def share(self, records: Sequence[StateRecord]) -> Appended:
+        """See LogSink. A log that is alone is never asked."""
+        raise NotImplementedError(records)
 
     async def has_topic(self, topic: str) -> bool:
         """See RecordSource."""

@@ -12,6 +12,7 @@ Rules: docs/formats/commit_log.md section 8; RocketMQ's counterpart is CommitLog
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from libs.formats.limits import BATCH_MESSAGE_COUNT_MAX, BLANK_SIZE_BYTES_MIN, RECORD_SIZE_SLACK_BYTES
 from libs.formats.records import writer_stamp
@@ -56,6 +57,17 @@ class AppendedBatch:
     """The log had the batch of this writer before; nothing was appended, and there are no columns."""
 
 
+class Limits(NamedTuple):
+    """What the kernel is told of a batch: at first, and once the queues that it begins were counted."""
+
+    first: AppendLimits
+    checked: AppendLimits
+
+    def changed(self, **changes: Any) -> "Limits":
+        """Return others."""
+        return Limits(replace(self.first, **changes), replace(self.checked, **changes))
+
+
 @dataclass(slots=True, eq=False)
 class AppendPipeline:
     """The one writer of the log."""
@@ -74,13 +86,13 @@ class AppendPipeline:
     _writer_batch: WriterBatch | None = None
     """Of the request that is being placed: what it will be, or what the log has if it is REPEATED."""
     _durability_refusal: Callable[[], ServiceError] = Stopping
-    _limits: AppendLimits = field(init=False)
-    _limits_of_checked: AppendLimits = field(init=False)
+    _limits: Limits = field(init=False)
+    _internal_limits: Limits = field(init=False)
     _columns: AppendColumns = field(init=False)
 
     def __post_init__(self) -> None:
         config = self._config
-        self._limits = AppendLimits(
+        first = AppendLimits(
             body_size_bytes_max=config.message_size_bytes_max,
             record_size_bytes_max=min(
                 config.message_size_bytes_max + RECORD_SIZE_SLACK_BYTES,
@@ -91,7 +103,8 @@ class AppendPipeline:
             delay_level_count=len(config.delay_levels_ms()),
             begun_queue_count_max=config.batch_new_queue_count_max,
         )
-        self._limits_of_checked = replace(self._limits, begun_queue_count_max=BATCH_MESSAGE_COUNT_MAX)
+        self._limits = Limits(first, replace(first, begun_queue_count_max=BATCH_MESSAGE_COUNT_MAX))
+        self._internal_limits = self._limits.changed(is_internal=True)
         self._columns = AppendColumns(BATCH_MESSAGE_COUNT_MAX)
 
     async def append(self, request: bytes, born_host: bytes) -> AppendedBatch:
@@ -101,54 +114,65 @@ class AppendPipeline:
         fault, StoreSealed, AppendsRefused or StoreFull; then nothing was appended. Nor was it if the batch of a writer
         is there already: the answer tells where.
         """
+        return await self._append(request, born_host, self._limits)
+
+    async def append_state(self, request: bytes, born_host: bytes) -> AppendedBatch:
+        """As `append`, for a batch of the store itself, which may name the topic of its state."""
+        self._gate.check()
+        await self._topics.create_state_topic()
+        return await self._append(request, born_host, self._internal_limits)
+
+    async def _append(self, request: bytes, born_host: bytes, limits: Limits) -> AppendedBatch:
         self._gate.check()
         size_bytes, limit = len(request), self._config.append_request_size_bytes_max
         if size_bytes > limit:
             reason = f"a batch of {size_bytes} bytes is too large, the limit is {limit}"
             raise BatchTooLarge(reason, value=size_bytes, limit=limit)
         segment = await self._tail.segment()
-        code = self._place(segment, segment.room, request, born_host, self._topics.table)
+        code = self._place(segment, segment.room, request, born_host, self._topics.table, limits)
         if code == layout.E_TOPIC_UNKNOWN and self._config.auto_create_topics:
-            code = await self._create_topics(segment, request, born_host)
+            code = await self._create_topics(segment, request, born_host, limits)
             if code == layout.E_FULL:
                 self._gate.check()
                 segment = await self._tail.segment()
-                code = self._place(segment, segment.room, request, born_host, self._topics.table)
+                code = self._place(segment, segment.room, request, born_host, self._topics.table, limits)
         while code == layout.E_FULL:
             self._check_fits()
             self._tail.close(segment)
             segment = await self._tail.segment()
-            code = self._place(segment, segment.room, request, born_host, self._topics.table)
+            code = self._place(segment, segment.room, request, born_host, self._topics.table, limits)
         if code == REPEATED:
             return self._repeated()
         if code == layout.E_DURABILITY:
             raise self._durability_refusal()
         if code < 0:
-            raise refusal_of(code, request, self._columns, self._limits, self._topics)
+            raise refusal_of(code, request, self._columns, limits.first, self._topics)
         return self._publish(segment, code)
 
     def refuse_durabilities(self, durabilities: Iterable[int], refusal: Callable[[], ServiceError]) -> None:
         """Refuse batches that ask for one of these, and no others, before anything is written."""
         bits = sum(1 << durability for durability in durabilities)
-        self._limits = replace(self._limits, refused_durabilities=bits)
-        self._limits_of_checked = replace(self._limits_of_checked, refused_durabilities=bits)
+        self._limits = self._limits.changed(refused_durabilities=bits)
+        self._internal_limits = self._internal_limits.changed(refused_durabilities=bits)
         self._durability_refusal = refusal
 
-    def _place(self, segment: Segment, room: memoryview, request: bytes, born_host: bytes, table: TopicTable) -> int:
+    def _place(
+        self, segment: Segment, room: memoryview, request: bytes, born_host: bytes, table: TopicTable, limits: Limits
+    ) -> int:
         """Make the records of a request. Returns their size in bytes, REPEATED, or a negative code of the kernel."""
         failpoint("append.before_write")
         self._store_time_ms = max(self._clock.now_ms(), self._state.last_store_time_ms)
         self._writer_batch = None
         place = request, room, 0, segment.end_physical_offset, self._store_time_ms, born_host, self._store_host, table
-        code = append_cy.append(*place, self._limits, self._columns, b"")
+        code = append_cy.append(*place, limits.first, self._columns, b"")
         if code == layout.E_QUEUES:
             self._check_begun(table)
-            code = append_cy.append(*place, self._limits_of_checked, self._columns, b"")
+            code = append_cy.append(*place, limits.checked, self._columns, b"")
         if code == layout.E_WRITER:
             stamp = self._stamp(segment, request)
             if stamp is None:
                 return REPEATED
-            code = append_cy.append(*place, self._limits_of_checked, self._columns, stamp)
+            code = append_cy.append(*place, limits.checked, self._columns, stamp)
         return code
 
     def _check_begun(self, table: TopicTable) -> None:
@@ -213,7 +237,7 @@ class AppendPipeline:
             reason = f"the records of the batch take {needed} bytes, more than a segment"
             raise BatchTooLarge(reason, value=needed, limit=limit)
 
-    async def _create_topics(self, segment: Segment, request: bytes, born_host: bytes) -> int:
+    async def _create_topics(self, segment: Segment, request: bytes, born_host: bytes, limits: Limits) -> int:
         """Make the topics that the batch names, if nothing else is wrong with it. Returns E_FULL then."""
         field = f"messages[{self._columns.error_index}].topic"
         names = [topic.decode("ascii") for topic in self._columns.topics(request)]
@@ -222,7 +246,7 @@ class AppendPipeline:
             raise BatchTooLarge(reason, value=len(names), limit=NEW_BATCH_TOPIC_COUNT_MAX)
         missing, table = self._topics.trial(names, field=field)
         # Without room nothing fits, so a request without a fault is told apart and leaves nothing behind.
-        code = self._place(segment, segment.room[:0], request, born_host, table)
+        code = self._place(segment, segment.room[:0], request, born_host, table, limits)
         if code == layout.E_FULL:
             self._check_fits()
             await self._topics.create_missing(missing, field=field)

@@ -3,7 +3,7 @@
 
 A level begins with its first message. Levels do not wait for each other; one that the log refuses stands still, says
 why, and tries again every ten seconds at the latest.
-Only one Indexer of a log may deliver, otherwise messages come twice.
+Only one Indexer of a log may deliver, otherwise messages come twice; of those of a replicated log the leader's does.
 Callers: the event loop's thread. RocketMQ's counterpart is ScheduleMessageService.
 """
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.machine.loop import SupervisedLoop
-from services.indexer.engine.deliver.delay_offsets import DelayOffsets
 from services.indexer.engine.deliver.level_delivery import LevelDelivery
+from services.indexer.engine.share.delay_offsets import DelayOffsets
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 
 LOOK_INTERVAL_MS = 1_000
@@ -36,7 +36,7 @@ class DelayStatistics:
 
 
 class DelayDelivery:
-    """Delivers for one store. Make it, `load` it, `start` it, `stop` it, save its offsets; each once."""
+    """Delivers for one store. Make it, `start` it, `stop` it, save its offsets; each once."""
 
     def __init__(
         self,
@@ -52,10 +52,6 @@ class DelayDelivery:
         self._levels: dict[int, LevelDelivery] = {}
         self._make_level = make_level
         self._loop = SupervisedLoop("delay levels", self._look, interval_ms=look_interval_ms)
-
-    def load(self) -> None:
-        """Read the offsets, once the queues are loaded. Blocks. Raises ConfigFileDamaged."""
-        self.offsets.load()
 
     def start(self) -> None:
         """Begin to deliver."""

@@ -3,7 +3,8 @@
 
 Invariants: messages of a level are delivered in the order of its queue; the offset moves after the append, and the
 next batch waits until the file says so; a message that the log refuses stays the next one, however long that takes.
-A crash between the append and the file delivers that one batch again (at most 512 messages or 1 MiB and one message).
+A crash between the append and the file delivers that one batch again (at most 512 messages or 1 MiB and one message);
+where the state is shared, how far it is comes with the batch itself, and a writer's number, so that none comes twice.
 Callers: the event loop's thread. Rules: RocketMQ's ScheduleMessageService.DeliverDelayedMessageTimerTask.
 """
 
@@ -25,13 +26,14 @@ from libs.machine.uninterrupted import uninterrupted
 from libs.requests.errors import DependencyUnavailable, RecordDamaged, Stopping, WindowFull
 from libs.segments.errors import StoreError
 from services.indexer.engine.deliver import due_message
-from services.indexer.engine.deliver.delay_offsets import DelayOffsets
 from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.log.record_reader import store_times_ms
 from services.indexer.engine.log.source import LogSink, RecordBlock, RecordSource
 from services.indexer.engine.log.time import LogTime
+from services.indexer.engine.share.delay_offsets import DelayOffsets
+from services.indexer.engine.share.sharing import Sharing
 from services.indexer.engine.tables.queue import ConsumeQueue, Units
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 from services.indexer.errors import AppendRefused, NotARecord, Undeliverable
@@ -64,6 +66,7 @@ class LevelDelivery:
         records: RecordSource,
         sink: LogSink,
         offsets: DelayOffsets,
+        sharing: Sharing,
         clock: Clock,
         queue_id: int,
         *,
@@ -83,6 +86,7 @@ class LevelDelivery:
         self._records = records
         self._sink = sink
         self._offsets = offsets
+        self._sharing = sharing
         self._delay_ms = delay_levels_ms[min(queue_id, len(delay_levels_ms) - 1)]
         self._time = LogTime(clock)
         self._seen_queue_offset = -1
@@ -126,7 +130,7 @@ class LevelDelivery:
         units = None if queue is None else await self._timed(self._waiting(queue))
         if units is None or not len(units.physical_offsets):
             await self._wait_for_message()
-        elif self._reput.state not in (ReputState.CATCHING_UP, ReputState.LIVE):
+        elif self._reput.state not in (ReputState.CATCHING_UP, ReputState.LIVE) or not self._sharing.may_deliver:
             await asyncio.sleep(self._look_interval_s)
         elif (wait_ms := await self._wait_ms(units)) > 0:
             await asyncio.sleep(max(PAUSE_S_MIN, min(self._look_interval_s, wait_ms / 1000)))
@@ -271,13 +275,16 @@ class LevelDelivery:
             return
         history_count = self._offsets.history_count
         failpoint("delay.before_append")
-        appended = await self._sink.append(messages, names_queue=names_queue)
+        state = self._sharing.batch(self.queue_id, end)
+        appended = await self._sink.append(messages, names_queue=names_queue, state=state)
         failpoint("delay.after_append")
         self.delivered_count += len(messages)
         if history_count == self._offsets.history_count:
+            if state is not None:
+                self._sharing.delivered(state)
             self._offsets.delivered(
                 self.queue_id,
                 end,
                 end_physical_offset=appended.end_physical_offset,
-                is_on_disk=appended.is_on_disk,
+                is_on_disk=appended.is_on_disk and state is None,
             )

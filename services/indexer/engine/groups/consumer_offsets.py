@@ -18,7 +18,7 @@ import asyncio
 import functools
 import logging
 import zlib
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -93,11 +93,16 @@ class ConsumerOffsets:
         self._save_lock = asyncio.Lock()
         self.count = 0
         """Offsets that are kept."""
+        self.had_file = False
+        """Whether there was a file at the start."""
+        self.on_change: Callable[[str, Mapping[Queue, int | None]], None] = lambda _group, _offsets: None
+        """Hears of each commit, and of each offset that somebody deletes, as None."""
 
     def load(self) -> None:
         """Read the file, or its copy if it is missing, empty or damaged. Raises ConfigFileDamaged if both are."""
         file = config_file.read(self._fs, self._path, consumer_offsets_json.loads)
         if file is not None:
+            self.had_file = True
             self._version = file.data_version or DataVersion()
             for (topic, group), queues in file.offsets.items():
                 self._put(group, {_key(topic, queue_id): queue_offset for queue_id, queue_offset in queues.items()})
@@ -121,7 +126,17 @@ class ConsumerOffsets:
         if any(known.get(key) != queue_offset for key, queue_offset in keyed.items()):
             self._put(group, keyed)
             self._change_count += 1
+            self.on_change(group, offsets)
         self._use(group)
+
+    def apply(self, group: str, offsets: Mapping[Queue, int | None]) -> None:
+        """Take over what was changed elsewhere, by (topic, queue id); None is an offset that was deleted."""
+        kept = {_key(*queue): queue_offset for queue, queue_offset in offsets.items() if queue_offset is not None}
+        if kept:
+            self._put(group, kept)
+            self._change_count += 1
+            self._use(group)
+        self._drop(group, [_key(*queue) for queue, queue_offset in offsets.items() if queue_offset is None])
 
     async def delete(self, group: str, topic: str | None = None) -> int:
         """Forget the offsets of a group, all or those of a topic, and return how many. `save` makes it durable.
@@ -130,7 +145,9 @@ class ConsumerOffsets:
         """
         count = 0
         async for keys in in_steps(list(self._offsets_of(group))):
-            count += self._drop(group, [key for key in keys if topic in (None, _queue(key)[0])])
+            gone = self._drop(group, [key for key in keys if topic in (None, _queue(key)[0])])
+            self.on_change(group, {_queue(key): None for key in gone})
+            count += len(gone)
         return count
 
     async def tend(self) -> None:
@@ -167,7 +184,8 @@ class ConsumerOffsets:
         async for names in self.group_names():
             for name in names:
                 if self._used_s.get(name, self._begin_s) <= limit_s:
-                    await self.delete(name)
+                    async for keys in in_steps(list(self._offsets_of(name))):
+                        self._drop(name, keys)
                     expired.append(name)
         if expired:
             shown = ", ".join(expired[:EXPIRED_SHOWN]) + (", …" if len(expired) > EXPIRED_SHOWN else "")
@@ -224,13 +242,13 @@ class ConsumerOffsets:
         shard.change_count += 1
         shard.entries = None
 
-    def _drop(self, group: str, keys: list[str]) -> int:
-        """Forget those of these offsets that are still there. Returns how many they were."""
+    def _drop(self, group: str, keys: list[str]) -> list[str]:
+        """Forget those of these offsets that are still there. Returns which they were."""
         shard = self._shards.get(_shard_of(group))
         known = {} if shard is None else shard.groups.get(group, {})
         gone = [key for key in keys if known.pop(key, None) is not None]
         if shard is None or not gone:
-            return 0
+            return []
         self.count -= len(gone)
         self._size_bytes_max -= _size_bytes_max(group, gone)
         if not known:
@@ -239,7 +257,7 @@ class ConsumerOffsets:
         shard.change_count += 1
         shard.entries = None
         self._change_count += 1
-        return len(gone)
+        return gone
 
     def _use(self, group: str) -> None:
         """Note that the group is in use now."""

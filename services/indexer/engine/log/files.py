@@ -37,7 +37,7 @@ from libs.log.walk import LogWalk
 from libs.machine.fs import Fs
 from libs.requests.errors import DependencyUnavailable, RecordDamaged
 from libs.segments.errors import SegmentMissing, SegmentSizeWrong
-from services.indexer.engine.log.source import ProgressReport, RecordBlock
+from services.indexer.engine.log.source import ProgressReport, RecordBlock, Standing
 from services.indexer.errors import Inapplicable
 
 STEP_RECORD_COUNT_MAX = 8_192
@@ -119,8 +119,10 @@ class LogFiles:
         yield Heartbeat(at, self.min_physical_offset)
         await asyncio.Event().wait()
 
-    async def report(self, report: ProgressReport) -> None:
+    async def report(self, report: ProgressReport) -> Standing:
         """See LogSource. Nobody is there to be told."""
+        del report
+        return Standing()
 
     async def check_queue_offsets(
         self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool

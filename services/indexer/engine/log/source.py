@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from libs.formats.epoch import Epoch
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.records.record import Record
+from libs.formats.records.state_record import StateRecord
 from libs.formats.state.log_history import QueueEnd
+from libs.requests.errors import DependencyUnavailable
 from services.indexer.engine.log.record_view import RecordView, view_record
 
 
@@ -28,6 +30,13 @@ class ProgressReport:
     index_flushed_time_ms: int
     epoch: int
     history_id: str = ""
+
+
+class Standing(NamedTuple):
+    """Of the log among its copies, as it says itself."""
+
+    is_leader: bool = True
+    is_replicated: bool = False
 
 
 class LogSource(Protocol):
@@ -44,8 +53,8 @@ class LogSource(Protocol):
         """
         ...
 
-    async def report(self, report: ProgressReport) -> None:
-        """Tell the log how far the indexes are. Raises DependencyUnavailable."""
+    async def report(self, report: ProgressReport) -> Standing:
+        """Tell the log how far the indexes are, and hear what it is. Raises DependencyUnavailable."""
         ...
 
     async def check_queue_offsets(
@@ -119,12 +128,37 @@ class Appended(NamedTuple):
     """Whether it survives a power cut of the log's machine; what lies before it does then too."""
 
 
+class StateBatch(NamedTuple):
+    """A record of the shared state, and the writer of the batch that it is in: an id, and a number within it."""
+
+    record: StateRecord
+    writer: tuple[str, int]
+
+
 class LogSink(Protocol):
     """The log's front."""
 
-    async def append(self, batch: list[Record], *, names_queue: bool) -> Appended:
+    async def append(self, batch: list[Record], *, names_queue: bool, state: StateBatch | None = None) -> Appended:
         """Append messages, all or nothing, and wait for their durability. Without `names_queue` the log chooses queues.
 
-        Raises AppendRefused, and then nothing was appended; DependencyUnavailable, and then nobody knows.
+        A record of the state comes along in the same batch. Raises AppendRefused, and then nothing was appended;
+        DependencyUnavailable, and then nobody knows.
         """
         ...
+
+    async def share(self, records: Sequence[StateRecord]) -> Appended:
+        """Append records of the state to whichever log leads, and wait for their durability. Raises as `append`."""
+        ...
+
+
+class NoSink:
+    """LogSink of an Indexer that has no log to append to."""
+
+    async def append(self, _batch: list[Record], *, names_queue: bool, state: StateBatch | None = None) -> Appended:
+        """See LogSink."""
+        del names_queue, state
+        raise DependencyUnavailable("commitlog", "there is none")
+
+    async def share(self, _records: Sequence[StateRecord]) -> Appended:
+        """See LogSink."""
+        raise DependencyUnavailable("commitlog", "there is none")

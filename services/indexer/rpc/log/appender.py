@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogAppender: the CommitLog's Append as the engine's LogSink, over the channel that the log is read with."""
+"""LogAppender: the CommitLog's Append as the engine's LogSink, over the channel that the log is read with.
 
+Shared state goes to the leader, whose address the own log tells if it follows.
+"""
+
+import contextlib
 import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -10,9 +15,11 @@ from reput.commitlog.v1 import append_service_pb2_grpc
 from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK, Host
 
 from libs.formats.records.record import Record
+from libs.formats.records.state_record import StateRecord
+from libs.formats.state.system_topics import STATE_QUEUE_ID, STATE_TOPIC
 from libs.runtime.rpc.errors import error_info
 from libs.runtime.rpc.peer import Connection
-from services.indexer.engine.log.source import Appended
+from services.indexer.engine.log.source import Appended, StateBatch
 from services.indexer.errors import AppendRefused
 from services.indexer.rpc.log.errors import commitlog_errors
 
@@ -24,49 +31,99 @@ _MESSAGE = re.compile(r"messages\[([0-9]{1,9})\]", re.ASCII)
 
 
 class LogAppender:
-    """LogSink over gRPC."""
+    """LogSink over gRPC. `connect` makes a channel to another log."""
 
-    def __init__(self, log: Connection) -> None:
-        self._metadata = log.metadata
-        self._append: Any = append_service_pb2_grpc.AppendServiceStub(log.channel).Append
+    def __init__(self, log: Connection, connect: Callable[[str], Connection]) -> None:
+        self._log = log
+        self._connect = connect
+        self._stub: Any = append_service_pb2_grpc.AppendServiceStub(log.channel)
+        self._leader: Connection | None = None
+        self._leader_target = ""
 
-    async def append(self, batch: list[Record], *, names_queue: bool) -> Appended:
+    async def append(self, batch: list[Record], *, names_queue: bool, state: StateBatch | None = None) -> Appended:
         """See LogSink."""
-        request = append_request(batch, names_queue=names_queue)
-        with commitlog_errors():
+        request = append_request(batch, names_queue=names_queue, state=state)
+        call = self._stub.Append if state is None else self._stub.AppendState
+        with commitlog_errors(), _refusals():
+            response = await call(request, timeout=TIMEOUT_S, metadata=self._log.metadata())
+        return _appended(response.result)
+
+    async def share(self, records: Sequence[StateRecord]) -> Appended:
+        """See LogSink."""
+        request = messages.AppendStateRequest(messages=[_state_message(one) for one in records])
+        with commitlog_errors(), _refusals():
             try:
-                response = await self._append(request, timeout=TIMEOUT_S, metadata=self._metadata())
+                response = await self._append_state(self._leader or self._log, request)
             except grpc.aio.AioRpcError as error:
-                info = error_info(error)
-                if error.code() not in REFUSALS or not info.reason:
+                target = error_info(error).metadata.get("leader", "")
+                if not target:
+                    await self._follow("")
                     raise
-                index = _MESSAGE.match(info.metadata["field"])
-                raise AppendRefused(
-                    info.reason,
-                    message_index=int(index[1]) if index else -1,
-                    text=f"{info.reason}: {error.details()}",
-                ) from error
-        result = response.result
-        return Appended(result.end_physical_offset, is_on_disk=result.durability >= DURABILITY_LOCAL_DISK)
+                response = await self._append_state(await self._follow(target), request)
+        return _appended(response.result)
+
+    async def close(self) -> None:
+        """Let go of the leader."""
+        await self._follow("")
+
+    async def _append_state(self, log: Connection, request: messages.AppendStateRequest) -> Any:
+        stub: Any = self._stub if log is self._log else append_service_pb2_grpc.AppendServiceStub(log.channel)
+        return await stub.AppendState(request, timeout=TIMEOUT_S, metadata=log.metadata())
+
+    async def _follow(self, target: str) -> Connection:
+        """Send to this log from now on, or to the own one."""
+        if target != self._leader_target:
+            former, self._leader = self._leader, self._connect(target) if target else None
+            self._leader_target = target
+            if former is not None:
+                await former.channel.close()
+        return self._leader or self._log
 
 
-def append_request(batch: list[Record], *, names_queue: bool) -> messages.AppendRequest:
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn what the log does not take into AppendRefused."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        info = error_info(error)
+        if error.code() not in REFUSALS or not info.reason:
+            raise
+        index = _MESSAGE.match(info.metadata["field"])
+        text = f"{info.reason}: {error.details()}"
+        raise AppendRefused(info.reason, message_index=int(index[1]) if index else -1, text=text) from error
+
+
+def _appended(result: messages.AppendResult) -> Appended:
+    return Appended(result.end_physical_offset, is_on_disk=result.durability >= DURABILITY_LOCAL_DISK)
+
+
+def _state_message(record: StateRecord) -> messages.AppendMessage:
+    return messages.AppendMessage(topic=STATE_TOPIC, queue_id=STATE_QUEUE_ID, body=record.encode())
+
+
+def append_request(
+    batch: list[Record], *, names_queue: bool, state: StateBatch | None = None
+) -> messages.AppendRequest | messages.AppendStateRequest:
     """Return the request, to be answered from the disk. Without queue ids the log chooses the queues."""
-    return messages.AppendRequest(
-        messages=[
-            messages.AppendMessage(
-                topic=record.topic,
-                queue_id=record.queue_id if names_queue else None,
-                body=record.body,
-                property_string=record.properties,
-                flag=record.flag,
-                sys_flag=record.sys_flag,
-                born_time_ms=record.born_time_ms,
-                born_host=Host(address=record.born_host.address, port=record.born_host.port),
-                reconsume_times=record.reconsume_times,
-                prepared_transaction_offset=record.prepared_transaction_offset,
-            )
-            for record in batch
-        ],
-        durability=DURABILITY_LOCAL_DISK,
+    found = [_message(record, names_queue=names_queue) for record in batch]
+    if state is None:
+        return messages.AppendRequest(messages=found, durability=DURABILITY_LOCAL_DISK)
+    writer = messages.Writer(id=state.writer[0], sequence=state.writer[1])
+    found.append(_state_message(state.record))
+    return messages.AppendStateRequest(messages=found, durability=DURABILITY_LOCAL_DISK, writer=writer)
+
+
+def _message(record: Record, *, names_queue: bool) -> messages.AppendMessage:
+    return messages.AppendMessage(
+        topic=record.topic,
+        queue_id=record.queue_id if names_queue else None,
+        body=record.body,
+        property_string=record.properties,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_time_ms=record.born_time_ms,
+        born_host=Host(address=record.born_host.address, port=record.born_host.port),
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
     )

@@ -22,7 +22,7 @@ from libs.formats.state.log_history import QueueEnd
 from libs.requests.errors import DependencyUnavailable
 from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.peer import Connection
-from services.indexer.engine.log.source import ProgressReport
+from services.indexer.engine.log.source import ProgressReport, Standing
 from services.indexer.errors import Inapplicable
 from services.indexer.rpc.log.errors import SERVICE, commitlog_errors
 
@@ -103,8 +103,9 @@ class LogTail:
             response = await self._check(requests(), **self._log.options())
         return int(response.forgotten_queue_count)
 
-    async def report(self, report: ProgressReport) -> None:
+    async def report(self, report: ProgressReport) -> Standing:
         """See LogSource."""
         request = named(messages.ReportProgressRequest, report)
         with commitlog_errors():
-            await self._report(request, **self._log.options())
+            response = await self._report(request, **self._log.options())
+        return Standing(not response.is_follower, response.is_replicated)

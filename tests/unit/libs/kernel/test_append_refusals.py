@@ -206,6 +206,18 @@ def test_durability_that_is_refused_now(build: Build) -> None:
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
+def test_a_topic_of_the_store(build: Build) -> None:
+    """Only the store itself appends to it, and to one that is closed not even the store."""
+    appender = Appender(build)
+    appender.table.put_topic(b"State", write_queue_count=2, is_writable=False, is_internal=True)
+    assert appender.append(request(message(b"State"))) == layout.E_TOPIC_FORBIDDEN
+    assert not any(appender.segment)
+    appender.limits["is_internal"] = True
+    assert appender.append(request(message(b"Closed"))) == layout.E_TOPIC_FORBIDDEN
+    assert appender.append(request(message(b"State"))) > 0
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_crc_property_counts(build: Build) -> None:
     """The store's 20 bytes count in the limit of the properties."""
     for size, fits in ((32747, True), (32748, False)):

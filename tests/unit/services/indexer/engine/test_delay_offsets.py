@@ -11,7 +11,7 @@ from libs.formats.config.delay_offsets_json import DelayOffsetsFile
 from libs.log.errors import ConfigFileDamaged
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
-from services.indexer.engine.deliver.delay_offsets import DelayOffsets
+from services.indexer.engine.share.delay_offsets import DelayOffsets
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 
 PATH = Path("/data/config/delayOffset.json")

@@ -271,6 +271,64 @@ class AppendResponse(_message.Message):
 Global___AppendResponse: _TypeAlias = AppendResponse  # noqa: Y015
 
 @_typing.final
+class AppendStateRequest(_message.Message):
+    """The same fields as AppendRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    DURABILITY_FIELD_NUMBER: _builtins.int
+    WRITER_FIELD_NUMBER: _builtins.int
+    durability: _message_pb2.Durability.ValueType
+    """What to wait for. UNSPECIFIED means the store's own level."""
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppendMessage]:
+        """1 or more messages, at most 32,768, in all at most 16 MiB."""
+
+    @_builtins.property
+    def writer(self) -> Global___Writer:
+        """Makes it harmless to send the batch again. Absent: a repeated batch is appended again."""
+
+    def __init__(
+        self,
+        *,
+        messages: _abc.Iterable[Global___AppendMessage] | None = ...,
+        durability: _message_pb2.Durability.ValueType = ...,
+        writer: Global___Writer | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["writer", b"writer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "messages", b"messages", "writer", b"writer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppendStateRequest: _TypeAlias = AppendStateRequest  # noqa: Y015
+
+@_typing.final
+class AppendStateResponse(_message.Message):
+    """The outcome of AppendState."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def result(self) -> Global___AppendResult:
+        """Where the batch was stored."""
+
+    def __init__(
+        self,
+        *,
+        result: Global___AppendResult | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppendStateResponse: _TypeAlias = AppendStateResponse  # noqa: Y015
+
+@_typing.final
 class AppendStreamRequest(_message.Message):
     """The same fields as AppendRequest, one batch of a stream."""
 

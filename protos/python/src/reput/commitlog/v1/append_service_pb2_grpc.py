@@ -45,6 +45,11 @@ class AppendServiceStub(object):
                 request_serializer=reput_dot_commitlog_dot_v1_dot_append__service__pb2.AppendStreamRequest.SerializeToString,
                 response_deserializer=reput_dot_commitlog_dot_v1_dot_append__service__pb2.AppendStreamResponse.FromString,
                 _registered_method=True)
+        self.AppendState = channel.unary_unary(
+                '/reput.commitlog.v1.AppendService/AppendState',
+                request_serializer=reput_dot_commitlog_dot_v1_dot_append__service__pb2.AppendStateRequest.SerializeToString,
+                response_deserializer=reput_dot_commitlog_dot_v1_dot_append__service__pb2.AppendStateResponse.FromString,
+                _registered_method=True)
 
 
 class AppendServiceServicer(object):
@@ -68,6 +73,14 @@ class AppendServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AppendState(self, request, context):
+        """As Append, for the services of the store: messages may also go to the topic rmq_sys_reput_state, which is made when it is
+        missing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AppendServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -80,6 +93,11 @@ def add_AppendServiceServicer_to_server(servicer, server):
                     servicer.AppendStream,
                     request_deserializer=reput_dot_commitlog_dot_v1_dot_append__service__pb2.AppendStreamRequest.FromString,
                     response_serializer=reput_dot_commitlog_dot_v1_dot_append__service__pb2.AppendStreamResponse.SerializeToString,
+            ),
+            'AppendState': grpc.unary_unary_rpc_method_handler(
+                    servicer.AppendState,
+                    request_deserializer=reput_dot_commitlog_dot_v1_dot_append__service__pb2.AppendStateRequest.FromString,
+                    response_serializer=reput_dot_commitlog_dot_v1_dot_append__service__pb2.AppendStateResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -137,6 +155,33 @@ class AppendService(object):
             '/reput.commitlog.v1.AppendService/AppendStream',
             reput_dot_commitlog_dot_v1_dot_append__service__pb2.AppendStreamRequest.SerializeToString,
             reput_dot_commitlog_dot_v1_dot_append__service__pb2.AppendStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AppendState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.commitlog.v1.AppendService/AppendState',
+            reput_dot_commitlog_dot_v1_dot_append__service__pb2.AppendStateRequest.SerializeToString,
+            reput_dot_commitlog_dot_v1_dot_append__service__pb2.AppendStateResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,10 @@ class AppendServiceStub:
     The server may put several outcomes into one response; outcomes of LOCAL_DISK batches wait for the sync.
     The server may end the stream with UNAVAILABLE at any time; batches without an outcome may or may not be stored.
     """
+    AppendState: _grpc.UnaryUnaryMultiCallable[_append_service_pb2.AppendStateRequest, _append_service_pb2.AppendStateResponse]
+    """As Append, for the services of the store: messages may also go to the topic rmq_sys_reput_state, which is made when it is
+    missing.
+    """
 
 @_typing.type_check_only
 class AppendServiceAsyncStub(AppendServiceStub):
@@ -56,6 +60,10 @@ class AppendServiceAsyncStub(AppendServiceStub):
     """Pipelined Append: one outcome per request, in request order. A refused batch leaves the stream usable.
     The server may put several outcomes into one response; outcomes of LOCAL_DISK batches wait for the sync.
     The server may end the stream with UNAVAILABLE at any time; batches without an outcome may or may not be stored.
+    """
+    AppendState: _aio.UnaryUnaryMultiCallable[_append_service_pb2.AppendStateRequest, _append_service_pb2.AppendStateResponse]  # type: ignore[assignment]
+    """As Append, for the services of the store: messages may also go to the topic rmq_sys_reput_state, which is made when it is
+    missing.
     """
 
 class AppendServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -80,6 +88,16 @@ class AppendServiceServicer(metaclass=_abc_1.ABCMeta):
         """Pipelined Append: one outcome per request, in request order. A refused batch leaves the stream usable.
         The server may put several outcomes into one response; outcomes of LOCAL_DISK batches wait for the sync.
         The server may end the stream with UNAVAILABLE at any time; batches without an outcome may or may not be stored.
+        """
+
+    @_abc_1.abstractmethod
+    def AppendState(
+        self,
+        request: _append_service_pb2.AppendStateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_append_service_pb2.AppendStateResponse, _abc.Awaitable[_append_service_pb2.AppendStateResponse]]:
+        """As Append, for the services of the store: messages may also go to the topic rmq_sys_reput_state, which is made when it is
+        missing.
         """
 
 def add_AppendServiceServicer_to_server(servicer: AppendServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -651,12 +651,21 @@ class ReportProgressResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    IS_FOLLOWER_FIELD_NUMBER: _builtins.int
+    IS_REPLICATED_FIELD_NUMBER: _builtins.int
+    is_follower: _builtins.bool
+    """True if the log follows another one, so that it takes no appends."""
+    is_replicated: _builtins.bool
+    """True if the log has copies or is one: what must survive a lost Indexer belongs into the log (rmq_sys_reput_state)."""
     def __init__(
         self,
+        *,
+        is_follower: _builtins.bool = ...,
+        is_replicated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_follower", b"is_follower", "is_replicated", b"is_replicated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -78,6 +78,17 @@ class DelayOffsets:
                 if unsynced.end_physical_offset <= end_physical_offset:
                     self.move(known, unsynced.next_queue_offset)
 
+    def certain(self) -> dict[int, int]:
+        """Return up to where each level is delivered for certain, by the id of its queue."""
+        return dict(self._certain)
+
+    def confirm(self, queue_id: int, next_queue_offset: int) -> None:
+        """Note that the log says so. What was delivered since stays."""
+        unsynced = self._unsynced.get(queue_id)
+        self.move(queue_id, next_queue_offset)
+        if unsynced is not None and unsynced.next_queue_offset > next_queue_offset:
+            self._unsynced[queue_id] = unsynced
+
     def move(self, queue_id: int, next_queue_offset: int) -> None:
         """Go on at this queue offset, whatever was before."""
         self._unsynced.pop(queue_id, None)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one needs who lacks records of the shared state: a copy that is whole, and the changes around it. Pure."""
+
+from dataclasses import dataclass, field
+
+from libs.formats.records.state_record import DelayProgress, StateRecord
+from services.indexer.engine.share.local_changes import Place, places
+
+
+@dataclass(slots=True)
+class Copies:
+    """Finds whole copies. Give it each record in the order of the log."""
+
+    physical_offset: int = -1
+    """Where the newest whole one begins; -1: none was read."""
+    _name: tuple[str, int] = ("", 0)
+    _part_count: int = 0
+    _begin_physical_offset: int = -1
+
+    def read(self, record: StateRecord, physical_offset: int) -> bool:
+        """Take note of a record. Returns whether it is the last part of a copy, all parts of which came in turn."""
+        if record.copy is None:
+            return False
+        if record.copy.index == 0:
+            self._name, self._part_count = (record.origin, record.number), 0
+            self._begin_physical_offset = physical_offset
+        if (record.origin, record.number) != self._name or record.copy.index != self._part_count:
+            return False
+        self._part_count += 1
+        is_whole = self._part_count == record.copy.count
+        if is_whole:
+            self.physical_offset = self._begin_physical_offset
+        return is_whole
+
+
+@dataclass(slots=True)
+class Gathering:
+    """Puts the state together. Changes are the truth; a copy tells what was so where no change was read."""
+
+    delays: dict[int, DelayProgress] = field(default_factory=dict)
+    """By the id of the level's queue."""
+    offsets: dict[Place, int | None] = field(default_factory=dict)
+    """None: it was forgotten."""
+
+    def read(self, record: StateRecord) -> None:
+        """Take a record in."""
+        if record.copy is None:
+            self.offsets.update(places(record.offsets))
+            self.delays.update(record.delays)
+            return
+        for place, queue_offset in places(record.offsets):
+            self.offsets.setdefault(place, queue_offset)
+        for queue_id, progress in record.delays.items():
+            self.delays.setdefault(queue_id, progress)

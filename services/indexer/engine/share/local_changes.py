@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LocalChanges: offsets that were changed here, until they come back as records of the log.
+
+Invariants: a change is unsent, or in the record of one number; the last change of an offset counts. What was changed
+here is not overwritten by records that lie before its own in the log. Pure.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import TypeAlias
+
+from libs.formats.records.state_record import GroupOffsets
+
+Place: TypeAlias = tuple[str, str, int]
+"""Group, topic and queue id."""
+Queue: TypeAlias = tuple[str, int]
+
+CHANGE_COUNT_MAX = 1_000
+"""Of one record: names of the longest kind take half a megabyte then."""
+
+
+class LocalChanges:
+    """By place. None is an offset that was forgotten."""
+
+    def __init__(self) -> None:
+        self._unsent: dict[Place, int | None] = {}
+        self._sent: dict[Place, int] = {}
+        """Number of the record that has the last change of a place, where none is unsent."""
+
+    def __contains__(self, place: Place) -> bool:
+        return place in self._unsent or place in self._sent
+
+    @property
+    def unsent_count(self) -> int:
+        """Changes that are in no record."""
+        return len(self._unsent)
+
+    def note(self, group: str, offsets: Mapping[Queue, int | None]) -> None:
+        """Keep changes of a group."""
+        for queue, queue_offset in offsets.items():
+            self._unsent[group, *queue] = queue_offset
+            self._sent.pop((group, *queue), None)
+
+    def pop(self, number: int) -> dict[Place, int | None]:
+        """Return the next changes, which are sent in the record of this number."""
+        found = dict(islice(self._unsent.items(), CHANGE_COUNT_MAX))
+        for place in found:
+            del self._unsent[place]
+            self._sent[place] = number
+        return found
+
+    def put_back(self, changes: Mapping[Place, int | None], number: int) -> None:
+        """Take back changes whose record may not be in the log, except for those that were changed again."""
+        for place, queue_offset in changes.items():
+            if self._sent.get(place) == number:
+                del self._sent[place]
+                self._unsent[place] = queue_offset
+
+    def heard(self, number: int) -> None:
+        """Drop the changes of the records up to this number: the log has them."""
+        for place in [place for place, sent in self._sent.items() if sent <= number]:
+            del self._sent[place]
+
+    def clear(self) -> None:
+        """Forget all: nobody shares anything."""
+        self._unsent.clear()
+        self._sent.clear()
+
+
+def nested(changes: Mapping[Place, int | None]) -> GroupOffsets:
+    """Return changes as a record has them."""
+    groups: GroupOffsets = {}
+    for (group, topic, queue_id), queue_offset in changes.items():
+        groups.setdefault(group, {}).setdefault(topic, {})[queue_id] = queue_offset
+    return groups
+
+
+def places(offsets: GroupOffsets) -> Iterator[tuple[Place, int | None]]:
+    """Yield what a record has, by place."""
+    for group, topics in offsets.items():
+        for topic, queues in topics.items():
+            for queue_id, queue_offset in queues.items():
+                yield (group, topic, queue_id), queue_offset

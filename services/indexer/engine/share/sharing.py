@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sharing: what groups committed anywhere, and how far delayed messages are delivered, at every Indexer of a log.
+
+Each change becomes a record of the log (docs/formats/state_record.md), and every Indexer takes over the records of all,
+in their order; so whoever has the log has the state. What was changed here counts here at once. The Indexer of the log
+that leads puts copies of all into the log: when it begins to lead, and before records that a late one needs go.
+It begins when the log says that it has copies, and does not end again as long as this directory knows of records.
+Invariants: `reput/shared_state` names a record before which all are in the files of the groups and the levels; a change
+is sent until a record of it comes back. Lost with an Indexer: the changes of its last second.
+Callers: the event loop's thread.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from libs.formats.errors import FormatError
+from libs.formats.records.state_record import CopyPart, DelayProgress, StateRecord
+from libs.formats.state.replication import SharedStateFile
+from libs.machine.fs import Fs
+from libs.machine.loop import SupervisedLoop, in_steps
+from libs.machine.uninterrupted import uninterrupted
+from libs.machine.workers import workers
+from libs.requests.errors import DependencyUnavailable
+from services.indexer.engine.follow.indexes import Indexes
+from services.indexer.engine.follow.long_poll import LongPolls
+from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
+from services.indexer.engine.log.source import LogSink, NoSink, RecordSource, Standing, StateBatch
+from services.indexer.engine.share.delay_offsets import DelayOffsets
+from services.indexer.engine.share.gathering import Copies, Gathering
+from services.indexer.engine.share.local_changes import LocalChanges, Place, Queue, nested, places
+from services.indexer.engine.share.state_queue import StateQueue
+from services.indexer.errors import AppendRefused, GroupsUnknown
+
+SAVE_STEP_COUNT = 5
+"""Rounds of sending between two looks whether the files must be written."""
+COPY_BATCH_COUNT = 8
+"""Records of a copy that are appended at once."""
+COPY_WAIT_S = 10.0
+"""How long a trim waits until the copy that it needs can be read."""
+SEND_WAIT_S = 2.0
+"""How long a stop waits until the last changes are in the log."""
+
+_log = logging.getLogger(__name__)
+
+
+class Sharing:
+    """Of one Indexer. Make it, `load` it, `start` it, `stop` it, `finish` it; each once."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        path: Path,
+        indexes: Indexes,
+        polls: LongPolls,
+        records: RecordSource,
+        groups: ConsumerOffsets,
+        delay_offsets: DelayOffsets,
+        sink: LogSink,
+        *,
+        interval_ms: int,
+    ) -> None:
+        self._fs = fs
+        self._path = path
+        self._indexes = indexes
+        self._groups = groups
+        self._delay_offsets = delay_offsets
+        self._sink = sink
+        self._origin = f"{workers().chance().getrandbits(128):032x}"
+        self._number = 0
+        self._standing: Standing | None = None
+        self._standing_epoch = 0
+        self._copied_epoch = 0
+        self._has_records = False
+        self._saved: int | None = None
+        self._changes = LocalChanges()
+        self._copies = Copies()
+        self._gathering: Gathering | None = Gathering()
+        """What was read, as long as something before it is missing."""
+        self._delays: dict[int, DelayProgress] = {}
+        """As read."""
+        self._delivered: dict[int, DelayProgress] = {}
+        """Of batches of here whose record was not read yet."""
+        self._send_lock = asyncio.Lock()
+        self._news = asyncio.Event()
+        self._queue = StateQueue(indexes.queues, polls, records, on_record=self._read, on_gap=self._begin_anew)
+        self._loop = SupervisedLoop(
+            "sharing", self._tend, interval_ms=interval_ms, expected_errors=(DependencyUnavailable, AppendRefused)
+        )
+        groups.on_change = self._note
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is shared."""
+        return self._has_records or (self._standing is not None and self._standing.is_replicated)
+
+    @property
+    def may_deliver(self) -> bool:
+        """Whether delayed messages are this Indexer's to deliver, and it knows which are not delivered yet."""
+        return self._leads and (not self.is_on or (self._gathering is None and self._has_read_all))
+
+    def check_known(self) -> None:
+        """Raise GroupsUnknown while offsets that were committed elsewhere may be missing here."""
+        is_new = self._standing is None and not self._groups.had_file and not self._indexes.completeness.is_complete
+        if is_new or (self.is_on and self._gathering is not None):
+            raise GroupsUnknown
+
+    def load(self) -> None:
+        """Read how far the records were read, and the levels are. Blocks. Raises ConfigFileDamaged."""
+        if isinstance(self._sink, NoSink):
+            return
+        self._delay_offsets.load()
+        try:
+            file = SharedStateFile.decode(self._fs.read(self._path))
+        except FileNotFoundError:
+            return
+        except FormatError as error:
+            _log.error("%s is damaged, all records of the shared state are read anew: %s", self._path, error)
+        else:
+            self._gathering = None
+            self._saved = file.next_queue_offset
+            self._delays = dict(file.delays)
+            self._queue.restart(file.next_queue_offset)
+        self._has_records = True
+
+    def start(self) -> None:
+        """Begin to read, and to send."""
+        self._queue.loop.start()
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """End. What was changed last may not be in the log."""
+        await self._loop.stop()
+        await self._queue.loop.stop()
+
+    async def finish(self) -> None:
+        """Send what is left, if somebody takes it soon, and write down what was read. Raises OSError."""
+        with contextlib.suppress(DependencyUnavailable, AppendRefused, TimeoutError):
+            async with asyncio.timeout(SEND_WAIT_S):
+                await self.send()
+        await self._delay_offsets.save()
+        await self.save()
+
+    def hear(self, standing: Standing, epoch: int) -> None:
+        """Take note of what the log is, as it said in an epoch."""
+        self._standing, self._standing_epoch = standing, epoch
+        if not self.is_on:
+            self._changes.clear()
+
+    def change_history(self, is_truncated: bool) -> None:
+        """Read all records anew if the log may have lost some that were read."""
+        self._delivered.clear()
+        if is_truncated and self._has_records:
+            self._begin_anew()
+            self._queue.restart()
+
+    async def send(self) -> None:
+        """Put all changes of here into the log. Raises DependencyUnavailable and AppendRefused."""
+        async with self._send_lock:
+            while self.is_on and self._changes.unsent_count:
+                self._number += 1
+                number, changes = self._number, self._changes.pop(self._number)
+                record = StateRecord(origin=self._origin, number=number, offsets=nested(changes))
+                try:
+                    await self._sink.share([record])
+                except BaseException:
+                    self._changes.put_back(changes, number)
+                    raise
+
+    async def keep(self, physical_offset: int) -> None:
+        """See to it that the log, if it leads, has a whole copy at or past this offset. Raises DependencyUnavailable.
+
+        What is below may go then: who comes later reads the copy.
+        """
+        if not self.is_on or not self._leads or self._copies.physical_offset >= physical_offset:
+            return
+        await self._copy()
+        try:
+            async with asyncio.timeout(COPY_WAIT_S):
+                while self._copies.physical_offset < physical_offset:
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise DependencyUnavailable("commitlog", "the copy of the groups' offsets can't be read yet") from None
+
+    def batch(self, queue_id: int, next_queue_offset: int) -> StateBatch | None:
+        """Return what has to be in a batch that delivers messages of a level up to here; None if nothing is shared."""
+        if not self.is_on:
+            return None
+        epoch = self._indexes.reached.epoch
+        known = self._delivered.get(queue_id) or self._delays.get(queue_id)
+        sequence = known.next_sequence if known is not None and known.epoch == epoch else 0
+        progress = DelayProgress(next_queue_offset, epoch, sequence + 1)
+        record = StateRecord(origin=self._origin, delays={queue_id: progress})
+        return StateBatch(record, (f"rmq_sys_reput_delay_{queue_id + 1}_{epoch}", sequence))
+
+    def delivered(self, state: StateBatch) -> None:
+        """Take note that the log has such a batch."""
+        self._delivered.update(state.record.delays)
+
+    async def save(self) -> None:
+        """Write down what was read. Durable on return. Raises OSError."""
+        await uninterrupted(self._save())
+
+    @property
+    def _leads(self) -> bool:
+        """Whether the log leads, and the indexes are of its epoch."""
+        standing = self._standing
+        return standing is not None and standing.is_leader and self._standing_epoch == self._indexes.reached.epoch
+
+    @property
+    def _has_read_all(self) -> bool:
+        """Whether all records of former epochs were read. Nobody knows without the epochs."""
+        epochs, indexed = self._indexes.history.epochs, self._indexes.reached.indexed_physical_offset
+        return bool(epochs) and indexed >= epochs[-1].start_physical_offset and self._queue.is_level
+
+    def _note(self, group: str, offsets: Mapping[Queue, int | None]) -> None:
+        """Remember what changed here, unless nobody wants to know."""
+        if self._standing is None or self.is_on:
+            self._changes.note(group, offsets)
+
+    async def _tend(self) -> None:
+        """Send changes; put a copy into the log if it begins to lead; write down how far was read."""
+        if not self.is_on:
+            return
+        await self.send()
+        if self._leads and self._has_read_all and self._copied_epoch != (epoch := self._standing_epoch):
+            await self._settle(is_all=False)  # nobody knows more than who leads
+            await self._copy()
+            self._copied_epoch = epoch
+        if self._loop.step_count % SAVE_STEP_COUNT == 0:
+            await self.save()
+
+    async def _save(self) -> None:
+        queue_offset, delays = self._queue.next_queue_offset, dict(self._delays)
+        if self.is_on and self._gathering is None and self._saved != queue_offset:
+            await self._groups.save()
+            await self._delay_offsets.save()
+            data = SharedStateFile(next_queue_offset=queue_offset, delays=delays).encode()
+            await asyncio.to_thread(self._fs.write_atomic, self._path, data)
+            self._saved = queue_offset
+
+    def _begin_anew(self) -> None:
+        self._gathering, self._copies = Gathering(), Copies()
+
+    async def _read(self, record: StateRecord, physical_offset: int) -> None:
+        """Take over a record of the log."""
+        self._has_records = True
+        if record.origin == self._origin and record.copy is None:
+            self._changes.heard(record.number)
+        is_copied = self._copies.read(record, physical_offset)
+        if self._gathering is not None:
+            self._gathering.read(record)
+            if is_copied:
+                await self._settle(is_all=True)
+        elif record.copy is None:
+            self._apply(dict(places(record.offsets)), record.delays)
+        self._news.set()
+
+    async def _settle(self, *, is_all: bool) -> None:
+        """Go by what was gathered. `is_all`: there is nothing besides."""
+        gathering = self._gathering
+        if gathering is None:
+            return
+        if is_all:
+            async for known in self._groups.offsets():
+                gone = {one[:3]: None for one in known if one[:3] not in gathering.offsets}
+                self._apply(gone, {})
+        async for step in in_steps(gathering.offsets.items()):
+            self._apply(dict(step), {})
+        if gathering is self._gathering:  # no records were lost meanwhile
+            self._apply({}, gathering.delays)
+            self._gathering = None
+
+    def _apply(self, offsets: Mapping[Place, int | None], delays: Mapping[int, DelayProgress]) -> None:
+        """Let this be so, but for what was changed here and is not in the log yet."""
+        groups: dict[str, dict[Queue, int | None]] = {}
+        for (group, topic, queue_id), queue_offset in offsets.items():
+            if (group, topic, queue_id) not in self._changes:
+                groups.setdefault(group, {})[topic, queue_id] = queue_offset
+        for group, queues in groups.items():
+            self._groups.apply(group, queues)
+        for queue_id, progress in delays.items():
+            self._delays[queue_id] = progress
+            self._delay_offsets.confirm(queue_id, progress.next_queue_offset)
+
+    async def _copy(self) -> None:
+        """Append a copy of all that is known."""
+        async with self._send_lock:
+            self._number += 1
+            parts = [nested({one[:3]: one.queue_offset for one in known}) async for known in self._groups.offsets()]
+            parts = parts or [{}]
+            delays = {
+                queue_id: self._delays.get(queue_id) or DelayProgress(queue_offset)
+                for queue_id, queue_offset in self._delay_offsets.certain().items()
+            }
+            records = [
+                StateRecord(
+                    origin=self._origin,
+                    number=self._number,
+                    offsets=part,
+                    delays={} if index else delays,
+                    copy=CopyPart(index, len(parts)),
+                )
+                for index, part in enumerate(parts)
+            ]
+            for start in range(0, len(records), COPY_BATCH_COUNT):
+                await self._sink.share(records[start : start + COPY_BATCH_COUNT])

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Indexers that follow copies of one log, each on a disk of its own; one of the copies leads."""
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libs.formats.epoch import Epoch
+from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.formats.state.log_history import QueueEnd
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs
+from libs.requests.errors import DependencyUnavailable
+from services.indexer.config import IndexerConfig
+from services.indexer.engine.build import build
+from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.log.source import ProgressReport, RecordBlock, Standing
+from tests.support.fake_log import FakeLog
+from tests.support.fake_sink import FakeSink
+from tests.support.indexer import SMALL
+from tests.support.patience import eventually
+
+QUICK = replace(SMALL, share_interval_ms=10, consumer_offset_interval_ms=10)
+
+
+@dataclass(slots=True)
+class LogCopy:
+    """LogSource and RecordSource: one log, seen at one of its copies."""
+
+    log: FakeLog
+    standing: Standing
+
+    def follow(
+        self, start_physical_offset: int, epoch: int, epochs: Sequence[Epoch] = ()
+    ) -> AsyncGenerator[Handshake | DispatchBatch | Heartbeat, None]:
+        """See LogSource."""
+        return self.log.follow(start_physical_offset, epoch, epochs)
+
+    async def report(self, report: ProgressReport) -> Standing:
+        """See LogSource."""
+        await self.log.report(report)
+        if report.epoch != self.log.epoch:
+            raise DependencyUnavailable("commitlog", "STALE_EPOCH")
+        return self.standing
+
+    async def check_queue_offsets(
+        self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool
+    ) -> int:
+        """See LogSource."""
+        return await self.log.check_queue_offsets(pages, epoch=epoch, history_id=history_id, is_complete=is_complete)
+
+    async def forget_queues(self, ends: Sequence[QueueEnd], *, epoch: int, history_id: str) -> int:
+        """See LogSource."""
+        return await self.log.forget_queues(ends, epoch=epoch, history_id=history_id)
+
+    async def read(
+        self, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32] | None = None
+    ) -> RecordBlock:
+        """See RecordSource."""
+        return await self.log.read(physical_offsets, record_sizes)
+
+    async def has_topic(self, topic: str) -> bool:
+        """See RecordSource."""
+        return await self.log.has_topic(topic)
+
+
+@dataclass(slots=True)
+class Side:
+    """A copy, and the disk of its Indexer, which outlive the Indexers that run on them."""
+
+    copy: LogCopy
+    sink: FakeSink
+    clock: ManualClock
+    fs: MemoryFs = field(default_factory=MemoryFs)
+    config: IndexerConfig = QUICK
+
+    @contextlib.asynccontextmanager
+    async def running(self, *, is_killed: bool = False) -> AsyncIterator[Indexer]:
+        """An Indexer that follows, ended in order, or without its last steps."""
+        log = self.copy.log
+        indexer = build(
+            self.config, self.fs, self.clock,
+            source=self.copy, records=self.copy, on_failure=log.failures.append, sink=self.sink,
+            delay_look_interval_ms=2,
+        )  # fmt: skip
+        indexer.open()
+        indexer.start()
+        try:
+            await eventually(lambda: indexer.follow.states.heard.is_set() and bool(log.reports))
+            yield indexer
+        finally:
+            indexer.drain()
+            await (indexer.abandon() if is_killed else indexer.close())
+
+
+class Copies:
+    """A log with two copies: `leader` and `follower`, which may change places."""
+
+    def __init__(self) -> None:
+        self.log = FakeLog(step_ms=0)
+        self.log.tells_epochs = True
+        self.sink = FakeSink(self.log)
+        self.clock = ManualClock()
+        self.leader = self.side(is_leader=True)
+        self.follower = self.side(is_leader=False)
+
+    def side(self, *, is_leader: bool) -> Side:
+        """One more copy, whose Indexer has an empty disk."""
+        return Side(LogCopy(self.log, Standing(is_leader, is_replicated=True)), self.sink, self.clock)
+
+    def change_places(self) -> None:
+        """Let the other one lead, in a new epoch."""
+        self.leader, self.follower = self.follower, self.leader
+        self.leader.copy.standing = Standing(is_leader=True, is_replicated=True)
+        self.follower.copy.standing = Standing(is_leader=False, is_replicated=True)
+        self.log.lose_tail(self.log.end_physical_offset)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The topic of the store's own state: the store appends to it, nobody else does, and it is there when it is needed."""
+
+import pytest
+
+from libs.formats.state.system_topics import STATE_TOPIC
+from services.commitlog.errors import TopicForbidden
+from tests.support.commitlog import LISTEN_HOST, Machine, append, bodies, message, request
+
+BORN = LISTEN_HOST.to_bytes()
+
+
+async def test_the_store_alone_appends() -> None:
+    """Messages of users may come along; a user's batch is refused, before and after the topic is there."""
+    machine = Machine()
+    async with machine.running() as log:
+        with pytest.raises(TopicForbidden):
+            await append(log, message(topic=STATE_TOPIC, queue_id=0))
+        assert log.topics.find(STATE_TOPIC) is None
+        await log.pipeline.append_state(request(message(b"u"), message(b"s", topic=STATE_TOPIC, queue_id=0)), BORN)
+        topic = log.topics.get(STATE_TOPIC)
+        assert (topic.read_queue_count, topic.write_queue_count, topic.is_writable) == (1, 1, False)
+        with pytest.raises(TopicForbidden):
+            await append(log, message(topic=STATE_TOPIC, queue_id=0))
+        assert bodies(log) == [b"u", b"s"]
+    async with machine.running() as log:
+        with pytest.raises(TopicForbidden):
+            await append(log, message(topic=STATE_TOPIC, queue_id=0))
+        await log.pipeline.append_state(request(message(b"s2", topic=STATE_TOPIC, queue_id=0)), BORN)
+        assert bodies(log) == [b"u", b"s", b"s2"]
+
+
+async def test_a_log_says_what_it_is() -> None:
+    """One that is alone neither follows nor has copies."""
+    async with Machine().running() as log:
+        assert log.standing == (False, False)

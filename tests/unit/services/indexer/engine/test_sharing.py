@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sharing: what groups commit at one Indexer is known at all, whoever is lost, and a delayed message comes once."""
+
+import asyncio
+import contextlib
+import random
+
+import pytest
+
+from libs.formats import store_layout
+from libs.formats.records.state_record import StateRecord
+from libs.formats.state.system_topics import STATE_QUEUE_ID, STATE_TOPIC
+from libs.requests.errors import DependencyUnavailable
+from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.log.source import Standing
+from services.indexer.errors import GroupsUnknown
+from tests.support.fake_sink import delay
+from tests.support.indexer import DATA_DIR
+from tests.support.patience import eventually
+from tests.support.shared_log import Copies
+from tests.unit.services.indexer.delay_world import settle
+
+PATH = DATA_DIR / store_layout.SHARED_STATE
+
+
+def found(indexer: Indexer, group: str = "g", topic: str = "T", queue_id: int = 0) -> int | None:
+    """What an Indexer answers."""
+    indexer.follow.sharing.check_known()
+    return indexer.groups.find(group, topic, queue_id)
+
+
+def knows(indexer: Indexer, expected: int | None, group: str = "g") -> bool:
+    """Whether it knows this, and says so."""
+    with contextlib.suppress(GroupsUnknown):
+        return found(indexer, group) == expected
+    return False
+
+
+async def test_a_commit_is_known_everywhere() -> None:
+    """And a deletion, and whichever of two commits the log has last."""
+    copies = Copies()
+    async with copies.leader.running() as one, copies.follower.running() as other:
+        one.groups.commit("g", {("T", 0): 5, ("T", 1): 7})
+        await eventually(lambda: knows(other, 5) and found(other, queue_id=1) == 7)
+        other.groups.commit("g", {("T", 0): 9})
+        await eventually(lambda: knows(one, 9))
+        assert await one.groups.delete("g") == 2
+        await eventually(lambda: knows(other, None))
+        one.groups.commit("h", {("T", 0): 1})
+        other.groups.commit("h", {("T", 0): 2})
+        await eventually(lambda: len(copies.sink.shared) >= 5)
+        await eventually(lambda: found(one, "h") == found(other, "h"))
+
+
+async def test_nothing_is_shared_by_a_log_that_is_alone() -> None:
+    """It gets no record more than it had, and its groups are known at once."""
+    copies = Copies()
+    copies.leader.copy.standing = Standing()
+    async with copies.leader.running() as indexer:
+        indexer.groups.commit("g", {("T", 0): 5})
+        await settle()
+        assert found(indexer) == 5
+        await indexer.follow.sharing.send()
+    assert copies.sink.shared == []
+    assert not copies.leader.fs.exists(PATH)
+
+
+async def test_a_log_that_gets_its_first_copy() -> None:
+    """What was committed before is in a copy, and known to who comes."""
+    copies = Copies()
+    copies.leader.copy.standing = Standing()
+    async with copies.leader.running() as one:
+        one.groups.commit("g", {("T", 0): 5})
+        await settle()
+        copies.leader.copy.standing = Standing(is_leader=True, is_replicated=True)
+        async with copies.follower.running() as other:
+            await eventually(lambda: knows(other, 5))
+
+
+async def test_who_comes_late_waits_for_a_copy() -> None:
+    """Records that are gone are in the copy that was made before they went; until it is read nobody says anything."""
+    copies = Copies()
+    async with copies.leader.running() as one:
+        for queue_offset in range(3):
+            one.groups.commit("g", {("T", 0): queue_offset})
+            await one.follow.sharing.send()
+        copies.log.append("T")
+        end = copies.log.end_physical_offset
+        await eventually(lambda: one.indexes.reached.indexed_physical_offset >= end)
+        await one.follow.sharing.keep(end)
+        copies.log.trim(end)
+        one.groups.commit("g", {("T", 1): 8})
+        await one.follow.sharing.send()
+        parts = [record for record in copies.sink.shared if record.copy]
+        assert parts[-1].offsets == {"g": {"T": {0: 2}}}
+        async with copies.side(is_leader=False).running() as late:
+            await eventually(lambda: knows(late, 2) and found(late, queue_id=1) == 8)
+
+
+async def test_without_a_copy_nothing_is_said() -> None:
+    """An Indexer that lacks the beginning does not say that a group has no offset."""
+    copies = Copies()
+    copies.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=StateRecord(origin="x", offsets={"h": {"T": {0: 1}}}).encode())
+    async with copies.follower.running() as late:
+        await settle(30)
+        with pytest.raises(GroupsUnknown):
+            found(late)
+        copy = StateRecord(origin="x", number=1, offsets={"g": {"T": {0: 4}}, "h": {"T": {0: 0}}})
+        body = copy.encode()[:-1].replace(b'"copy":null', b'"copy":[0,1]') + b"}"
+        copies.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=body)
+        await eventually(lambda: knows(late, 4))
+        assert found(late, "h") == 1, "a change counts more than a copy that comes behind it"
+
+
+async def test_a_commit_of_here_is_not_taken_back() -> None:
+    """A record that lies before the own one changes nothing; one behind it does."""
+    copies = Copies()
+    async with copies.leader.running() as one, copies.follower.running() as other:
+        await eventually(lambda: knows(other, None))
+        copies.sink.is_leaderless = True
+        other.groups.commit("g", {("T", 0): 50})
+        before = StateRecord(origin="x", offsets={"g": {"T": {0: 1}}})
+        copies.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=before.encode())
+        await eventually(lambda: knows(one, 1))
+        assert found(other) == 50
+        copies.sink.is_leaderless = False
+        await eventually(lambda: knows(one, 50))
+        behind = StateRecord(origin="x", offsets={"g": {"T": {0: 2}}})
+        copies.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=behind.encode())
+        await eventually(lambda: knows(one, 2) and knows(other, 2))
+
+
+async def test_changes_wait_for_a_leader() -> None:
+    """What can't be sent is sent later, at the latest when the Indexer ends; who must wait for it is told."""
+    copies = Copies()
+    async with copies.leader.running() as one:
+        async with copies.follower.running() as other:
+            await eventually(lambda: knows(other, None))
+            copies.sink.is_leaderless = True
+            other.groups.commit("g", {("T", 0): 5})
+            with pytest.raises(DependencyUnavailable):
+                await other.follow.sharing.send()
+            copies.sink.is_leaderless = False
+        await eventually(lambda: knows(one, 5))
+
+
+async def test_a_restart_goes_on() -> None:
+    """What was read before is not read again, after a stop and after a kill."""
+    copies = Copies()
+    for is_killed in (False, True):
+        async with copies.leader.running() as one, copies.follower.running(is_killed=is_killed) as other:
+            for queue_offset in range(20):
+                one.groups.commit("g", {("T", 0): queue_offset})
+                await one.follow.sharing.send()
+            await eventually(lambda: knows(other, 19))
+            await eventually(lambda: copies.follower.fs.exists(PATH))
+            await other.follow.sharing.save()
+        reads = copies.log.read_count
+        async with copies.follower.running() as again:
+            assert found(again) == 19
+            await settle()
+        assert copies.log.read_count - reads <= 1, "at most what came at the end"
+
+
+async def test_a_damaged_file(caplog: pytest.LogCaptureFixture) -> None:
+    """It is told, and all is read anew."""
+    copies = Copies()
+    async with copies.leader.running() as one, copies.follower.running() as other:
+        one.groups.commit("g", {("T", 0): 5})
+        await eventually(lambda: knows(other, 5))
+    copies.follower.fs.write_atomic(PATH, b"nothing")
+    async with copies.leader.running(), copies.follower.running() as again:
+        assert "shared_state is damaged" in caplog.text
+        await eventually(lambda: knows(again, 5))
+
+
+async def test_records_that_were_lost_do_not_count() -> None:
+    """A log that loses a tail takes back what was in it."""
+    copies = Copies()
+    async with copies.leader.running() as one, copies.follower.running() as other:
+        one.groups.commit("g", {("T", 0): 5})
+        await eventually(lambda: knows(other, 5))
+        end = copies.log.end_physical_offset
+        lost = StateRecord(origin="x", offsets={"g": {"T": {0: 6}}})
+        copies.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=lost.encode())
+        await eventually(lambda: knows(other, 6) and knows(one, 6))
+        copies.log.lose_tail(end)
+        await eventually(lambda: knows(other, 5) and knows(one, 5))
+
+
+async def test_a_record_that_says_nothing_is_stepped_over(caplog: pytest.LogCaptureFixture) -> None:
+    """It is told; those behind it count."""
+    copies = Copies()
+    async with copies.leader.running() as one:
+        await eventually(lambda: knows(one, None))
+        copies.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=b'{"format":2}')
+        good = StateRecord(origin="x", offsets={"g": {"T": {0: 6}}})
+        copies.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=good.encode())
+        await eventually(lambda: knows(one, 6))
+    assert "is stepped over" in caplog.text
+
+
+async def test_only_the_leader_delivers() -> None:
+    """And its successor goes on where it was: none is missing, none comes twice."""
+    copies = Copies()
+    for number in range(3):
+        delay(copies.log, b"%d" % number)
+    copies.clock.advance(1 << 40)
+    async with copies.leader.running(is_killed=True), copies.follower.running() as other:
+        await eventually(lambda: copies.sink.bodies == [b"0", b"1", b"2"])
+        end = copies.log.end_physical_offset
+        await eventually(lambda: other.indexes.reached.indexed_physical_offset >= end)
+    copies.change_places()
+    delay(copies.log, b"3")
+    async with copies.leader.running(), copies.follower.running():
+        await eventually(lambda: len(copies.sink.bodies) == 4)
+        await settle(30)
+    assert copies.sink.bodies == [b"0", b"1", b"2", b"3"]
+
+
+async def test_a_lost_answer_doubles_nothing() -> None:
+    """The log has the batch, nobody said so, and more has become due since: it is not delivered again."""
+    copies = Copies()
+    delay(copies.log, b"0")
+    copies.clock.advance(1 << 40)
+
+    async def lose() -> None:
+        copies.sink.on_answer = None
+        delay(copies.log, b"1")
+        raise DependencyUnavailable("commitlog", "the answer is lost")
+
+    copies.sink.on_answer = lose
+    async with copies.leader.running():
+        await eventually(lambda: len(copies.sink.bodies) == 2)
+        await settle(30)
+    assert copies.sink.bodies == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_histories(seed: int) -> None:
+    """Commits, deletions, deliveries, kills and changes of places in any order: in the end both know the same."""
+    chance = random.Random(seed)
+    copies = Copies()
+    sent = 0
+    for _ in range(6):
+        killed = [chance.random() < 0.5, chance.random() < 0.5]
+        async with (
+            copies.leader.running(is_killed=killed[0]) as one,
+            copies.follower.running(is_killed=killed[1]) as other,
+        ):
+            for _ in range(chance.randrange(8)):
+                indexer = chance.choice([one, other])
+                group = chance.choice("gh")
+                if chance.random() < 0.2:
+                    await indexer.groups.delete(group)
+                elif chance.random() < 0.5:
+                    indexer.groups.commit(group, {("T", chance.randrange(3)): chance.randrange(100)})
+                else:
+                    delay(copies.log, b"%d" % sent)
+                    sent += 1
+                    copies.clock.advance(10_000)
+                await asyncio.sleep(chance.choice([0, 0.01, 0.03]))
+            await one.follow.sharing.send()  # what was changed last is not promised
+            await other.follow.sharing.send()
+        if chance.random() < 0.5:
+            copies.change_places()
+    async with copies.leader.running() as one, copies.follower.running() as other:
+        await eventually(lambda: len(copies.sink.bodies) >= sent)
+        last = StateRecord(origin="x", offsets={"last": {"T": {0: 1}}})
+        copies.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=last.encode())
+        await eventually(lambda: knows(one, 1, "last") and knows(other, 1, "last"))
+        for group in "gh":
+            for queue_id in range(3):
+                assert found(one, group, "T", queue_id) == found(other, group, "T", queue_id)
+    assert sorted(copies.sink.bodies, key=int) == [b"%d" % number for number in range(sent)]

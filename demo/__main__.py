@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make demo`: start, load, ask, export, kill, ask again. Exit code 0 only if every answer was the source's.
+"""`make demo`: start, load, ask, export, kill, ask again; then three replicas, whose leader dies.
 
+Exit code 0 only if every answer was the source's.
 KEEP=DIR keeps the store in DIR, which must be empty or new; what the demo wrote beside it is in DIR/demo.
 The last line of a good run: `DEMO OK appended=… indexed=… exported=…`.
 """
@@ -19,7 +20,7 @@ from types import FrameType
 
 from reput_client import ReputError, connect
 
-from demo import chart, spark_export
+from demo import chart, failover, spark_export
 from demo.checks import Asked, ask_all, ask_other_queues
 from demo.cluster import SERVICES, Cluster, ServiceFailed, forget_settings
 from demo.comparisons import Comparisons
@@ -41,6 +42,7 @@ def main() -> int:
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, stop_on_signal)
     forget_settings()
+    os.environ[spark_export.GRPC_FORKS] = "0"  # before the first call: see there
     report = Report()
     try:
         with store_directory(chosen.keep) as directory:
@@ -123,6 +125,8 @@ def run(directory: Path, picture: Path, report: Report, *, flight_count_max: int
             report.step("6  kill -9 of each service, and the same questions")
             kill_and_ask(cluster, asked, report)
             indexed_count = sum(queue.max_queue_offset - queue.min_queue_offset for queue in client.queues.list(TOPIC))
+    report.step("7  Three replicas, and the death of the one that leads")
+    failover.run(source, comparisons, work / "replicas", report)
     exit_code = report.verdict(comparisons)
     report.line(f"{time.monotonic() - started:.0f} s")
     if exit_code == 0 and with_spark:
@@ -132,21 +136,14 @@ def run(directory: Path, picture: Path, report: Report, *, flight_count_max: int
 
 def kill_and_ask(cluster: Cluster, asked: Asked, report: Report) -> None:
     """Kills each service in turn, starts it again, and asks everything again. Prints only differences."""
-    comparisons = asked.comparisons
-    comparisons.on_comparison = report.difference
     for service in SERVICES:
         cluster.kill(service)
         with report.waiting(f"starting {service} again"):
             seconds = cluster.restart(service)
             wait_indexed(asked.client, asked.client.admin.commitlog_status().max_physical_offset)
-        count, different_count = comparisons.count, len(comparisons.different)
-        with report.waiting("asking again"):
+        with report.waiting("asking again"), asked.comparisons.counted(report.difference) as tally:
             ask_all(asked)
-        count = comparisons.count - count
-        equal_count = count - (len(comparisons.different) - different_count)
-        report.line(
-            f"  {service}: killed, serving again after {seconds:.1f} s; {equal_count} of {count} answers are the same"
-        )
+        report.line(f"  {service}: killed, serving again after {seconds:.1f} s; {tally} answers are the same")
 
 
 if __name__ == "__main__":

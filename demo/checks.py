@@ -78,7 +78,13 @@ def answers(messages: Iterable[Message]) -> list[Answer]:
 
 def ask_all(asked: Asked) -> None:
     """Asks all questions, one after the other."""
-    for question in (ask_counts, ask_keys, ask_times, ask_queue_times, ask_queues, ask_ids, ask_janitor):
+    ask_indexer(asked)
+    ask_janitor(asked)
+
+
+def ask_indexer(asked: Asked) -> None:
+    """Asks all questions that an Indexer answers, one after the other."""
+    for question in (ask_counts, ask_keys, ask_times, ask_queue_times, ask_queues, ask_ids):
         question(asked)
 
 

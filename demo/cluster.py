@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three services as processes of this machine: start, wait until they serve, kill, restart, stop.
+"""The services of a store as processes of this machine: start, wait until they serve, kill, restart, stop.
 
 Invariant: when `Cluster` is left, however that happens, none of its processes runs any more.
 Each service logs to `<logs>/<service>.log`; the end of that file is part of the error when one does not come up.
@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -42,22 +43,19 @@ class ServiceFailed(RuntimeError):
 
 @dataclass(slots=True)
 class Cluster:
-    """CommitLog, Indexer and Janitor over one data directory, on free ports of the loopback interface."""
+    """CommitLog, Indexer and Janitor, or those of them that have a port, over one data directory, on loopback."""
 
     data_dir: Path
     log_dir: Path
-    ports: dict[str, int] = field(default_factory=dict)
+    ports: Mapping[str, int] = field(default_factory=lambda: free_ports(SERVICES))
+    settings: dict[str, dict[str, str]] = field(default_factory=dict)
+    """More settings of a service, from its next start on."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        self.log_dir.mkdir(parents=True, exist_ok=True)
-        self.ports = free_ports()
         try:
-            for service in SERVICES:
-                self.start(service)
-            for service in SERVICES:
-                self.wait_serving(service)
+            self.start_all()
+            self.wait_all_serving()
         except BaseException:
             self.stop()
             raise
@@ -72,6 +70,18 @@ class Cluster:
         """Returns the address of a service."""
         return f"127.0.0.1:{self.ports[service]}"
 
+    def start_all(self) -> None:
+        """Starts all services and does not wait for them."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        for service in self.ports:
+            self.start(service)
+
+    def wait_all_serving(self) -> None:
+        """Waits until all serve. Raises ServiceFailed."""
+        for service in self.ports:
+            self.wait_serving(service)
+
     def start(self, service: str) -> None:
         """Starts a service and does not wait for it."""
         settings = {
@@ -84,6 +94,7 @@ class Cluster:
             settings["commitlog-target"] = self.target("commitlog")
         if service == "janitor":
             settings["indexer-target"] = self.target("indexer")
+        settings |= self.settings.get(service, {})
         flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
         with (self.log_dir / f"{service}.log").open("ab") as log:
             # A session of its own: Ctrl-C reaches the demo alone, which then stops the services in order.
@@ -126,28 +137,32 @@ class Cluster:
         return self.wait_serving(service)
 
     def stop(self) -> None:
-        """Stops what runs, in the order that lets each service finish, and kills what does not end."""
-        for service in reversed(SERVICES):
-            process = self.processes.pop(service, None)
-            if process is None:
-                continue
-            process.terminate()
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        """Stops what runs, in the order that lets each service finish."""
+        for service in reversed(list(self.ports)):
+            self.stop_service(service)
+
+    def stop_service(self, service: str) -> None:
+        """Stops a service in order if it runs, and kills it if it does not end."""
+        process = self.processes.pop(service, None)
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
-def free_ports() -> dict[str, int]:
-    """Returns a free port for each service. All are held until all are found, so that they differ."""
+def free_ports(names: Sequence[str]) -> dict[str, int]:
+    """Returns a free port for each name. All are held until all are found, so that they differ."""
     ports: dict[str, int] = {}
     with contextlib.ExitStack() as holders:
-        while len(ports) < len(SERVICES):
+        while len(ports) < len(names):
             holder, port = holders.enter_context(socket.socket()), random.randrange(*PORTS)
             with contextlib.suppress(OSError):
                 holder.bind(("127.0.0.1", port))
-                ports[SERVICES[len(ports)]] = port
+                ports[names[len(ports)]] = port
     return ports
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparisons: answers of Reput beside answers from the source. A difference is kept, named, and fails the run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +36,29 @@ class Comparisons:
         if comparison.difference:
             self.different.append(comparison)
         self.on_comparison(comparison)
+
+    @contextmanager
+    def counted(self, on_comparison: Callable[[Comparison], None]) -> Iterator["Tally"]:
+        """Counts the comparisons of a block, of which only this one hears."""
+        heard, self.on_comparison = self.on_comparison, on_comparison
+        tally = Tally(-self.count, -len(self.different))
+        try:
+            yield tally
+        finally:
+            self.on_comparison = heard
+            tally.count += self.count
+            tally.different_count += len(self.different)
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many comparisons were made, and how many were different."""
+
+    count: int
+    different_count: int
+
+    def __str__(self) -> str:
+        return f"{self.count - self.different_count} of {self.count}"
 
 
 def difference_of(answer: Any, expected: Any) -> str:

@@ -72,6 +72,18 @@ class Source:
     def __len__(self) -> int:
         return len(self.bodies)
 
+    def first(self, count: int) -> "Source":
+        """Returns the first rows as a source of their own."""
+        return Source(
+            bodies=self.bodies[:count],
+            tags=self.tags[:count],
+            tail_numbers=self.tail_numbers[:count],
+            flight_keys=self.flight_keys[:count],
+            born_times_ms=self.born_times_ms[:count],
+            departure_delays=self.departure_delays[:count],
+            airlines=self.airlines,
+        )
+
     def keys(self, row: int) -> tuple[str, ...]:
         """Returns the tail number, if it is known, and carrier with flight number."""
         tail_number = self.tail_numbers[row]

@@ -28,6 +28,9 @@ from demo.source import DELAYED_MINUTES, TOPIC, CarrierDelay
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+GRPC_FORKS = "GRPC_ENABLE_FORK_SUPPORT"
+"""Spark starts its JVM by a fork. There gRPC's threads would begin again, meet closed files, and end the child, unless
+this was 0 when this process called first. Spark's own workers need it, so it is gone when they start."""
 SUBMIT_TIMEOUT_S = 600
 LOG_SIZE_SHOWN = 2000
 """Characters at the end of a log that a failure shows."""
@@ -87,6 +90,7 @@ def prepare(directory: Path) -> None:
     }
     text = "".join(f"{name} {value}\n" for name, value in settings.items())
     (configuration / "spark-defaults.conf").write_text(text)
+    os.environ.pop(GRPC_FORKS, None)
     os.environ |= {"SPARK_CONF_DIR": str(configuration), "PYSPARK_PYTHON": sys.executable}
 
 

@@ -55,22 +55,38 @@ def test_demo_answers_as_the_source_does(tmp_path: Path) -> None:
     assert "DIFFERENT" not in run.stdout
     counts = re.search(r"(\d+) comparisons with the source table, (\d+) equal", run.stdout)
     assert counts is not None
-    assert int(counts[1]) == int(counts[2]) > 80
+    assert int(counts[1]) == int(counts[2]) > 120
+    assert re.search(r"[abc] is back: it follows [abc]", run.stdout)
     assert {"commitlog", "consumequeue", "index", "demo"} <= {path.name for path in keep.iterdir()}
     assert (keep / "demo" / "delays.png").read_bytes().startswith(b"\x89PNG")
     assert processes_of(keep) == []
 
 
 @pytest.mark.demo
+@pytest.mark.slow
+def test_a_machine_without_etcd_promotes_the_next_leader(tmp_path: Path) -> None:
+    """The chapter of the replicas needs nothing besides Reput, and says how somebody came to lead."""
+    run = subprocess.run(
+        command("--flights", "20000", "--no-spark"),
+        cwd=ROOT, env=os.environ | {"PATH": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "no etcd" in run.stdout
+    assert re.search(r"\$ reput --commitlog \S+ promote", run.stdout)
+
+
+@pytest.mark.demo
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_interrupted_demo_leaves_nothing_running(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("place", ["commitlog", "demo/replicas/c/commitlog"])
+def test_interrupted_demo_leaves_nothing_running(tmp_path: Path, number: signal.Signals, place: str) -> None:
     """A demo that is stopped in the middle stops its services before it ends."""
     keep = tmp_path / "store"
+    arguments = ("--keep", str(keep), "--no-spark", "--flights", "5000")
     with interrupt_by_default():
-        demo = subprocess.Popen(command("--keep", str(keep), "--no-spark"), cwd=ROOT, stdout=subprocess.PIPE)
+        demo = subprocess.Popen(command(*arguments), cwd=ROOT, stdout=subprocess.PIPE)
     with demo:
         deadline = time.monotonic() + LIMIT_S
-        while not (keep / "commitlog").exists():
+        while not (keep / place).exists():
             assert demo.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)

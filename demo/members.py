@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Three copies of one store as processes of this machine, and who of them leads.
+
+Where the machine has etcd, the logs elect one of them by it. Without, a leads until it dies, and then an operator looks
+for the one that has most, promotes it, and lets the others follow it: the demo is the operator, with `reput promote`.
+Invariant: when `Members` is left, however that happens, none of its processes runs any more.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from reput.commitlog.v1.log_service_pb2 import LOG_STATE_SERVING, GetStatusResponse
+from reput_client import Client, ReputError, RetryPolicy, connect
+
+from demo.cluster import (
+    POLL_INTERVAL_S,
+    ROOT,
+    START_TIMEOUT_S,
+    STOP_TIMEOUT_S,
+    Cluster,
+    ServiceFailed,
+    free_ports,
+)
+from libs.runtime.trust.tokens import find_local_token
+
+NAMES = ("a", "b", "c")
+SERVICES = ("commitlog", "indexer")
+SIZES = {
+    "commitlog": {"segment-size-bytes": str(16 << 20)},
+    "indexer": {"index-slot-count": "250000", "index-entry-capacity": "1000000"},
+}
+"""Smaller files than by default, so that three copies are no burden for a disk, and logs have several segments."""
+
+PATIENCE = RetryPolicy(retries=1000, delay_max_s=0.5)
+"""Goes on for as long as a failover may take on a busy machine."""
+
+
+class Succession(Protocol):
+    """How somebody comes to lead."""
+
+    words: str
+    """What the report says about it."""
+
+    def settings(self, name: str, /) -> dict[str, str]:
+        """Returns what a log is told at its start."""
+        ...
+
+    def succeed(self, members: "Members", left: Iterable[str]) -> str:
+        """Lets one of those that are left lead. Returns its name."""
+        ...
+
+
+@dataclass(slots=True)
+class ByElection:
+    """The logs elect one of them by etcd."""
+
+    etcd: str
+    """host:port"""
+    words: str = "this machine has etcd, so they elect the next one by it"
+
+    def settings(self, _name: str, /) -> dict[str, str]:
+        """Returns the same for all. The first one makes the record."""
+        return {
+            "role": "sync_master",
+            "coordinator": "etcd",
+            "etcd-targets": self.etcd,
+            "etcd-prefix": "/reput/demo",
+            "bootstrap-replica-id": NAMES[0],
+        }
+
+    def succeed(self, members: "Members", left: Iterable[str]) -> str:
+        """Waits until one of them was elected."""
+        return members.wait_leader(left)
+
+
+@dataclass(slots=True)
+class ByOperator:
+    """A person decides. Here that is the demo."""
+
+    targets: dict[str, str]
+    leader: str = NAMES[0]
+    words: str = "this machine has no etcd to elect by, so the demo promotes the next one, as an operator does"
+
+    def settings(self, name: str, /) -> dict[str, str]:
+        """Returns that it leads, or whom it follows."""
+        if name == self.leader:
+            return {"role": "sync_master"}
+        return {"role": "slave", "leader-target": self.targets[self.leader]}
+
+    def succeed(self, members: "Members", left: Iterable[str]) -> str:
+        """Promotes the one that has most, and lets the others follow it."""
+        states = {name: members.client(name).admin.commitlog_status() for name in left}
+        chosen = max(states, key=lambda name: (states[name].epoch, states[name].flushed_physical_offset))
+        arguments = ["promote", "--role", "sync-master", "--accept-data-loss"]
+        members.reput("--commitlog", members.targets["commitlog"][chosen], *arguments)
+        self.leader = chosen
+        for name in set(left) - {chosen}:
+            members.restart_log(name)
+        return chosen
+
+
+@dataclass(slots=True)
+class Members:
+    """All three, each with a CommitLog and an Indexer. `on_command` hears of each command that is run."""
+
+    directory: Path
+    on_command: Callable[[str], None]
+    succession: Succession = field(init=False)
+    targets: dict[str, dict[str, str]] = field(init=False)
+    """Addresses by service and name."""
+    _clusters: dict[str, Cluster] = field(init=False)
+    _clients: dict[str, Client] = field(default_factory=dict)
+    _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def __enter__(self) -> Self:
+        ports = free_ports(["etcd", "peers", *(f"{service} {name}" for service in SERVICES for name in NAMES)])
+        self.targets = {s: {name: f"127.0.0.1:{ports[f'{s} {name}']}" for name in NAMES} for s in SERVICES}
+        self._clusters = {name: self._cluster(name, {s: ports[f"{s} {name}"] for s in SERVICES}) for name in NAMES}
+        with contextlib.ExitStack() as stack:
+            self.succession = ByOperator(self.targets["commitlog"])
+            if program := shutil.which("etcd"):
+                stack.enter_context(running_etcd(program, self.directory / "etcd", ports["etcd"], ports["peers"]))
+                self.succession = ByElection(f"127.0.0.1:{ports['etcd']}")
+            stack.callback(self.stop)
+            for name in NAMES:
+                self._start(name)
+            for name in NAMES:
+                self._clusters[name].wait_all_serving()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def client(self, *names: str) -> Client:
+        """Returns a client that knows some of them. It is closed with all that runs."""
+        key = ",".join(names)
+        if key not in self._clients:
+            commitlog, indexer = (",".join(self.targets[s][name] for name in names) for s in SERVICES)
+            token = find_local_token([*commitlog.split(","), *indexer.split(",")])
+            self._clients[key] = connect(commitlog=commitlog, indexer=indexer, token=token, retry=PATIENCE)
+        return self._clients[key]
+
+    def kill(self, name: str) -> None:
+        """Kills both services of a copy, as if its machine had died."""
+        for service in SERVICES:
+            self._clusters[name].kill(service)
+
+    def start_again(self, name: str) -> None:
+        """Starts a copy that was killed."""
+        self._start(name)
+        self._clusters[name].wait_all_serving()
+
+    def restart_log(self, name: str) -> None:
+        """Stops a log in order and starts it, with the settings of now."""
+        cluster = self._clusters[name]
+        cluster.stop_service("commitlog")
+        self._set(name)
+        cluster.restart("commitlog")
+
+    def wait_leader(self, names: Iterable[str], *, in_sync_count: int = 1) -> str:
+        """Waits until one of them leads, with so many in sync. Returns its name. Raises ServiceFailed."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            for name in names:
+                if leads(self.client(name), in_sync_count):
+                    return name
+            time.sleep(POLL_INTERVAL_S)
+        raise ServiceFailed(f"none of {', '.join(names)} leads with {in_sync_count} in sync; {self.directory}/logs")
+
+    def reput(self, *arguments: str) -> str:
+        """Runs a command of `reput` where the copies are. Returns what it printed. Raises ServiceFailed."""
+        self.on_command(f"$ reput {' '.join(arguments)}")
+        command, environment = [sys.executable, "-m", "cli.main", *arguments], {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, cwd=self.directory, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise ServiceFailed(f"reput {arguments[0]} ended with {done.returncode}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def stop(self) -> None:
+        """Stops all copies in order."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+        for cluster in self._clusters.values():
+            cluster.stop()
+
+    def _cluster(self, name: str, ports: dict[str, int]) -> Cluster:
+        return Cluster(self.directory / name, self.directory / "logs" / name, ports)
+
+    def _start(self, name: str) -> None:
+        self._set(name)
+        self._clusters[name].start_all()
+
+    def _set(self, name: str) -> None:
+        """Settles with which settings a copy is started next."""
+        own = {"replica-id": name, **self.succession.settings(name)}
+        self._clusters[name].settings = SIZES | {"commitlog": SIZES["commitlog"] | own}
+
+
+def leads(client: Client, in_sync_count: int) -> bool:
+    """Returns whether a log takes appends and has so many in sync, itself included."""
+    try:
+        state: GetStatusResponse = client.admin.commitlog_status()
+    except ReputError:
+        return False
+    is_open = state.state == LOG_STATE_SERVING and state.is_writable and not state.HasField("following")
+    return is_open and state.live_in_sync_count >= in_sync_count
+
+
+@contextlib.contextmanager
+def running_etcd(program: str, directory: Path, port: int, peer_port: int) -> Iterator[None]:
+    """Runs an etcd of one member for a block. The logs wait until it answers."""
+    client, peers = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
+    directory.mkdir(parents=True)
+    flags = {
+        "--data-dir": str(directory),
+        "--listen-client-urls": client,
+        "--advertise-client-urls": client,
+        "--listen-peer-urls": peers,
+        "--initial-advertise-peer-urls": peers,
+        "--initial-cluster": f"default={peers}",
+    }
+    command = [program, *(part for flag in flags.items() for part in flag)]
+    with (directory / "log").open("wb") as log:
+        etcd = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield
+    finally:
+        etcd.terminate()
+        try:
+            etcd.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            etcd.kill()
+            etcd.wait()

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps
 from libs.formats.config import consumer_offsets_json, delay_offsets_json, topics_json
 from libs.formats.errors import FormatError
-from libs.formats.state import checksummed, epoch_file, store_checkpoint
-from libs.formats.store_layout import FOLLOWS, LOCK_CONTENT, OWED
+from libs.formats.state import abort_file, checksummed, epoch_file, store_checkpoint
+from libs.formats.store_layout import LOCK_CONTENT
 
 _TIME_MS_MAX = 4_102_444_800_000
 """1 January 2100: a later time in a checkpoint is damage."""
@@ -108,13 +108,12 @@ def _lock(data: bytes) -> Steps:
 
 
 def _abort(data: bytes) -> Steps:
-    process = data.removesuffix(OWED).removesuffix(FOLLOWS).strip()
-    is_number = process.isdigit() and len(process) < 20
-    fields: dict[str, object] = {"process_id": int(process) if is_number else None}
-    fields |= {"is_owed_to_rocketmq": data.endswith(OWED), "follows": data.endswith(FOLLOWS)}
+    abort = abort_file.decode(data)
+    fields: dict[str, object] = {"process_id": abort.process_id}
+    fields |= {"is_owed_to_rocketmq": abort.is_owed, "follows": abort.follows}
     yield Item("abort", 0, 0, fields)
-    if process and not is_number:
-        yield Finding(0, "file", "content", f"{data[:16]!r} is no process id")
+    if abort.noise:
+        yield Finding(0, "file", "content", f"{abort.noise[:16]!r} is no process id")
 
 
 def _text(data: bytes) -> str:

@@ -24,7 +24,7 @@ from libs.formats.config.delay_offsets_json import DelayOffsetsFile
 from libs.formats.config.topics_json import TopicsFile
 from libs.formats.epoch import Epoch
 from libs.formats.errors import BadField, FormatError
-from libs.formats.state import epoch_file, log_history, store_checkpoint
+from libs.formats.state import abort_file, epoch_file, log_history, store_checkpoint
 from libs.formats.state.index_progress import IndexProgress
 from libs.formats.state.log_history import LogHistoryFile
 from libs.formats.state.queue_snapshot import QueueSnapshot
@@ -194,15 +194,14 @@ def _check_abort(files: _SmallFiles) -> bool:
     """Return whether there is no `abort`. Its content must be a process id or nothing."""
     if not (files.directory / store_layout.ABORT).exists():
         return True
-    content = files.read(store_layout.ABORT) or b""
-    if content == store_layout.OWED:
+    abort = abort_file.decode(files.read(store_layout.ABORT) or b"")
+    if abort.is_clean:
         return True
-    how = "follows another one" if content.endswith(store_layout.FOLLOWS) else "was not stopped in order"
+    how = "follows another one" if abort.follows else "was not stopped in order"
     message = f"the store {how}; what the next start puts right by itself is a note here"
     files.report.add("STORE_NOT_CLEAN", store_layout.ABORT, message)
-    content = content.removesuffix(store_layout.OWED).removesuffix(store_layout.FOLLOWS).strip()
-    if content and not (content.isdigit() and len(content) < 20):
-        files.report.add("ABORT_CONTENT", store_layout.ABORT, f"{content[:16]!r} is no process id", position=0)
+    if abort.noise:
+        files.report.add("ABORT_CONTENT", store_layout.ABORT, f"{abort.noise[:16]!r} is no process id", position=0)
     return False
 
 

@@ -213,7 +213,7 @@ SMALL_FILES = {
     "cut/00000000000000000550-3": ("cut", b"\0\0\1"),
     "lock": ("lock", b"lock"),
     "abort": ("abort", b"4711"),
-    "abort.bak": ("abort", b"4711 follows\n"),
+    "abort.bak": ("abort", b"4711 follows owed\n"),
 }
 
 

@@ -2,11 +2,10 @@
 """StoreFiles: the small files that say who uses the store and how the last use ended: `lock` and `abort`.
 
 Invariants: `abort` exists from before the first change of a start until after the last change of a clean stop; its
-presence is the only sign of an unclean stop. It holds the process id as text and a line feed, which RocketMQ does not
-write: so it tells whose stop was unclean. Where RocketMQ stopped so, and has queues that only it recovers (SetApart),
-the file stays over our own clean stops, with a word in it that says so. A log that follows another one never stops
-cleanly, and has a word of its own there: whoever leads it next must begin an epoch.
-Layout: docs/formats/config_files.md; RocketMQ's counterpart is DefaultMessageStore.createTempFile.
+presence is the only sign of an unclean stop, and it tells whose. Where RocketMQ stopped so, and has queues that only it
+recovers (SetApart), the file stays over our own clean stops, with a word in it that says so. A log that follows another
+one never stops cleanly, and has a word of its own there: whoever leads it next must begin an epoch.
+Layout: libs/formats/state/abort_file.py; RocketMQ's counterpart is DefaultMessageStore.createTempFile.
 """
 
 import contextlib
@@ -15,11 +14,10 @@ import os
 from pathlib import Path
 
 from libs.formats import store_layout
+from libs.formats.state import abort_file
+from libs.formats.state.abort_file import Abort
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs
-
-OWN_END = b"\n"
-"""Last byte of the `abort` file that Reput writes."""
 
 _log = logging.getLogger(__name__)
 
@@ -45,11 +43,11 @@ class StoreFiles:
         self._locks.callback(self._fs.lock(self._data_dir / store_layout.LOCK).release)
         if not self._fs.exists(self._abort):
             return True
-        content = self._fs.read(self._abort)
-        self.is_of_rocketmq = not content.endswith(OWN_END)
-        self.is_owed = self.is_of_rocketmq or content.endswith(store_layout.OWED)
-        self.has_followed = content.endswith(store_layout.FOLLOWS)
-        return content == store_layout.OWED
+        abort = abort_file.decode(self._fs.read(self._abort))
+        self.is_of_rocketmq = abort.is_of_rocketmq
+        self.is_owed = abort.is_of_rocketmq or abort.is_owed
+        self.has_followed = abort.follows
+        return abort.is_clean
 
     def claim_directory(self, directory: Path) -> None:
         """Lock a directory of the log elsewhere, which the data directory's lock does not cover. Raises StoreLocked."""
@@ -57,15 +55,14 @@ class StoreFiles:
 
     def mark_in_use(self, *, follows: bool = False) -> None:
         """Note, durably, that a stop from here on is unclean, and whether the log is another one's copy."""
-        word = store_layout.FOLLOWS if follows else store_layout.OWED if self.is_owed else b""
-        self._fs.write_atomic(self._abort, b"%d " % os.getpid() + word if word else b"%d" % os.getpid() + OWN_END)
+        self._write(Abort(os.getpid(), follows, self.is_owed))
 
     def mark_clean(self) -> None:
         """Note, durably, that the store is complete on disk. Comes last."""
         failpoint("mark_clean.before_remove")
         if self.is_owed:
             _log.warning("`abort` stays, for RocketMQ to recover its own queues: start it with messageIndexSafe=true")
-            self._fs.write_atomic(self._abort, store_layout.OWED)
+            self._write(Abort(is_owed=True))
             return
         self._fs.remove(self._abort)
         self._fs.sync_directory(self._data_dir)
@@ -74,3 +71,6 @@ class StoreFiles:
     def release(self) -> None:
         """Give up the locks. May be repeated."""
         self._locks.close()
+
+    def _write(self, abort: Abort) -> None:
+        self._fs.write_atomic(self._abort, abort_file.encode(abort))

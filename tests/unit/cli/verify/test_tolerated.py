@@ -143,7 +143,7 @@ def test_what_rocketmq_is_owed_is_no_unclean_stop(store: Path) -> None:
     """`abort` stays over clean stops for its sake; after a kill there is a process id in it, too."""
     (store / "abort").write_text("owed\n")
     assert _codes(store) == set()
-    for word in ("owed", "follows"):
+    for word in ("owed", "follows", "follows owed"):
         (store / "abort").write_text(f"4711 {word}\n")
         assert _codes(store) == {"STORE_NOT_CLEAN"}
 

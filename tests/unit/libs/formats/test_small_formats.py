@@ -13,7 +13,8 @@ from libs.formats.indexes import batch_consume_queue, consume_queue, consume_que
 from libs.formats.records import delay_level, message_id, properties, writer_stamp
 from libs.formats.records.host import Host
 from libs.formats.records.record import Record
-from libs.formats.state import checksummed, epoch_file, store_checkpoint
+from libs.formats.state import abort_file, checksummed, epoch_file, store_checkpoint
+from libs.formats.state.abort_file import Abort
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from tests.support import reference
 from tests.support.records import make_record
@@ -326,3 +327,26 @@ def test_writer_ids_that_are_none(text: str) -> None:
     """A stamp must come back from a property, so its id has printable ASCII without spaces only."""
     assert not writer_stamp.is_writer_id(text)
     assert writer_stamp.is_writer_id("query-7/0/3")
+
+
+@pytest.mark.parametrize(
+    ("data", "abort"),
+    [
+        (b"4711\n", Abort(4711)),
+        (b"4711 follows\n", Abort(4711, follows=True)),
+        (b"4711 owed\n", Abort(4711, is_owed=True)),
+        (b"4711 follows owed\n", Abort(4711, follows=True, is_owed=True)),
+        (b"owed\n", Abort(is_owed=True)),
+    ],
+)
+def test_abort_files_of_reput(data: bytes, abort: Abort) -> None:
+    """Each word that holds is there, and only what RocketMQ is owed is left by a stop in order."""
+    assert (abort_file.encode(abort), abort_file.decode(data)) == (data, abort)
+    assert abort.is_clean == (data == b"owed\n")
+
+
+def test_abort_files_of_others() -> None:
+    """RocketMQ writes no newline; whatever else stands there is told, and never refused."""
+    assert abort_file.decode(b"") == Abort(is_of_rocketmq=True)
+    assert abort_file.decode(b"4711") == Abort(4711, is_of_rocketmq=True)
+    assert abort_file.decode(b"no number") == Abort(is_of_rocketmq=True, noise=b"no number")

@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 
 from libs.formats import store_layout
+from libs.formats.state import abort_file
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log.state import small_files
 from services.commitlog.engine.keep.checkpoint import IndexerReport
 from services.commitlog.engine.open_log import OpenLog
 from tests.support.commitlog import DATA_DIR, Machine, append, bodies, message
 from tests.support.records import encoded
+from tests.support.replication import Wire
 
 ABORT = DATA_DIR / store_layout.ABORT
 COUNT = 5
@@ -91,7 +93,7 @@ async def test_queues_that_only_rocketmq_recovers() -> None:
         await append(log, message())
         report(log, time_ms=9)
         assert machine.fs.read(ABORT) == f"{os.getpid()} owed\n".encode()
-    assert machine.fs.read(ABORT) == store_layout.OWED
+    assert machine.fs.read(ABORT) == b"owed\n"
     assert small_files.load_checkpoint(machine.fs, DATA_DIR).consume_queue_time_ms == 5
     log = await machine.start()
     assert log.recovery.was_clean_stop
@@ -100,13 +102,30 @@ async def test_queues_that_only_rocketmq_recovers() -> None:
     log = await machine.start()
     assert not log.recovery.was_clean_stop
     await machine.stop(log)
-    assert machine.fs.read(ABORT) == store_layout.OWED
+    assert machine.fs.read(ABORT) == b"owed\n"
     assert small_files.load_checkpoint(machine.fs, DATA_DIR).consume_queue_time_ms == 5
     machine.fs.remove(ABORT)  # RocketMQ has recovered and was stopped in order
     async with machine.running() as log:
         report(log, time_ms=9)
     assert not machine.fs.exists(ABORT)
     assert small_files.load_checkpoint(machine.fs, DATA_DIR).consume_queue_time_ms == 9
+
+
+async def test_what_rocketmq_is_owed_outlives_following() -> None:
+    """A copy of another log owes it as well, and again once it leads: its queues are as they were."""
+    machine = Machine()
+    machine.fs.make_directory(DATA_DIR)
+    rocketmq_killed(machine, "consumequeue/%LMQ%a/0")
+    for _ in range(2):
+        async with machine.running(leader=Wire().at(), role="slave") as log:
+            report(log, time_ms=9)
+        abort = abort_file.decode(machine.fs.read(ABORT))
+        assert (abort.process_id, abort.is_owed, abort.follows) == (os.getpid(), True, True)
+    assert small_files.load_checkpoint(machine.fs, DATA_DIR).consume_queue_time_ms == 5
+    async with machine.running() as log:
+        report(log, time_ms=9)
+    assert machine.fs.read(ABORT) == b"owed\n"
+    assert small_files.load_checkpoint(machine.fs, DATA_DIR).consume_queue_time_ms == 5
 
 
 async def test_nothing_is_owed_without_such_queues() -> None:

@@ -69,6 +69,12 @@ class History:
         self.messages.sort(key=lambda message: message.physical_offset)
         return count
 
+    def first(self, count: int) -> "History":
+        """What a copy holds that got no further."""
+        found = History()
+        found.messages = self.messages[:count]
+        return found
+
     @property
     def queues(self) -> list[Queue]:
         """What reading all queues must give, without the sizes of the records."""

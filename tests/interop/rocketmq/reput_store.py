@@ -54,7 +54,8 @@ class IndexProcess(ServiceProcess):
 class ReputStore:
     """Both services, at work. `running` starts them as processes, `served` within this one."""
 
-    def __init__(self, log: LogClient, index: IndexClient, *processes: ServiceProcess) -> None:
+    def __init__(self, target: str, log: LogClient, index: IndexClient, *processes: ServiceProcess) -> None:
+        self.target = target
         self.log = log
         self.index = index
         self._processes = processes
@@ -69,14 +70,17 @@ class ReputStore:
         crc_property: bool = True,
         store_host: str = STORE_HOST,
         log_dirs: str = "",
+        leader_target: str = "",
     ) -> AsyncIterator["ReputStore"]:
-        """Services on a directory, killed at the end of the block if they still run."""
+        """Services on a directory, killed at the end of the block if they still run. With a leader they follow it."""
+        role = ("--role", "slave", "--leader-target", leader_target, "--replica-id", "b") if leader_target else ()
         async with contextlib.AsyncExitStack() as stack:
             log = await LogProcess.start(
                 directory,
                 *("--segment-size-bytes", str(sizes.segment_size_bytes), "--store-host", store_host),
                 *("--default-queue-count", str(QUEUE_COUNT), "--crc-property", str(crc_property).lower()),
                 *("--disk-reserve-bytes", "0", "--log-dirs", log_dirs),
+                *role,
             )
             stack.push_async_callback(_kill, log)
             await log.wait_serving()
@@ -87,6 +91,7 @@ class ReputStore:
                 *("--queue-file-size-bytes", str(sizes.queue_file_size_bytes)),
                 *("--index-slot-count", str(sizes.index_slot_count)),
                 *("--index-entry-capacity", str(sizes.index_entry_capacity)),
+                *("--deliver-delayed", str(not leader_target).lower()),
             )
             stack.push_async_callback(_kill, index)
             await index.wait_serving()
@@ -96,7 +101,7 @@ class ReputStore:
                 )
                 for process in (log, index)
             ]
-            yield cls(LogClient(channels[0]), IndexClient(channels[1]), index, log)
+            yield cls(f"127.0.0.1:{log.port}", LogClient(channels[0]), IndexClient(channels[1]), index, log)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -119,7 +124,7 @@ class ReputStore:
             log_served(directory, segment_size_bytes=sizes.segment_size_bytes, **options) as (log, log_client),
             index_served(directory, f"127.0.0.1:{log.server.port}", **settings) as (_, index_client),
         ):
-            yield cls(log_client, index_client)
+            yield cls(f"127.0.0.1:{log.server.port}", log_client, index_client)
 
     async def append(self, drafts: Sequence[Draft]) -> list[tuple[int, int, int]]:
         """Append one batch; for each message (physical offset, queue offset, store time)."""
@@ -128,9 +133,9 @@ class ReputStore:
         rows = zip(result.physical_offsets, result.queue_offsets, strict=True)
         return [(physical, queue, result.store_time_ms) for physical, queue in rows]
 
-    async def settle(self) -> int:
-        """Wait until everything is in the indexes; the end of the log."""
-        end: int = (await self.log.log.GetStatus(log_pb.GetStatusRequest())).max_physical_offset
+    async def settle(self, end: int = 0) -> int:
+        """Wait until everything is in the indexes, or all up to an end that is still to come; the end of the log."""
+        end = end or (await self.log.log.GetStatus(log_pb.GetStatusRequest())).max_physical_offset
         async with asyncio.timeout(SETTLE_TIMEOUT_S):
             while True:
                 status = await self.index.index.GetStatus(index_pb.GetStatusRequest())

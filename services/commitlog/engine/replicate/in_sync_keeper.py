@@ -60,6 +60,11 @@ class InSyncKeeper:
         self._tell()
 
     @property
+    def store_id(self) -> str:
+        """Name of this log's data directory, empty before somebody has followed."""
+        return self._identity.store_id
+
+    @property
     def replica_ids(self) -> list[str]:
         """Who is in the set, this log first."""
         return [self._config.replica_id, *sorted(one.replica_id for one in self.set.others)]

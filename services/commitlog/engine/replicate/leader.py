@@ -112,10 +112,8 @@ class Replicas:
                 value=hello.segment_size_bytes,
                 limit=self._chain.segment_size_bytes,
             )
+        self._check_store(hello)
         if former := self._streams.get(hello.replica_id):
-            if former.hello.store_id != hello.store_id:
-                reason = "another log follows under this name"
-                raise BadArgument(reason, field="hello.replica_id", value=hello.replica_id)
             former.end()
         at = common_end(self._epochs.epochs, self._marks.committed.value, hello.epochs, hello.max_physical_offset)
         stream = self._streams[hello.replica_id] = ReplicaStream(
@@ -124,6 +122,17 @@ class Replicas:
         )  # fmt: skip
         self._in_sync.join(stream.member, stream.replica.flushed_physical_offset)
         return stream
+
+    def _check_store(self, hello: Hello) -> None:
+        """Raise BadArgument unless name and store belong to each other alone: a copy of a directory is no member."""
+        assert self._in_sync is not None
+        stores = {name: stream.hello.store_id for name, stream in self._streams.items()}
+        if stores.pop(hello.replica_id, hello.store_id) != hello.store_id:
+            reason = "another log follows under this name"
+            raise BadArgument(reason, field="hello.replica_id", value=hello.replica_id)
+        if hello.store_id in {self._in_sync.store_id, *stores.values()}:
+            reason = "another member has this store: one of the two directories is a copy, whose reput/replica must go"
+            raise BadArgument(reason, field="hello.store_id", value=hello.store_id)
 
     async def steps(self, stream: "ReplicaStream") -> AsyncGenerator[Step, None]:
         """Yield a stream's handshake, and then what the other side needs, without an end.

@@ -199,6 +199,28 @@ async def test_another_disk_under_a_name_that_is_connected() -> None:
         await third.stop(stranger)
 
 
+@pytest.mark.parametrize("of_leader", [False, True])
+async def test_a_copy_of_a_directory(*, of_leader: bool) -> None:
+    """Is refused, whoever was copied: it would count as its original. Without the file that names it, it follows."""
+    one, other, copy = machine(), machine(), machine()
+    async with in_sync(one, other) as (leader, _, wire):
+        original = one if of_leader else other
+        for path, data in original.files().items():
+            copy.fs.make_directory(path.parent)
+            copy.fs.write_atomic(path, data)
+        copied = await copy.start(leader=wire.at(), **{**SLAVE, "replica_id": "c"})
+        following = copied.following
+        assert following is not None
+        await eventually(lambda: "another member has this store" in following.last_error)
+        assert [replica.replica_id for replica in leader.replicas.connected] == ["b"]
+        await copy.stop(copied)
+        copy.fs.remove(DATA_DIR / store_layout.REPLICA)
+        copied = await copy.start(leader=wire.at(), **{**SLAVE, "replica_id": "c"})
+        await eventually(lambda: len(leader.replicas.connected) == 2)
+        await caught_up(copied, leader)
+        await copy.stop(copied)
+
+
 async def test_the_file() -> None:
     """It is there before a change counts, names both, and goes when the log follows; a damaged one is none."""
     one, other = machine(), machine()

@@ -25,7 +25,7 @@ from services.indexer.engine.answer.time_search import first_at_or_after
 from services.indexer.engine.log.source import RecordSource
 from services.indexer.engine.tables.queue import ConsumeQueue
 from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT, ConsumeQueueTable
-from services.indexer.errors import TopicNotFound
+from services.indexer.errors import OffsetBeyondEnd, TopicNotFound
 
 SAMPLE_COUNT, SAMPLE_UNIT_COUNT = 8, 64
 """An average record size is estimated from so many places of so many units each."""
@@ -64,6 +64,20 @@ async def ranges_by_queue(ranges: Iterable[ScanRange]) -> Cuts:
         for one in step:
             found.setdefault((one.topic, one.queue_id), []).append(one)
     return found
+
+
+async def check_reach(queues: ConsumeQueueTable, ranges: Iterable[ScanRange], *, field: str) -> None:
+    """Raise OffsetBeyondEnd for a range whose end is not, or after a restart not yet again, indexed.
+
+    Who names an end has seen it, perhaps at another member's Indexer. INT64_MAX means the end of the queue.
+    """
+    async for step in in_steps(ranges):
+        for one in step:
+            if one.start_queue_offset < one.end_queue_offset < INT64_MAX:
+                queue = queues.find(one.topic, one.queue_id)
+                end = 0 if queue is None else queue.max_queue_offset
+                if one.end_queue_offset > end:
+                    raise OffsetBeyondEnd(one.end_queue_offset, end=end, field=field)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +129,14 @@ class ScanPlanner:
     async def plan(self, scope: ScanScope) -> list[ScanPartition]:
         """Return the partitions, none if nothing matches.
 
-        Raises TopicNotFound for a topic that has no queue and that the log does not know either, BadArgument for a plan
-        of too many partitions, and what RecordSource raises.
+        Raises TopicNotFound for a topic that has no queue and that the log does not know either, OffsetBeyondEnd for a
+        range that goes on behind what is indexed, BadArgument for a plan of too many partitions, and what RecordSource
+        raises.
         """
         for topic in scope.topics:
             if not self._queues.queue_ids(topic) and not await self._records.has_topic(topic):
                 raise TopicNotFound(topic)
+        await check_reach(self._queues, scope.ranges, field="ranges")
         if scope.keys:
             return await self._plan_keys(scope)
         cuts = await ranges_by_queue(scope.ranges)

@@ -21,7 +21,7 @@ from libs.log.answer_sizes import answer_sizes
 from libs.machine.loop import in_steps
 from libs.requests.errors import WindowFull
 from services.indexer.engine.answer.frames import FrameEncoder
-from services.indexer.engine.answer.plan import ScanPartition, ScanRange
+from services.indexer.engine.answer.plan import ScanPartition, ScanRange, check_reach
 from services.indexer.engine.answer.query import TIME_MAX_MS, TIME_MIN_MS, KeyQuery, QueryEngine
 from services.indexer.engine.answer.tags import TagFilter
 from services.indexer.engine.log.record_reader import chosen, copy, join
@@ -181,6 +181,7 @@ class Scanner:
     async def _scan_keys(
         self, partition: ScanPartition, scan_filter: ScanFilter, sizes_bytes: Iterator[int]
     ) -> AsyncGenerator[ScanChunk, None]:
+        await check_reach(self._queues, partition.ranges, field="partition.ranges")
         is_inside = await _inside(partition.ranges)
         order = {key.encode(): place for place, key in enumerate(dict.fromkeys(scan_filter.keys or partition.keys))}
         parts: list[RecordBlock] = []

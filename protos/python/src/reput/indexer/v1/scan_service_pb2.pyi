@@ -128,7 +128,9 @@ class PlanScanRequest(_message.Message):
 
     @_builtins.property
     def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScanRange]:
-        """Cut each queue at these offsets, at most 65,536 ranges; a queue that is not named is read whole."""
+        """Cut each queue at these offsets, at most 65,536 ranges; a queue that is not named is read whole. The largest int64
+        as an end is the end of the queue.
+        """
 
     def __init__(
         self,

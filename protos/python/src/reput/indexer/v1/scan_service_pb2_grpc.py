@@ -53,8 +53,8 @@ class ScanServiceServicer(object):
 
     def PlanScan(self, request, context):
         """Cuts what matches into partitions. Idempotent; the end of each range is fixed when the plan is made.
-        TOPIC_NOT_FOUND for a topic that nobody has made; a topic without messages gives an empty plan. A plan of more than
-        100,000 pieces is refused.
+        TOPIC_NOT_FOUND for a topic that nobody has made; a topic without messages gives an empty plan. OFFSET_BEYOND_END for
+        a range that goes on behind what is indexed. A plan of more than 100,000 pieces is refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

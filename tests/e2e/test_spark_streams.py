@@ -25,6 +25,8 @@ import pytest
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import append_service_pb2_grpc, log_service_pb2, log_service_pb2_grpc
 
+from tests.support import reput_up
+from tests.support.etcd_server import ETCD, EtcdServer
 from tests.support.fixed_service import REPOSITORY, FixedService
 from tests.support.patience import LIMIT_S
 from tests.support.spark_cluster import SparkCluster
@@ -143,31 +145,37 @@ def master(cluster: SparkCluster | None) -> tuple[str, ...]:
     return () if cluster is None else ("--master", cluster.url)
 
 
-def bodies(log: FixedService, topic: str) -> list[bytes]:
+def bodies(target: str, topic: str) -> list[bytes]:
     """The bodies of a topic's records, in the order of the log."""
-    with grpc.insecure_channel(log.target) as channel:
+    with grpc.insecure_channel(target) as channel:
         records = log_service_pb2_grpc.LogServiceStub(channel).StreamRecords(log_service_pb2.StreamRecordsRequest())
         return [one.body for step in records for one in step.messages if one.topic == topic]
+
+
+def make_files(directory: Path) -> list[str]:
+    """Write the files of a stream. Returns their rows."""
+    directory.mkdir()
+    rows = [f"{number:06d}:{'x' * (number % 300)}" for number in range(FILE_COUNT * FILE_ROW_COUNT)]
+    for index in range(FILE_COUNT):
+        values = rows[index * FILE_ROW_COUNT : (index + 1) * FILE_ROW_COUNT]
+        table = pa.table({"key": [value[:6] for value in values], "value": values})
+        pq.write_table(table, directory / f"{index:03d}.parquet")
+        os.utime(directory / f"{index:03d}.parquet", (1_700_000_000 + index, 1_700_000_000 + index))
+    return rows
 
 
 def test_into_a_topic_through_kills(tmp_path: Path, log: FixedService, cluster: SparkCluster | None) -> None:
     """Every row of the files is in the log once, whatever was killed between and in the middle of micro-batches."""
     chance = random.Random(SEED)
     source = tmp_path / "files"
-    source.mkdir()
-    rows = [f"{number:06d}:{'x' * (number % 300)}" for number in range(FILE_COUNT * FILE_ROW_COUNT)]
-    for index in range(FILE_COUNT):
-        values = rows[index * FILE_ROW_COUNT : (index + 1) * FILE_ROW_COUNT]
-        table = pa.table({"key": [value[:6] for value in values], "value": values})
-        pq.write_table(table, source / f"{index:03d}.parquet")
-        os.utime(source / f"{index:03d}.parquet", (1_700_000_000 + index, 1_700_000_000 + index))
+    rows = make_files(source)
     job = Job(
         tmp_path / "job.log",
         *("into", "--commitlog", log.target, "--topic", "orders", *master(cluster)),
         *("--path", str(source), "--checkpoint", str(tmp_path / "checkpoint")),
     )
     kill_some(chance, job, [log, cluster])
-    found = [body.decode() for body in bodies(log, "orders")]
+    found = [body.decode() for body in bodies(log.target, "orders")]
     assert sorted(found) == rows
 
 
@@ -193,10 +201,66 @@ def test_out_of_a_topic_through_kills(
     table = pq.read_table(committed_files(output)).to_pydict()
     rows = sorted(zip(table["partition"], table["offset"], table["value"], strict=True))
     assert len(rows) == len({row[:2] for row in rows})
-    assert sorted(value.encode() for _, _, value in rows) == sorted(bodies(log, "orders")) == sorted(sent)
+    assert sorted(value.encode() for _, _, value in rows) == sorted(bodies(log.target, "orders")) == sorted(sent)
     for queue_id in range(4):
         offsets = [offset for queue, offset, _ in rows if queue == queue_id]
         assert offsets == list(range(len(offsets)))
+
+
+@pytest.mark.skipif(ETCD is None, reason="etcd")
+def test_through_the_death_of_a_leader(tmp_path: Path) -> None:
+    """A sink goes on with the next leader, each row is at all replicas once, and a source reads from any Indexer."""
+    rows = make_files(tmp_path / "files")
+    etcd = EtcdServer(tmp_path / "etcd")
+    etcd.start()
+    try:
+        with reput_up.store(tmp_path / "data", "--replicas", "3", "--etcd", etcd.target) as running:
+            lose_the_leader(tmp_path, running, rows)
+            read_elsewhere(tmp_path, running, rows)
+    finally:
+        etcd.kill()
+
+
+def lose_the_leader(tmp_path: Path, running: reput_up.Store, rows: list[str]) -> None:
+    """Write all rows, while the leader dies between or in the middle of micro-batches."""
+    targets = running.targets["commitlog"]
+    job = Job(
+        tmp_path / "into.log",
+        *("into", "--commitlog", targets, "--topic", "orders", "--durability", "replicated"),
+        *("--path", str(tmp_path / "files"), "--checkpoint", str(tmp_path / "into")),
+    )
+    job.start()
+    job.wait_batches(2)
+    leader = next(row for row in running.run("replicas", "--json").rows if row["state"] == "LEADING")
+    os.kill(running.child("commitlog", leader["target"].rpartition(":")[2]), signal.SIGKILL)
+    job.wait_batches(3)
+    job.kill()
+    job.run_to_end()
+    for target in targets.split(","):
+        end_s = time.monotonic() + LIMIT_S
+        while len(found := stored(target)) < len(rows) and time.monotonic() < end_s:
+            time.sleep(0.2)
+        assert sorted(found) == rows
+
+
+def stored(target: str) -> list[str]:
+    """The rows that a log shows, none of one that is being started."""
+    try:
+        return [body.decode() for body in bodies(target, "orders")]
+    except grpc.RpcError:
+        return []
+
+
+def read_elsewhere(tmp_path: Path, running: reput_up.Store, rows: list[str]) -> None:
+    """Read all rows, though the first address of the list has nobody behind it."""
+    endpoints = ",".join(("127.0.0.1:1", *reversed(running.targets["indexer"].split(","))))
+    job = Job(
+        tmp_path / "from.log",
+        *("from", "--endpoint", endpoints, "--topic", "orders"),
+        *("--path", str(tmp_path / "lake"), "--checkpoint", str(tmp_path / "from")),
+    )
+    job.run_to_end()
+    assert sorted(pq.read_table(committed_files(tmp_path / "lake"))["value"].to_pylist()) == rows
 
 
 def committed_files(directory: Path) -> list[str]:

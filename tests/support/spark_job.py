@@ -23,6 +23,7 @@ def main() -> None:
     parser.add_argument("--path", required=True)
     parser.add_argument("--checkpoint", required=True)
     parser.add_argument("--rate", default="")
+    parser.add_argument("--durability", default="disk")
     parser.add_argument("--master", default="local[2,4]")
     parser.add_argument("--once", action="store_true")
     arguments = parser.parse_args()
@@ -55,6 +56,7 @@ def into(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
         .parquet(arguments.path)
     )
     options = {"commitlog.endpoint": arguments.commitlog, "topic": arguments.topic, "batchBytes": "4k"}
+    options["durability"] = arguments.durability
     return started(frame, arguments, "reput", options)
 
 

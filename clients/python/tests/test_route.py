@@ -3,7 +3,7 @@
 
 import grpc
 import pytest
-from reput_client.core.errors import ReputError, UnavailableError
+from reput_client.core.errors import DeadlineExceededError, ReputError, UnavailableError
 from reput_client.core.options import Options
 from reput_client.core.route import Route
 
@@ -26,9 +26,12 @@ def test_the_leader_is_followed() -> None:
     assert route.target == "a:1"
 
 
-@pytest.mark.parametrize("error", [GONE, refused("STOPPING")], ids=["gone", "stopping"])
+SILENT = DeadlineExceededError("no answer", code=grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+@pytest.mark.parametrize("error", [GONE, SILENT, refused("STOPPING")], ids=["gone", "silent", "stopping"])
 def test_the_next_of_the_list(error: ReputError) -> None:
-    """In turn, for whom can't be reached; a list of one stays."""
+    """In turn, for whom can't be reached or says nothing; a list of one stays."""
     route = Route(["a:1", "b:1", "c:1"])
     for target in ("a:1", "b:1", "c:1"):
         assert route.target == target

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -184,6 +185,20 @@ def frame(rows: list[dict[str, Any]], request: Any) -> Any:
 @pytest.fixture
 def indexer() -> Iterator[FakeIndexer]:
     """A serving FakeIndexer with its endpoint."""
+    with served() as fake:
+        yield fake
+
+
+@pytest.fixture
+def other_indexer() -> Iterator[FakeIndexer]:
+    """One beside another log of the same replicas."""
+    with served() as fake:
+        yield fake
+
+
+@contextlib.contextmanager
+def served() -> Iterator[FakeIndexer]:
+    """A FakeIndexer behind a server of its own."""
     fake = FakeIndexer()
     server = grpc.server(ThreadPoolExecutor(4))
     scan_types, queue_types = scan_service_pb2, queue_service_pb2
@@ -209,5 +224,7 @@ def indexer() -> Iterator[FakeIndexer]:
     )
     fake.endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
-    yield fake
-    server.stop(grace=None).wait()
+    try:
+        yield fake
+    finally:
+        server.stop(grace=None).wait()

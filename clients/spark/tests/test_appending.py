@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -87,6 +88,13 @@ class FakeLog:
 @pytest.fixture
 def log() -> Iterator[FakeLog]:
     """A log behind a real server."""
+    with served() as fake:
+        yield fake
+
+
+@contextlib.contextmanager
+def served() -> Iterator[FakeLog]:
+    """A log behind a server of its own."""
     fake, server = FakeLog(), grpc.server(ThreadPoolExecutor(4))
     method = grpc.stream_stream_rpc_method_handler(
         fake.append, response_serializer=pb.AppendStreamResponse.SerializeToString
@@ -95,8 +103,10 @@ def log() -> Iterator[FakeLog]:
     server.add_generic_rpc_handlers((handlers,))
     fake.endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
-    yield fake
-    server.stop(grace=None).wait()
+    try:
+        yield fake
+    finally:
+        server.stop(grace=None).wait()
 
 
 def write(log: FakeLog, bodies: list[bytes], writer_id: str = "job/0", **options: str) -> Written:
@@ -195,6 +205,28 @@ def test_a_batch_that_is_not_on_the_disk_yet(log: FakeLog) -> None:
     log.bodies.clear()
     assert write(log, BODIES[:60], writer_id="", durability="memory").message_count == 60
     assert log.bodies == BODIES[:60]
+
+
+def not_leader(leader: str) -> status_pb2.Status:
+    """A refusal of a log that follows another one."""
+    status = status_pb2.Status(code=grpc.StatusCode.UNAVAILABLE.value[0], message="follows")
+    info = error_details_pb2.ErrorInfo(reason="NOT_LEADER", domain="reput", metadata={"leader": leader})
+    status.details.add().Pack(info)
+    return status
+
+
+def test_the_leader_of_a_list() -> None:
+    """Its name is followed, remembered from task to task, and the next one is asked when it breaks off and is gone."""
+    with served() as first, served() as second:
+        everybody = {"commitlog.endpoint": f"{first.endpoint},{second.endpoint}", "durability": "replicated"}
+        first.plan = lambda _number: not_leader(second.endpoint)
+        write(second, BODIES[:100], "job/0", **everybody)
+        write(second, BODIES[100:200], "job/1", **everybody)
+        assert (first.stream_count, second.stream_count, second.bodies) == (1, 2, BODIES[:200])
+        second.plan = lambda number: "before" if number % 2 else not_leader(first.endpoint)
+        first.plan = lambda _number: None
+        write(second, BODIES[200:], "job/2", **everybody)
+        assert first.bodies == BODIES[200:]
 
 
 def test_nobody_listens() -> None:

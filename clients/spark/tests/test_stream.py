@@ -127,6 +127,23 @@ def test_a_log_that_lost_its_tail(indexer: Any) -> None:
     assert reader(indexer, failOnDataLoss="false").latestOffset(start, ALL) is start
 
 
+def test_an_indexer_that_is_behind(indexer: Any, other_indexer: Any) -> None:
+    """One beside a replica may lack what was read already: another one is asked, and the rows are read there."""
+    indexer.fill("orders", 1, 3)
+    other_indexer.fill("orders", 1, 8)
+    start: dict[str, Any] = {"orders": {"0": 5}}
+    one = reader(indexer, endpoint=f"{indexer.endpoint},{other_indexer.endpoint}")
+    end = one.latestOffset(start, ALL)
+    assert end == {"orders": {"0": 8}}
+    assert rows(one, start, end) == [(0, 5), (0, 6), (0, 7)]
+    asked = len(indexer.requests)
+    assert one.latestOffset(end, ALL) is end
+    indexer.fill("orders", 1, 9)
+    other_indexer.fill("orders", 1, 9)
+    assert one.latestOffset(end, ALL) == {"orders": {"0": 9}}
+    assert len(indexer.requests) == asked, "the one that answered last is asked first"
+
+
 def test_options_of_streams() -> None:
     """What only a batch has, or only a stream, is refused by name."""
     needed = {"endpoint": "i:1", "subscribe": "orders"}

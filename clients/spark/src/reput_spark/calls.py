@@ -28,12 +28,15 @@ if TYPE_CHECKING:
     from reput_spark.values import CallOptions
 
 RETRY_INTERVAL_S_MAX = 30.0
+BEYOND_END = "OFFSET_BEYOND_END"
 ONCE = RetryPolicy(retries=0)
 """Channels leave retries to Attempts, which goes from one server to the next."""
 
 T = TypeVar("T")
 _channels: dict[tuple[int, Options], Channels] = {}
 """Those of this process, and of the one that it was forked from."""
+_answered: dict[tuple[str, ...], str] = {}
+"""Which server of a list answered last: the next call begins there."""
 
 
 def run(options: CallOptions, call: Call[T]) -> T:
@@ -41,9 +44,12 @@ def run(options: CallOptions, call: Call[T]) -> T:
     attempts = Attempts(options, call.method.path)
     while True:
         try:
-            return attempts.channels().run(call)
+            found = attempts.channels().run(call)
         except ReputError as error:
             attempts.failed(error)
+        else:
+            attempts.answered()
+            return found
 
 
 class Attempts:
@@ -55,7 +61,8 @@ class Attempts:
         self._options, self._path = options, path
         self._failure_count = 0
         self._endpoints = itertools.cycle(options.endpoints)
-        self.endpoint = next(self._endpoints)
+        first = _answered.get(options.endpoints, options.endpoints[0])
+        self.endpoint = next(endpoint for endpoint in self._endpoints if endpoint == first)
         """Address of the next attempt."""
 
     def channels(self) -> Channels:
@@ -65,17 +72,25 @@ class Attempts:
     def answered(self) -> None:
         """Note that an answer came: failures before it don't count any more."""
         self._failure_count = 0
+        _answered[self._options.endpoints] = self.endpoint
 
     def failed(self, error: ReputError) -> None:
         """Wait before the next attempt after a failed one. Raises CallFailed if there is none."""
-        # An Indexer that was restarted indexes again what the plan had seen.
-        may_pass = is_passing(error) or error.reason == "OFFSET_BEYOND_END"
+        endpoint = self.endpoint
+        if not self.goes_on(error):
+            raise failure(self._path, endpoint, error) from None
+
+    def goes_on(self, error: ReputError) -> bool:
+        """Wait before the next attempt, at the next server. Returns whether there is one."""
+        # An Indexer that was restarted, or follows another log, may not have yet what the plan had seen.
+        may_pass = is_passing(error) or error.reason == BEYOND_END
         delay_s = self.retry.backoff_s(self._failure_count, error) if may_pass else None
         if delay_s is None:
-            raise failure(self._path, self.endpoint, error) from None
+            return False
         self._failure_count += 1
         self.endpoint = next(self._endpoints)
         time.sleep(delay_s)
+        return True
 
 
 def failure(path: str, endpoint: str, error: ReputError) -> CallFailed:

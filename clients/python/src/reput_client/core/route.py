@@ -2,12 +2,12 @@
 """Route: which of a service's targets calls go to. No I/O.
 
 The target stays until a call shows that another one is better: a log that follows another one names its leader, and one
-that can't be reached, or is shutting down, makes room for the next of the list.
+that can't be reached, does not answer in time, or is shutting down, makes room for the next of the list.
 """
 
 from collections.abc import Sequence
 
-from reput_client.core.errors import ReputError, UnavailableError
+from reput_client.core.errors import DeadlineExceededError, ReputError, UnavailableError
 
 NOT_LEADER = "NOT_LEADER"
 LEASE_OVER = "LEASE_OVER"
@@ -28,7 +28,7 @@ class Route:
         if error.reason == NOT_LEADER and error.metadata.get("leader"):
             self.target = error.metadata["leader"]
         elif error.reason in (NOT_LEADER, "STOPPING", LEASE_OVER) or (
-            isinstance(error, UnavailableError) and not error.reason
+            isinstance(error, UnavailableError | DeadlineExceededError) and not error.reason
         ):
             self.target = self._after(target)
 

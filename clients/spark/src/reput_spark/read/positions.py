@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from grpc import StatusCode
 from reput.indexer.v1 import queue_service_pb2
-from reput_client.core.call import PAGE_SIZE, Call
+from reput_client.core.call import PAGE_SIZE, Call, method_of
+from reput_client.core.errors import ReputError
 from reput_client.core.types import to_timestamp
 
 from reput_spark import calls
@@ -28,6 +31,8 @@ Positions = dict[Queue, int]
 Bounds = dict[Queue, tuple[int, int]]
 """First entry that is kept and end, exclusive, by topic and queue id."""
 
+BEHIND = ReputError("a queue ends before what was read of it", code=StatusCode.OUT_OF_RANGE, reason=calls.BEYOND_END)
+
 SYSTEM_TOPIC = re.compile(r"SCHEDULE_TOPIC_XXXX|TBW102|rmq_sys_.*|RMQ_SYS_.*|SELF_TEST_TOPIC|OFFSET_MOVED_EVENT|%.*")
 """Topics that a pattern does not mean: the store's own, and those of consumer groups."""
 
@@ -40,6 +45,23 @@ def bounds(options: ReadOptions) -> Bounds:
         for queue in queues_of(options, topic):
             found[queue.topic, queue.queue_id] = queue.min_queue_offset, queue.max_queue_offset
     return {queue: found[queue] for queue in sorted(found) if is_chosen(options, queue)}
+
+
+def bounds_from(options: ReadOptions, begin: Positions) -> Bounds:
+    """Return `bounds` of an Indexer that has what was read before, if there is one: others may be behind for a while.
+
+    Raises CallFailed.
+    """
+    attempts = calls.Attempts(options, method_of(queue_service_pb2.ListQueuesRequest.DESCRIPTOR).path)
+    while True:
+        at = options.endpoints.index(attempts.endpoint)
+        asked = replace(options, endpoints=options.endpoints[at:] + options.endpoints[:at])
+        found = bounds(asked)
+        if all(end <= found.get(queue, (0, 0))[1] for queue, end in begin.items()):
+            attempts.answered()
+            return found
+        if not attempts.goes_on(BEHIND):
+            return found
 
 
 def queues_of(options: ReadOptions, topic: str) -> Iterator[queue_service_pb2.Queue]:

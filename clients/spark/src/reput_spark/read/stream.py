@@ -92,7 +92,7 @@ class Follower(DataSourceStreamReader):
         from reput_spark.read import positions
 
         begin = positions.from_json(start or {})
-        kept = positions.bounds(self.options)
+        kept = positions.bounds_from(self.options, begin if self.options.fail_on_data_loss else {})
         ends = {
             queue: min(end, self.target.get(queue, 0)) if self.target is not None else end
             for queue, (_, end) in kept.items()

@@ -6,7 +6,6 @@ Runs on executors, in one thread. Not handled: what the rows are (rows.py), whic
 
 from __future__ import annotations
 
-import itertools
 import logging
 import uuid
 from collections.abc import Callable
@@ -21,6 +20,8 @@ from reput_spark import calls
 from reput_spark.errors import ReplayChanged
 
 if TYPE_CHECKING:
+    from reput_client.sync.channels import Channels
+
     from reput_spark.write.options import WriteOptions
 
 PATH = "reput.commitlog.v1.AppendService/AppendStream"
@@ -38,9 +39,8 @@ class Appender:
         """`writer_id` is empty for batches that may be stored twice."""
         self._options = options
         self._batches = WriteQueue(writer_id, durability=options.durability, window_bytes=options.window_size_bytes)
-        self._endpoints = itertools.cycle(options.endpoints)
-        self._endpoint = ""
-        self._writer = Writer(self._open_stream, self._batches, calls.Attempts(options, PATH).retry)
+        retry = calls.Attempts(options, PATH).retry
+        self._writer = Writer(lambda: AppendStream(self._channels()), self._batches, retry)
         self._chunks: list[bytes] = []
         self._chunks_size_bytes = 0
 
@@ -72,10 +72,9 @@ class Appender:
         self._chunks, self._chunks_size_bytes = [], 0
         self._do(lambda: self._writer.append_encoded(batch))
 
-    def _open_stream(self) -> AppendStream:
-        """Open a stream to the next server."""
-        self._endpoint = next(self._endpoints)
-        return AppendStream(calls.channels_to(self._options, self._endpoint))
+    def _channels(self) -> Channels:
+        """Return the channels of now, which know who leads as far as this process has heard."""
+        return calls.channels_to(self._options, ",".join(self._options.endpoints))
 
     def _do(self, step: Callable[[], object]) -> None:
         """Do a step of the writer. A replay that changed goes on under another writer id, if that is allowed."""
@@ -84,7 +83,7 @@ class Appender:
                 step()
             except ReputError as error:
                 if error.reason not in CHANGED_REASONS:
-                    raise calls.failure(PATH, self._endpoint, error) from None
+                    raise calls.failure(PATH, self._channels().target("commitlog"), error) from None
                 self._go_on_as_another(error)
                 step = self._writer.flush
             else:

@@ -41,7 +41,7 @@ class WriteOptions(CallOptions):
     """Topic of all rows; empty if a column names it."""
     has_sharding_key: bool = option("partitionBy", choice(none=False, key=True), False)
     """Messages with the same key go to the same queue."""
-    durability: int = option("durability", choice(store=0, memory=1, disk=2), 2)
+    durability: int = option("durability", choice(store=0, memory=1, disk=2, replicated=3), 2)
     """What every row waits for, as in reput/common/v1/message.proto."""
     is_idempotent: bool = option("idempotent", boolean, True)
     """Batches name their writer, so that the log stores each once."""

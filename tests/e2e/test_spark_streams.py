@@ -152,11 +152,11 @@ def bodies(target: str, topic: str) -> list[bytes]:
         return [one.body for step in records for one in step.messages if one.topic == topic]
 
 
-def make_files(directory: Path) -> list[str]:
+def make_files(directory: Path, count: int = FILE_COUNT) -> list[str]:
     """Write the files of a stream. Returns their rows."""
     directory.mkdir()
-    rows = [f"{number:06d}:{'x' * (number % 300)}" for number in range(FILE_COUNT * FILE_ROW_COUNT)]
-    for index in range(FILE_COUNT):
+    rows = [f"{number:06d}:{'x' * (number % 300)}" for number in range(count * FILE_ROW_COUNT)]
+    for index in range(count):
         values = rows[index * FILE_ROW_COUNT : (index + 1) * FILE_ROW_COUNT]
         table = pa.table({"key": [value[:6] for value in values], "value": values})
         pq.write_table(table, directory / f"{index:03d}.parquet")
@@ -210,7 +210,7 @@ def test_out_of_a_topic_through_kills(
 @pytest.mark.skipif(ETCD is None, reason="etcd")
 def test_through_the_death_of_a_leader(tmp_path: Path) -> None:
     """A sink goes on with the next leader, each row is at all replicas once, and a source reads from any Indexer."""
-    rows = make_files(tmp_path / "files")
+    rows = make_files(tmp_path / "files", count=8)
     etcd = EtcdServer(tmp_path / "etcd")
     etcd.start()
     try:
@@ -230,10 +230,10 @@ def lose_the_leader(tmp_path: Path, running: reput_up.Store, rows: list[str]) ->
         *("--path", str(tmp_path / "files"), "--checkpoint", str(tmp_path / "into")),
     )
     job.start()
-    job.wait_batches(2)
+    job.wait_batches(1)
     leader = next(row for row in running.run("replicas", "--json").rows if row["state"] == "LEADING")
     os.kill(running.child("commitlog", leader["target"].rpartition(":")[2]), signal.SIGKILL)
-    job.wait_batches(3)
+    job.wait_batches(2)
     job.kill()
     job.run_to_end()
     for target in targets.split(","):

@@ -153,7 +153,7 @@ async def test_plans_are_cut_to_queues_ranges_and_times() -> None:
 @pytest.mark.parametrize("keys", [(), ("k1",)])
 @pytest.mark.parametrize("missing", [ScanRange("T", 2, 18, 21), ScanRange("T", 7, 0, 9)])
 async def test_an_end_that_is_not_indexed_here(keys: tuple[str, ...], missing: ScanRange) -> None:
-    """Whoever names it has seen it, at another member's Indexer perhaps: a shorter answer would lose rows in silence."""
+    """Whoever names it has seen it, perhaps at another member's Indexer: less would be rows lost in silence."""
     indexer = fed(filled())
     with pytest.raises(OffsetBeyondEnd):
         await indexer.answers.planner.plan(ScanScope(("T",), ranges=(missing,), keys=keys))

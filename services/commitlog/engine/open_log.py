@@ -70,7 +70,6 @@ class OpenLog:
         what it has to give up before. `on_failure` hears of the failure that seals the log, if one does.
         """
         self.store_host: Final = Host.parse(config.store_host) if config.store_host else listen_host
-        self._is_elected: Final = config.coordinator != "none"
         self.small_files: Final = SmallFiles(config.ballast(fs))
         self.identity: Final = Identity.open(fs, config, self.small_files)
         store = recover_store(fs, config, self.small_files.ballast, clock, meter, self.identity, cut, reign.elected)
@@ -145,7 +144,7 @@ class OpenLog:
     def standing(self) -> Standing:
         """Whether it follows, and whether it is alone."""
         is_follower = self.following is not None
-        is_replicated = is_follower or self._is_elected or self._is_shared() or bool(self.replicas.connected)
+        is_replicated = is_follower or self._is_shared() or bool(self.replicas.connected)
         return Standing(is_follower, is_replicated)
 
     def _is_shared(self) -> bool:

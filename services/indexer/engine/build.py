@@ -70,32 +70,13 @@ def build(
         states.halt(error, Event.FAILED)
         on_failure(error)
 
-    groups = ConsumerOffsets(
-        small_files,
-        config.data_dir / store_layout.CONSUMER_OFFSETS,
-        clock,
-        count_max=config.consumer_offset_count_max,
-        expire_s=config.consumer_offset_expire_hours * 3600,
-    )
-    delay_offsets = DelayOffsets(small_files, config.data_dir / store_layout.DELAY_OFFSETS, queues, clock)
+    groups, delay_offsets = _small_state(config, small_files, clock, queues)
+    path, interval_ms = config.data_dir / store_layout.SHARED_STATE, config.share_interval_ms
     sharing = Sharing(
-        small_files,
-        config.data_dir / store_layout.SHARED_STATE,
-        indexes,
-        polls,
-        records,
-        groups,
-        delay_offsets,
-        sink,
-        interval_ms=config.share_interval_ms,
-    )
-
-    def change_history(is_truncated: bool) -> None:
-        delay_offsets.change_history(is_truncated)
-        sharing.change_history(is_truncated)
-
+        small_files, path, indexes, polls, records, groups, delay_offsets, sink, interval_ms=interval_ms
+    )  # fmt: skip
     flush = FlushLoop(config, indexes, ballast, source, clock, on_failure=fail, on_standing=sharing.hear)
-    reput = ReputLoop(config, source, indexes, states, flush, on_history_change=change_history)
+    reput = ReputLoop(config, source, indexes, states, flush, on_history_change=sharing.change_history)
     delivery = None
     if sink is not NO_SINK and config.deliver_delayed:
         make_level = functools.partial(
@@ -119,6 +100,19 @@ def build(
             OnlineRebuild(indexes, states, reput, flush, clock),
         ),
     )
+
+
+def _small_state(
+    config: IndexerConfig, small_files: Fs, clock: Clock, queues: ConsumeQueueTable
+) -> tuple[ConsumerOffsets, DelayOffsets]:
+    groups = ConsumerOffsets(
+        small_files,
+        config.data_dir / store_layout.CONSUMER_OFFSETS,
+        clock,
+        count_max=config.consumer_offset_count_max,
+        expire_s=config.consumer_offset_expire_hours * 3600,
+    )
+    return groups, DelayOffsets(small_files, config.data_dir / store_layout.DELAY_OFFSETS, queues, clock)
 
 
 def _tables(

@@ -130,7 +130,7 @@ class ConsumerOffsets:
         self._use(group)
 
     def apply(self, group: str, offsets: Mapping[Queue, int | None]) -> None:
-        """Take over what was changed elsewhere, by (topic, queue id); None is an offset that was deleted."""
+        """Take over what was changed elsewhere, by (topic, queue id). None is an offset that was deleted."""
         kept = {_key(*queue): queue_offset for queue, queue_offset in offsets.items() if queue_offset is not None}
         if kept:
             self._put(group, kept)

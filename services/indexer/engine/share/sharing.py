@@ -150,7 +150,8 @@ class Sharing:
             self._changes.clear()
 
     def change_history(self, is_truncated: bool) -> None:
-        """Read all records anew if the log may have lost some that were read."""
+        """Deliver again what may be lost, and read all records anew if the log lost some that may have been read."""
+        self._delay_offsets.change_history(is_truncated)
         self._delivered.clear()
         if is_truncated and self._has_records:
             self._begin_anew()
@@ -186,7 +187,7 @@ class Sharing:
             raise DependencyUnavailable("commitlog", "the copy of the groups' offsets can't be read yet") from None
 
     def batch(self, queue_id: int, next_queue_offset: int) -> StateBatch | None:
-        """Return what has to be in a batch that delivers messages of a level up to here; None if nothing is shared."""
+        """Return what has to be in a batch that delivers messages of a level up to here, if anything is shared."""
         if not self.is_on:
             return None
         epoch = self._indexes.reached.epoch
@@ -222,7 +223,7 @@ class Sharing:
             self._changes.note(group, offsets)
 
     async def _tend(self) -> None:
-        """Send changes; put a copy into the log if it begins to lead; write down how far was read."""
+        """Send changes, put a copy into a log that begins to lead, and write down how far was read."""
         if not self.is_on:
             return
         await self.send()

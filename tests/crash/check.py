@@ -39,7 +39,7 @@ CATCH_UP_LOOK_S = 0.005
 DELIVERY_LOOK_S = 0.1
 LOOKUP_COUNT = 6
 SHOWN_COUNT = 5
-STORE_PROPERTIES = frozenset({"__CRC32#"})
+STORE_PROPERTIES = frozenset({"__CRC32#", "REPUT_WRITER"})
 """Properties that the store itself adds to a record."""
 SHARED_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Where a rebuild costs no sync."""
@@ -322,7 +322,7 @@ def _compare(sent: Sent, message: StoredMessage) -> list[str]:
         ("body", sent.body, message.body),
         ("properties", wanted, properties),
         ("born_time_ms", sent.born_time_ms, message.born_time_ms),
-        ("born_host", BORN_HOST, message.born_host),
+        ("born_host", BORN_HOST if sent.names_host else message.born_host, message.born_host),
     ]
     if is_waiting:
         pairs.append(("queue_id", int(sent.properties.get(DELAY, 0)) - 1, message.queue_id))

@@ -34,7 +34,8 @@ class State(enum.Enum):
 
 @dataclass(slots=True)
 class Sent:
-    """One message. `sequence` counts the messages of one caller; `queue_id` is -1 while the server may choose.
+    """One message. `sequence` counts the messages of one caller; `queue_id` is -1 while the server may choose;
+    `names_host` is false if it says not where it was born, so that it gets the caller's address.
 
     `is_weak` is true while its acknowledgement does not cover the fault at hand. The place of a delayed message is that
     of its record in the schedule topic; `is_delivered` says whether a copy was found in its own.
@@ -48,6 +49,7 @@ class Sent:
     body_size_bytes: int
     properties: dict[str, str]
     born_time_ms: int
+    names_host: bool = True
     state: State = State.OPEN
     physical_offset: int = -1
     queue_offset: int = -1
@@ -73,7 +75,7 @@ class Sent:
             properties=self.properties,
             flag=self.number & 0x7FFFFFFF,
             born_time_ms=self.born_time_ms,
-            born_host=BORN_HOST,
+            born_host=BORN_HOST if self.names_host else None,
         )
 
 

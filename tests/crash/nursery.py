@@ -32,6 +32,7 @@ LINE_SIZE_BYTES_MAX = 1 << 20
 START_TIMEOUT_S = 30
 END_TIMEOUT_S = 40
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+CLONE_NEWNET = 0x40000000  # linux/sched.h
 
 
 class EndedEarly(Exception):
@@ -106,6 +107,7 @@ class Nursery:
         self._children: dict[int, Child] = {}
         self._answer: asyncio.Future[int] | None = None
         self._newborn: Child | None = None
+        self._spawning = asyncio.Lock()
         self.is_gone = False
         """Whether it died; its children died with it, and another nursery has to be started."""
         asyncio.get_running_loop().add_reader(control, self._receive)
@@ -126,21 +128,27 @@ class Nursery:
         ours.setblocking(False)
         return cls(process, ours)
 
-    async def spawn(self, service: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Child:
+    async def spawn(
+        self, service: str, arguments: Sequence[str], environment: Mapping[str, str], *, network: str = ""
+    ) -> Child:
         """Fork `python -m services.<service>` with these arguments and additions to the environment.
 
+        `network` is the path of a network namespace to be in; empty is the nursery's own.
         Raises ChildProcessError when the nursery itself is gone.
         """
         assert service in SERVICES
+        request = {"service": service, "arguments": list(arguments), "environment": dict(environment)}
+        async with self._spawning:  # there is room for one answer
+            return await self._spawn(service, json.dumps({**request, "network": network}).encode())
+
+    async def _spawn(self, service: str, packet: bytes) -> Child:
         if self.is_gone:
             raise ChildProcessError("the nursery is gone")
         reading, writing = os.pipe()
-        loop = asyncio.get_running_loop()
-        self._answer = loop.create_future()
+        self._answer = asyncio.get_running_loop().create_future()
         self._newborn = child = Child(service)
-        packet = json.dumps({"service": service, "arguments": list(arguments), "environment": dict(environment)})
         try:
-            socket.send_fds(self._control, [packet.encode()], [writing])
+            socket.send_fds(self._control, [packet], [writing])
         finally:
             os.close(writing)
         child.pid = await self._answer
@@ -238,6 +246,7 @@ def _fork(request: dict[str, Any], standard_error: int, mains: Mapping[str, Any]
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(standard_error, 2)
         os.closerange(3, 64)
+        _enter(request["network"])
         os.environ.update(request["environment"])
         process = importlib.import_module("libs.runtime.process")
         bootstrap = mains[request["service"]]
@@ -249,6 +258,16 @@ def _fork(request: dict[str, Any], standard_error: int, mains: Mapping[str, Any]
     finally:
         sys.stderr.flush()
         os._exit(code)
+
+
+def _enter(network: str) -> None:
+    if not network:
+        return
+    descriptor = os.open(network, os.O_RDONLY)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(descriptor, CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), f"{network} can't be entered")
+    os.close(descriptor)
 
 
 def _die_with_parent() -> None:

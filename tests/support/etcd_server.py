@@ -24,32 +24,39 @@ FLAGS = (
 
 
 class EtcdServer:
-    """One member that is a cluster. Its ports stay the same when it is started again on its data."""
+    """One member that is a cluster. Its ports stay the same when it is started again on its data.
 
-    def __init__(self, data_dir: Path, *flags: str, scheme: str = "http") -> None:
+    `through` is a command that starts it elsewhere, as in another network namespace, where it has the address `host`.
+    """
+
+    def __init__(
+        self, data_dir: Path, *flags: str, scheme: str = "http", host: str = "127.0.0.1", through: tuple[str, ...] = ()
+    ) -> None:
         self._data_dir, self._flags, self._scheme = data_dir, flags, scheme
+        self._host, self._through = host, through
         self._port, self._peer_port = free_port(), free_port()
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
     def target(self) -> str:
         """Where it listens. The name is that of test certificates."""
-        return f"localhost:{self._port}"
+        return f"{'localhost' if self._host == '127.0.0.1' else self._host}:{self._port}"
 
     def start(self) -> None:
         """Start it, and wait until it listens."""
         assert ETCD is not None
-        client, peer = f"{self._scheme}://127.0.0.1:{self._port}", f"http://127.0.0.1:{self._peer_port}"
+        client, peer = f"{self._scheme}://{self._host}:{self._port}", f"http://127.0.0.1:{self._peer_port}"
         urls = (
             *("--data-dir", str(self._data_dir), "--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"one={peer}"),
         )
-        self._child = subprocess.Popen([ETCD, *FLAGS, *urls, *self._flags], stderr=subprocess.DEVNULL)
+        command = [*self._through, ETCD, *FLAGS, *urls, *self._flags]
+        self._child = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         end_s = time.monotonic() + LIMIT_S
         while True:
             assert self._child.poll() is None, "etcd has ended"
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self._port)) == 0:
+                if probe.connect_ex((self._host, self._port)) == 0:
                     return
             assert time.monotonic() < end_s
             time.sleep(0.02)

@@ -6,16 +6,22 @@
 // errno <error>. Error 0 with `write` is no failure but a short write of half the bytes. Calls: sync (fsync, fdatasync),
 // write (write, pwrite, pwritev), allocate (posix_fallocate, fallocate). The variable is read anew in each
 // process, so a fork may have another plan than its parent. Each fault writes one line to standard error.
+//
+// REPUT_CLOCK=<file>: the first eight bytes of the file are nanoseconds to add to the wall clock, read at each look, so
+// the clock can be stepped while the process runs. Only the wall clock: monotonic time goes on.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct {
@@ -159,4 +165,36 @@ int fallocate64(int descriptor, int mode, off64_t position, off64_t size)
 int fallocate(int descriptor, int mode, off_t position, off_t size)
 {
     return fallocate64(descriptor, mode, position, size);
+}
+
+static pid_t clock_pid;
+static const volatile int64_t *clock_step_ns;
+
+static void map_clock(void)
+{
+    const char *path = getenv("REPUT_CLOCK");
+    int descriptor = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    void *mapped = descriptor < 0 ? MAP_FAILED : mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, descriptor, 0);
+    clock_step_ns = mapped == MAP_FAILED ? NULL : mapped;
+    if (descriptor >= 0)
+        close(descriptor);
+    clock_pid = path == NULL ? 0 : getpid();
+}
+
+int clock_gettime(clockid_t clock, struct timespec *time)
+{
+    static __typeof__(&clock_gettime) real;
+    if (real == NULL)
+        real = REAL(clock_gettime);
+    int result = real(clock, time);
+    if (clock != CLOCK_REALTIME || result != 0)
+        return result;
+    if (clock_pid != getpid())
+        map_clock();
+    if (clock_step_ns != NULL) {
+        int64_t now_ns = (int64_t)time->tv_sec * 1000000000 + time->tv_nsec + *clock_step_ns;
+        time->tv_sec = now_ns / 1000000000;
+        time->tv_nsec = now_ns % 1000000000;
+    }
+    return 0;
 }

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One case: three logs that elect one of them, under load, and round after round of faults, each healed and checked.
+
+A round: start all, load and read, play one to three faults that overlap, heal, wait until all are together, compare all
+promises with the log; then stop all in order, and compare the stores with each other, file by file, and each with itself
+(`reput verify`). The next round begins with the same stores.
+"""
+
+import asyncio
+import contextlib
+import random
+import shutil
+import tempfile
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reput.commitlog.v1 import log_service_pb2 as log_pb
+
+from cli.verify.findings import Finding, Report
+from cli.verify.store import verify_store
+from libs.formats import store_layout
+from libs.formats.state import epoch_file
+from tests.crash.check import read_log
+from tests.crash.nursery import EndedEarly, Nursery
+from tests.crash.rounds.faults import FAULTS, Scene, draw, heal
+from tests.crash.rounds.load import Load
+from tests.crash.rounds.machine import Machine
+from tests.crash.rounds.promises import Promises
+from tests.crash.rounds.readers import reading
+from tests.crash.rounds.trio import INDEX_SLOT_COUNT, NotTogether, Trio
+
+ROUND_COUNT = 5
+"""Rounds of one seed, all on the same stores."""
+FAULT_COUNTS = (1, 1, 2, 2, 3)
+BEFORE_S, BETWEEN_S_MAX, AFTER_S = 0.5, 2.0, 0.5
+BUG_MARKS = ('"exception"', "Traceback", '"level": "critical"')
+"""What a service writes to its log only because of a bug, or because its files contradict the log."""
+LAST_WORDS_COUNT = 12
+
+
+@dataclass
+class CaseReport:
+    """What one case did."""
+
+    seed: int
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+
+async def run_case(seed: int, nursery: Nursery) -> CaseReport:
+    """Run all rounds of a seed; the first that goes wrong is the last, and its stores are kept."""
+    report = CaseReport(seed)
+    chance = random.Random(seed)
+    directory = Path(tempfile.mkdtemp(prefix=f"reput-rounds-{seed}-"))
+    rounds = None
+    try:
+        async with Trio(nursery, directory, chance) as trio:
+            rounds = Rounds(trio, chance, report)
+            await rounds.run_all()
+    except Exception:  # noqa: BLE001 - whatever it is, the other cases go on
+        report.wrong.append(traceback.format_exc())
+    finally:
+        if rounds is not None:
+            report.counts += rounds.counts
+        if report.wrong:
+            report.wrong.append(f"the stores are kept in {directory}")
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
+    return report
+
+
+class Rounds:
+    """The rounds of one case."""
+
+    def __init__(self, trio: Trio, chance: random.Random, report: CaseReport) -> None:
+        self._trio, self._chance, self._report = trio, chance, report
+        self.promises = Promises(trio.is_synchronous)
+        self._load = Load(trio, self.promises, chance)
+        self._story: list[str] = []
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What was done, by what it is."""
+        machines = self._trio.machines.values()
+        return self.promises.counts + Counter(
+            {
+                "starts": sum(machine.start_count for machine in machines),
+                "elections": len(self.promises.led_by),
+            }
+        )
+
+    async def run_all(self) -> None:
+        """Run the rounds, until one goes wrong."""
+        for number in range(ROUND_COUNT):
+            self._story.append(f"round {number}:")
+            try:
+                self._report.wrong += await self._run()
+            except (EndedEarly, NotTogether, TimeoutError, ExceptionGroup, OSError) as error:
+                self._report.wrong.append(f"{type(error).__name__}: {error}")
+            except Exception:  # noqa: BLE001 - it is told with what led to it
+                self._report.wrong.append(traceback.format_exc())
+            self._report.wrong += self._bugs()
+            self._report.counts["rounds"] += 1
+            if self._report.wrong:
+                return await self._tell()
+
+    async def _run(self) -> list[str]:
+        await self._trio.start()
+        await self._trio.together()
+        async with reading(self._trio, self.promises):
+            async with self._load.running():
+                await asyncio.sleep(BEFORE_S)
+                await self._play()
+                self.promises.wrong += [what for one in self._machines for what in one.ended_wrongly()]
+                await heal(self._trio)
+                await asyncio.sleep(AFTER_S)
+            leader = await self._trio.together()
+        wrong = await self._check(leader)
+        for machine in sorted(self._machines, key=lambda one: one is leader):  # so that nobody begins another epoch
+            wrong += await machine.stop()
+        return wrong + await asyncio.to_thread(self._compare_stores, leader)
+
+    async def _play(self) -> None:
+        """Some faults, which overlap. Raises what one of them met."""
+        scene = Scene(self._trio, self.promises, random.Random(self._chance.getrandbits(32)))
+        names = draw(self._chance, self._chance.choice(FAULT_COUNTS))
+        delays_s = [self._chance.random() * BETWEEN_S_MAX for _ in names]
+        await asyncio.gather(*(self._fault(name, delay_s, scene) for name, delay_s in zip(names, delays_s, strict=True)))
+
+    async def _fault(self, name: str, delay_s: float, scene: Scene) -> None:
+        await asyncio.sleep(delay_s)
+        self._report.counts[f"faults: {name}"] += 1
+        what = await FAULTS[name](scene)
+        self._story.append(f"  {what}")
+
+    async def _check(self, leader: Machine) -> list[str]:
+        """Compare all promises with the leader's log."""
+        state = await leader.calls.log.GetStatus(log_pb.GetStatusRequest())
+        messages = await read_log(leader.calls, 0)
+        epochs = epoch_file.decode((leader.data_dir / store_layout.EPOCHS).read_bytes())
+        return self.promises.check(messages, epochs, state.max_physical_offset)
+
+    def _compare_stores(self, leader: Machine) -> list[str]:
+        """Each store by itself, and the others with the leader's, whose processes have stopped."""
+        wrong = []
+        for machine in self._machines:
+            against = leader.data_dir if machine is not leader else None
+            found: list[Finding] = []
+            summary = verify_store(
+                machine.data_dir,
+                Report(show=found.append, limit=10),
+                index_slot_count=INDEX_SLOT_COUNT,
+                against=against,
+            )
+            wrong += [f"reput verify of {machine.name}: {one}" for one in found if one.severity != "note"]
+            if against is not None:
+                self._report.counts["MiB compared byte by byte"] += summary.compared_bytes >> 20
+                self._report.counts["stores compared with the leader's"] += 1
+                wrong += differences(machine.data_dir, against)
+        return wrong
+
+    @property
+    def _machines(self) -> list[Machine]:
+        return list(self._trio.machines.values())
+
+    def _bugs(self) -> list[str]:
+        """Lines of the services' logs that only a bug writes."""
+        return [
+            f"{child.service} of {machine.name} says: {line[:1500]}"
+            for machine in self._machines
+            for child in machine.children
+            for line in child.lines
+            if any(mark in line for mark in BUG_MARKS)
+        ]
+
+    async def _tell(self) -> None:
+        """What led to what is wrong, and what all said last; then the stores are kept."""
+        self._report.wrong.append(f"{self._trio}\n" + "\n".join(self._story))
+        for machine in self._machines:
+            for child in machine.children[-2:]:
+                lines = "".join(f"{line.strip():.400}\n" for line in child.lines[-LAST_WORDS_COUNT:])
+                self._report.wrong.append(f"--- {child.service} of {machine.name}\n{lines}")
+            await machine.kill()
+            with contextlib.suppress(OSError, shutil.Error):
+                await asyncio.to_thread(machine.keep)
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    """Which segments of two stores are not the same bytes; one that has no bytes yet need not be there."""
+    names = {path.name for data_dir in (one, other) for path in (data_dir / store_layout.COMMIT_LOG).glob("[0-9]*")}
+    contents = {name: [_content(data_dir, name) for data_dir in (one, other)] for name in names}
+    return [f"segment {name} of {one} and {other} differ" for name, (left, right) in contents.items() if left != right]
+
+
+def _content(data_dir: Path, name: str) -> bytes:
+    path = data_dir / store_layout.COMMIT_LOG / name
+    return path.read_bytes().rstrip(b"\0") if path.exists() else b""

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Load: clients of three logs that append at mixed durabilities, through whatever happens, and note what they hear.
+
+Callers use the plain call without any retry, at whom they take for the leader, so that it is known who acknowledged
+what. A producer and writers are those of the Python client, which finds the leader by its list of addresses; the
+producer never repeats. A writer of REPLICATED batches sends each until it is stored, and must come to an end once all is
+healed; one of less begins again under another name when a failover has taken a batch back.
+Invariants: a message is in the history before its first byte is sent. Callers: one event loop.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import random
+from collections.abc import AsyncIterator, Sequence
+
+import grpc
+import grpc.aio
+from reput.commitlog.v1 import append_service_pb2 as append_pb
+from reput.common.v1 import message_pb2
+from reput_client import Durability, NewMessage, Options, OutcomeUnknownError, ProducerOptions, ReputError, RetryPolicy
+from reput_client.aio import AsyncClient
+from reput_client.aio.writer import AsyncWriter
+
+from tests.crash.history import KEYS, TAGS, UNIQUE_KEY, Batch, Sent
+from tests.crash.rounds.machine import Machine
+from tests.crash.rounds.promises import Promises
+from tests.crash.rounds.trio import Trio
+from tests.crash.workload import NO_TRACE_REASONS as STORE_REASONS
+from tests.crash.workload import reason_of_error
+from tests.support.service_process import Refusal
+
+TOPICS = ("orders", "payments", "audit")
+QUEUE_COUNT = 2
+KEY_COUNT = 40
+CALL_TIMEOUT_S = 4.0
+CLIENT_TIMEOUT_S = 4.0
+END_TIMEOUT_S = 60.0
+NO_TRACE_REASONS = STORE_REASONS | {"NOT_LEADER", "NOT_ENOUGH_REPLICAS"}
+"""Reasons of refusals that say that nothing was appended."""
+LOST_BATCH_REASONS = frozenset({"WRITER_SEQUENCE_GAP", "WRITER_CONTENT_DIFFERS"})
+"""What a writer of less than REPLICATED hears when a failover took a batch back; the second when its batches were not
+yet answered."""
+DURABILITIES = (
+    *(message_pb2.DURABILITY_REPLICATED, message_pb2.DURABILITY_REPLICATED, message_pb2.DURABILITY_UNSPECIFIED),
+    *(message_pb2.DURABILITY_LOCAL_DISK, message_pb2.DURABILITY_LOCAL_DISK, message_pb2.DURABILITY_MEMORY),
+)
+PAUSES_S = (0.0, 0.005, 0.02, 0.1)
+
+
+class Load:
+    """See the module. One round's clients at a time."""
+
+    def __init__(self, trio: Trio, promises: Promises, chance: random.Random) -> None:
+        self._trio, self._promises, self._chance = trio, promises, chance
+        self._numbers, self._callers = itertools.count(1), itertools.count(1)
+        self._over = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Load for the length of a block. Raises what a client should not have met, and TimeoutError."""
+        self._over.clear()
+        options = Options(commitlog=self._trio.targets, token=self._trio.token, timeout_s=CLIENT_TIMEOUT_S)
+        async with AsyncClient(options, RetryPolicy(retries=10_000, delay_max_s=0.3)) as client:
+            tasks = [asyncio.create_task(self._call()) for _ in range(3)]
+            tasks.append(asyncio.create_task(self._produce(client)))
+            tasks += [asyncio.create_task(self._write(client, each)) for each in _WRITER_DURABILITIES]
+            try:
+                yield
+                self._over.set()
+                async with asyncio.timeout(END_TIMEOUT_S):
+                    await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _call(self) -> None:
+        """One batch after the other, each once, at the leader or at anybody."""
+        machines = list(self._trio.machines.values())
+        machine, caller, sequence = self._chance.choice(machines), next(self._callers), itertools.count()
+        while not self._over.is_set():
+            batch = self._batch(caller, sequence, self._chance.choice(DURABILITIES))
+            try:
+                result = await self._append(machine, batch)
+            except grpc.aio.AioRpcError as error:
+                if reason_of_error(error) in NO_TRACE_REASONS:
+                    self._promises.refused(batch)
+                else:  # nobody knows, and it may come behind what is sent next
+                    caller, sequence = next(self._callers), itertools.count()
+                machine = self._next_machine(machines, error)
+                await asyncio.sleep(0.03)
+            else:
+                assert result.end_physical_offset > result.start_physical_offset
+            await asyncio.sleep(self._chance.choice(PAUSES_S))
+
+    async def _append(self, machine: Machine, batch: Batch) -> append_pb.AppendResult:
+        epoch_min = self._promises.epoch_by_log.get(machine.name, 0)
+        request = append_pb.AppendRequest(
+            messages=[sent.to_request() for sent in batch.messages], durability=batch.durability
+        )
+        result = (await machine.calls.append.Append(request, timeout=CALL_TIMEOUT_S)).result
+        self._promises.acknowledged(batch, result, machine.name, epoch_min)
+        return result
+
+    def _next_machine(self, machines: Sequence[Machine], error: grpc.aio.AioRpcError) -> Machine:
+        """Who is named as the leader by a refusal; else anybody."""
+        leader = Refusal(error).metadata.get("leader", "") if reason_of_error(error) == "NOT_LEADER" else ""
+        named = [machine for machine in machines if machine.target == leader]
+        return self._chance.choice(named or list(machines))
+
+    async def _produce(self, client: AsyncClient) -> None:
+        """Single messages by the client's producer, some at once, none twice."""
+        caller, sequence = next(self._callers), itertools.count()
+        durability = Durability(self._chance.choice(DURABILITIES[:-1]))
+        options = ProducerOptions(durability=durability, retry=RetryPolicy(retries=0), unique_ids=False, linger_ms=1)
+        producer = client.producer(options)
+        while not self._over.is_set():
+            batches = [self._batch(caller, sequence, durability, count=1) for _ in range(self._chance.choice((1, 3, 8)))]
+            futures = [await producer.send_message(_for_client(batch.messages[0])) for batch in batches]
+            await asyncio.wait(futures)
+            if not all([self._heard_of(batch, future) for batch, future in zip(batches, futures, strict=True)]):
+                caller, sequence = next(self._callers), itertools.count()
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(self._chance.choice(PAUSES_S))
+        await producer.close()
+
+    def _heard_of(self, batch: Batch, future: "asyncio.Future[object]") -> bool:
+        """Take note of a producer's outcome; False if there was none."""
+        error = future.exception()
+        if error is None:
+            self._promises.written(batch, Durability(future.result().durability))  # type: ignore[attr-defined]
+            return True
+        if not isinstance(error, ReputError):
+            raise error
+        if error.reason in NO_TRACE_REASONS and not isinstance(error, OutcomeUnknownError):
+            self._promises.refused(batch)
+            return True
+        return False
+
+    async def _write(self, client: AsyncClient, durability: Durability) -> None:
+        """Numbered batches by the client's writer, some before a flush."""
+        writer, caller, sequence = self._writer(client, durability), next(self._callers), itertools.count()
+        while not self._over.is_set():
+            batches = [self._batch(caller, sequence, durability) for _ in range(self._chance.choice((1, 2, 4)))]
+            try:
+                await self._flush(writer, batches)
+            except ReputError as error:
+                if durability is Durability.REPLICATED or error.reason not in LOST_BATCH_REASONS:
+                    raise
+                self._promises.counts["writers that began again, because a failover took a batch back"] += 1
+                writer, caller, sequence = self._writer(client, durability), next(self._callers), itertools.count()
+            else:
+                for batch in batches:
+                    self._promises.written(batch, durability)
+            await asyncio.sleep(self._chance.choice(PAUSES_S))
+
+    def _writer(self, client: AsyncClient, durability: Durability) -> AsyncWriter:
+        return client.writer(f"writer-{next(self._callers)}", durability=durability)
+
+    async def _flush(self, writer: AsyncWriter, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            await writer.append([_for_client(sent) for sent in batch.messages])
+        await writer.flush()
+
+    def _batch(self, caller: int, sequence: "itertools.count[int]", durability: int, count: int = 0) -> Batch:
+        chance = self._chance
+        size_max = chance.choice((100, 1_000, 1_000, 10_000))
+        messages = [
+            self._message(caller, next(sequence), size_max) for _ in range(count or chance.choice((1, 1, 2, 5)))
+        ]
+        batch = Batch(messages, message_pb2.Durability.ValueType(durability))
+        self._promises.sends(batch)
+        return batch
+
+    def _message(self, caller: int, sequence: int, size_max: int) -> Sent:
+        chance, number = self._chance, next(self._numbers)
+        properties = {UNIQUE_KEY: f"u{number}"}
+        if chance.random() < 0.5:
+            properties[KEYS] = f"key-{chance.randrange(KEY_COUNT)}"
+        if chance.random() < 0.5:
+            properties[TAGS] = chance.choice(("red", "green", "blue"))
+        return Sent(
+            number=number,
+            caller=caller,
+            sequence=sequence,
+            topic=chance.choice(TOPICS),
+            queue_id=chance.choice((-1, *range(QUEUE_COUNT))),
+            body_size_bytes=chance.randrange(size_max),
+            properties=properties,
+            born_time_ms=1_700_000_000_000 + number,
+            names_host=False,
+        )
+
+
+_WRITER_DURABILITIES = (Durability.REPLICATED, Durability.REPLICATED, Durability.LOCAL_DISK)
+
+
+def _for_client(sent: Sent) -> NewMessage:
+    """The message as the Python client takes it."""
+    text = "".join(f"{name}\x01{value}\x02" for name, value in sent.properties.items())
+    return NewMessage(
+        sent.topic,
+        sent.body,
+        queue_id=sent.queue_id if sent.queue_id >= 0 else None,
+        flag=sent.number,
+        born_time_ms=sent.born_time_ms,
+        property_string=text.encode(),
+    )

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Machine: a CommitLog and its Indexer with an address, a disk and a wall clock of their own.
+
+Disks: a directory of the real one; a small file system that may be filled up; a disk that loses its cache when its power
+fails. Faults that end, start or stop processes hold `busy`, one at a time.
+Callers: one event loop.
+"""
+
+import asyncio
+import random
+import shutil
+import signal
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import grpc
+import grpc.aio
+from reput.commitlog.v1 import log_service_pb2 as log_pb
+
+from tests.crash.fault.small_disk import SmallDisk
+from tests.crash.live_store import CHANNEL_OPTIONS, CommitLogStubs, IndexerStubs
+from tests.crash.nursery import Child, EndedEarly, Nursery
+from tests.crash.power.disk import VolatileDisk
+from tests.crash.rounds.network import Network
+
+DiskKind = Literal["plain", "small", "volatile"]
+DISK_KINDS: tuple[DiskKind, ...] = ("plain", "small", "volatile")
+SMALL_DISK_SIZE_BYTES = 96 << 20
+LOG_PORT, INDEX_PORT = 7101, 7102
+STATUS_TIMEOUT_S = 0.5
+START_PATIENCE_S = 20.0
+OPTIONS = (
+    *CHANNEL_OPTIONS,
+    *(("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 300)),
+    ("grpc.max_reconnect_backoff_ms", 300),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What all machines of a case have in common."""
+
+    nursery: Nursery
+    network: Network
+    token_file: Path
+    log_flags: tuple[str, ...]
+    index_flags: tuple[str, ...]
+
+
+class Machine:
+    """See the module. `log` and `index` are the processes that were started last, None before the first start."""
+
+    def __init__(self, setup: Setup, directory: Path, name: str, kind: DiskKind, chance: random.Random) -> None:
+        self.name, self.kind = name, kind
+        self.busy = asyncio.Lock()
+        self.log: Child | None = None
+        self.index: Child | None = None
+        self.children: list[Child] = []
+        """All that were started, the youngest last."""
+        self.may_end = False
+        """Whether its processes may end by themselves, because the disk is full or dead."""
+        self.start_count = self.kill_count = 0
+        self._setup, self._directory = setup, directory
+        directory.mkdir()
+        self.small: SmallDisk | None = None
+        self.volatile: VolatileDisk | None = None
+        if kind == "small":
+            self.small = SmallDisk(directory, chance.choice(("tmpfs", "ext4")), SMALL_DISK_SIZE_BYTES)
+        elif kind == "volatile":
+            self.volatile = VolatileDisk(directory, chance.choice(("ext4", "xfs")))
+            self.volatile.power_on()
+        disk = self.small or self.volatile
+        self.data_dir = (disk.root if disk is not None else directory) / "store"
+        self._clock = directory / "clock"
+        self._clock.write_bytes(bytes(8))
+        token = setup.token_file.read_text().strip()
+        self.metadata = (("authorization", f"Bearer {token}"),)
+        self._channels = [grpc.aio.insecure_channel(target, options=OPTIONS) for target in (self.target, self.read_target)]
+        self.calls, self.reads = CommitLogStubs(self._channels[0]), IndexerStubs(self._channels[1])
+
+    @property
+    def channel(self) -> grpc.aio.Channel:
+        """To the CommitLog."""
+        return self._channels[0]
+
+    @property
+    def target(self) -> str:
+        """Where the CommitLog listens."""
+        return f"{self._setup.network.address(self.name)}:{LOG_PORT}"
+
+    @property
+    def read_target(self) -> str:
+        """Where the Indexer listens."""
+        return f"{self._setup.network.address(self.name)}:{INDEX_PORT}"
+
+    @property
+    def run(self) -> str:
+        """The name of the process that is the CommitLog now."""
+        return f"{self.name}/{self.log.pid if self.log is not None else 0}"
+
+    def is_up(self, child: Child | None) -> bool:
+        """Whether a process runs."""
+        return child is not None and not child.ended.done()
+
+    async def start(self) -> None:
+        """Start what does not run, and wait until it serves. Raises EndedEarly."""
+        if not self.is_up(self.log):
+            self.log = await self._spawn("commitlog", LOG_PORT, ("--replica-id", self.name, *self._setup.log_flags))
+        await self.log.wait_serving()
+        if not self.is_up(self.index):
+            flags = ("--commitlog-target", self.target, *self._setup.index_flags)
+            self.index = await self._spawn("indexer", INDEX_PORT, flags)
+        await self.index.wait_serving()
+
+    async def start_patiently(self) -> None:
+        """Start what does not run; what ends again for lack of space is tried again."""
+        async with asyncio.timeout(START_PATIENCE_S):
+            while True:
+                try:
+                    return await self.start()
+                except EndedEarly:
+                    if not self.may_end:
+                        raise
+                    await asyncio.sleep(0.1)
+
+    def send(self, signal_number: int) -> None:
+        """Send a signal to both processes."""
+        for child in (self.log, self.index):
+            if child is not None:
+                child.send(signal_number)
+
+    async def kill(self) -> None:
+        """End both at once."""
+        self.send(signal.SIGKILL)
+        for child in (self.log, self.index):
+            if child is not None:
+                await child.wait_ended()
+
+    async def stop(self) -> list[str]:
+        """End both in order; what is wrong with how they ended."""
+        wrong = []
+        for child in (self.index, self.log):
+            if child is not None and not child.ended.done():
+                child.send(signal.SIGTERM)
+                code = await child.wait_ended()
+                wrong += [f"{child.service} of {self.name} ended with {code} after SIGTERM"] if code else []
+        return wrong
+
+    def ended_wrongly(self) -> list[str]:
+        """What has ended although nobody told it to."""
+        if self.may_end:
+            return []
+        children = [child for child in (self.log, self.index) if child is not None and child.ended.done()]
+        codes = {child.service: child.ended.result() for child in children}
+        return [
+            f"{service} of {self.name} ended with {code} although it was not told to"
+            for service, code in codes.items()
+            if code not in (0, -signal.SIGKILL)
+        ]
+
+    async def status(self) -> log_pb.GetStatusResponse:
+        """The state of the CommitLog; an empty one if it can't be asked."""
+        try:
+            return await self.calls.log.GetStatus(log_pb.GetStatusRequest(), timeout=STATUS_TIMEOUT_S)
+        except grpc.aio.AioRpcError:
+            return log_pb.GetStatusResponse()
+
+    def step_clock(self, seconds: float) -> None:
+        """Let the wall clock of both be wrong by so much from now on."""
+        with self._clock.open("r+b") as file:
+            file.write(struct.pack("q", round(seconds * 1e9)))
+
+    def replace_disk(self) -> None:
+        """An empty disk in the place of the old one. Its processes have ended."""
+        shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def keep(self) -> None:
+        """Copy what is on a disk that goes with this process to beside it."""
+        if self.data_dir.parent != self._directory and self.data_dir.exists():
+            shutil.copytree(self.data_dir, self._directory / "store", dirs_exist_ok=True)
+
+    async def close(self) -> None:
+        """End all and detach the disk."""
+        await self.kill()
+        for channel in self._channels:
+            await channel.close()
+        if self.small is not None:
+            self.small.unmount()
+        if self.volatile is not None:
+            await asyncio.to_thread(self.volatile.power_off)
+
+    async def _spawn(self, service: str, port: int, flags: tuple[str, ...]) -> Child:
+        network = self._setup.network
+        common = ("--data-dir", str(self.data_dir), "--port", str(port), "--metrics-port", "0")
+        reach = ("--listen-host", network.address(self.name), "--allow-insecure", "true")
+        tokens = ("--service-token-file", str(self._setup.token_file), "--operator-token-file", str(self._setup.token_file))
+        environment = {f"REPUT_{service.upper()}_LOG_FORMAT": "json", "REPUT_CLOCK": str(self._clock)}
+        child = await self._setup.nursery.spawn(
+            service, (*common, *reach, *tokens, *flags), environment, network=network.path(self.name)
+        )
+        self.start_count += 1
+        self.children.append(child)
+        child.ended.add_done_callback(self._count_kill)
+        return child
+
+    def _count_kill(self, ended: asyncio.Future[int]) -> None:
+        self.kill_count += ended.result() == -signal.SIGKILL

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trio: three machines that elect one of them by an etcd on a fourth, all on one network, and waiting for them.
+
+Small files, short leases and short intervals, so that a round of some seconds meets elections, rolls and syncs.
+Callers: one event loop.
+"""
+
+import asyncio
+import random
+import secrets
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from reput.commitlog.v1 import log_service_pb2 as log_pb
+from reput.indexer.v1 import index_service_pb2 as index_pb
+
+from libs.formats.limits import KIB
+from tests.crash.nursery import Nursery
+from tests.crash.rounds.machine import DISK_KINDS, Machine, Setup
+from tests.crash.rounds.network import Network
+from tests.support.etcd_server import EtcdServer
+
+NAMES = ("a", "b", "c")
+ETCD_NAME = "etcd"
+TOGETHER_TIMEOUT_S = 60.0
+LOOK_S = 0.03
+ROLES = ("sync_master", "sync_master", "sync_master", "async_master")
+FLUSH_MODES = ("sync", "async")
+LOG_FLAGS = (
+    *("--coordinator", "etcd", "--bootstrap-replica-id", "a", "--lease-duration-ms", "2000", "--lease-renew-ms", "500"),
+    *("--replica-lag-ms-max", "1000", "--replica-silence-ms", "1000", "--replicate-timeout-ms", "1500"),
+    *("--reconnect-ms-max", "100", "--handover-timeout-ms", "1000", "--etcd-timeout-ms", "500"),
+    *("--flush-interval-ms", "20", "--flush-pages-min", "1", "--flush-thorough-interval-ms", "100"),
+    *("--checkpoint-interval-ms", "50", "--snapshot-interval-ms", "200", "--dispatch-heartbeat-ms", "50"),
+    *("--disk-reserve-bytes", "0", "--disk-ballast-bytes", "65536", "--disk-interval-ms", "100"),
+    *("--disk-full-percent", "100", "--drain-timeout-ms", "1000", "--default-queue-count", "2"),
+)
+INDEX_FLAGS = (
+    *("--queue-file-size-bytes", "10000", "--index-slot-count", "500", "--index-entry-capacity", "2000"),
+    *("--flush-interval-ms", "20", "--flush-pages-min", "0", "--flush-thorough-interval-ms", "100"),
+    *("--reconnect-ms-max", "100", "--drain-timeout-ms", "1000", "--disk-ballast-bytes", "65536"),
+    *("--deliver-delayed", "false"),
+)
+INDEX_SLOT_COUNT = 500
+
+
+class NotTogether(Exception):
+    """The machines did not come together in time."""
+
+
+class Trio:
+    """See the module."""
+
+    def __init__(self, nursery: Nursery, directory: Path, chance: random.Random) -> None:
+        self.directory = directory
+        self.role, self.flush_mode = chance.choice(ROLES), chance.choice(FLUSH_MODES)
+        self.segment_size_bytes = chance.choice((64, 128, 256)) * KIB
+        self.network = Network((*NAMES, ETCD_NAME))
+        token_file = directory / "token"
+        token_file.write_text(secrets.token_hex(16) + "\n")
+        token_file.chmod(0o600)
+        through = self.network.within(ETCD_NAME)
+        self.etcd = EtcdServer(directory / "etcd", host=self.network.address(ETCD_NAME), through=through)
+        own = ("--role", self.role, "--flush-mode", self.flush_mode, "--segment-size-bytes", str(self.segment_size_bytes))
+        flags = ("--etcd-targets", self.etcd.target, *own, *LOG_FLAGS)
+        self._setup = Setup(nursery, self.network, token_file, flags, INDEX_FLAGS)
+        self._chance = chance
+        self.machines: dict[str, Machine] = {}
+        self.etcd_is_busy = asyncio.Lock()
+
+    def __str__(self) -> str:
+        """How its stores are set up."""
+        kinds = ", ".join(f"{machine.name} on a {machine.kind} disk" for machine in self.machines.values())
+        return f"{self.role}, flush mode {self.flush_mode}, segments of {self.segment_size_bytes} bytes, {kinds}"
+
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether readers see only what the whole in-sync set has."""
+        return self.role == "sync_master"
+
+    @property
+    def token(self) -> str:
+        """What services and operators show."""
+        return self._setup.token_file.read_text().strip()
+
+    @property
+    def targets(self) -> str:
+        """Where all logs are, as clients take it."""
+        return ",".join(machine.target for machine in self.machines.values())
+
+    def with_disk(self, kind: str) -> Machine:
+        """The machine with a disk of this kind."""
+        return next(machine for machine in self.machines.values() if machine.kind == kind)
+
+    async def __aenter__(self) -> Self:
+        """Make network, etcd and machines; nothing else runs yet."""
+        try:
+            self.network.build()
+            await asyncio.to_thread(self.etcd.start)
+            kinds = self._chance.sample(DISK_KINDS, len(NAMES))
+            for name, kind in zip(NAMES, kinds, strict=True):
+                self.machines[name] = Machine(self._setup, self.directory / name, name, kind, self._chance)
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    async def start(self) -> None:
+        """Start what does not run."""
+        async with asyncio.TaskGroup() as group:
+            for machine in self.machines.values():
+                group.create_task(machine.start_patiently())
+
+    async def leader(self) -> Machine | None:
+        """Who leads, if exactly one says so."""
+        states = await asyncio.gather(*(machine.status() for machine in self.machines.values()))
+        found = [machine for machine, state in zip(self.machines.values(), states, strict=True) if leads(state)]
+        return found[0] if len(found) == 1 else None
+
+    async def together(self) -> Machine:
+        """Wait until one leads, all are in sync, and all have all on their disks and in their indexes; who leads.
+
+        Raises NotTogether with what everybody says.
+        """
+        try:
+            async with asyncio.timeout(TOGETHER_TIMEOUT_S):
+                while True:
+                    machine = await self.leader()
+                    if machine is not None and await self._all_have(await machine.status()):
+                        return machine
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            raise NotTogether(f"not together after {TOGETHER_TIMEOUT_S} s:\n{await self.told()}") from None
+
+    async def told(self) -> str:
+        """What everybody says, for people."""
+        lines = []
+        for machine in self.machines.values():
+            state = await machine.status()
+            lines.append(f"{machine.name}: {' '.join(str(state).split())}")
+        return "\n".join(lines)
+
+    async def _all_have(self, leader: log_pb.GetStatusResponse) -> bool:
+        if not leads(leader) or len(leader.in_sync_replica_ids) < len(NAMES) or leader.live_in_sync_count < len(NAMES):
+            return False
+        end = leader.max_physical_offset
+        states = await asyncio.gather(*(machine.status() for machine in self.machines.values()))
+        if any(min(one.flushed_physical_offset, one.confirmed_physical_offset) != end for one in states):
+            return False
+        return all([await _indexed(machine) == end for machine in self.machines.values()])
+
+    async def _close(self) -> None:
+        for machine in self.machines.values():
+            await machine.close()
+        self.etcd.kill()
+        self.network.close()
+
+
+def leads(state: log_pb.GetStatusResponse) -> bool:
+    """Whether a log takes appends, or would."""
+    return state.state == log_pb.LOG_STATE_SERVING and not state.HasField("following") and state.is_writable
+
+
+async def _indexed(machine: Machine) -> int:
+    try:
+        return (await machine.reads.index.GetStatus(index_pb.GetStatusRequest(), timeout=1)).indexed_physical_offset
+    except Exception:  # noqa: BLE001 - it is asked again
+        return -1

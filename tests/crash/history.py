@@ -34,9 +34,9 @@ class State(enum.Enum):
 
 @dataclass(slots=True)
 class Sent:
-    """One message. `sequence` counts the messages of one caller; `queue_id` is -1 while the server may choose;
-    `names_host` is false if it says not where it was born, so that it gets the caller's address.
+    """One message. `sequence` counts the messages of one caller; `queue_id` is -1 while the server may choose.
 
+    `names_host` is false if it does not say where it was born, so that it gets the caller's address.
     `is_weak` is true while its acknowledgement does not cover the fault at hand. The place of a delayed message is that
     of its record in the schedule topic; `is_delivered` says whether a copy was found in its own.
     """

@@ -2,8 +2,8 @@
 """One case: three logs that elect one of them, under load, and round after round of faults, each healed and checked.
 
 A round: start all, load and read, play one to three faults that overlap, heal, wait until all are together, compare all
-promises with the log; then stop all in order, and compare the stores with each other, file by file, and each with itself
-(`reput verify`). The next round begins with the same stores.
+promises with the log; then stop all in order, compare the stores with each other, file by file, and verify each (`reput
+verify`). The next round begins with the same stores.
 """
 
 import asyncio
@@ -38,6 +38,7 @@ BEFORE_S, BETWEEN_S_MAX, AFTER_S = 0.5, 2.0, 0.5
 BUG_MARKS = ('"exception"', "Traceback", '"level": "critical"')
 """What a service writes to its log only because of a bug, or because its files contradict the log."""
 LAST_WORDS_COUNT = 12
+REPORT = "report.txt"
 
 
 @dataclass
@@ -65,7 +66,8 @@ async def run_case(seed: int, nursery: Nursery) -> CaseReport:
         if rounds is not None:
             report.counts += rounds.counts
         if report.wrong:
-            report.wrong.append(f"the stores are kept in {directory}")
+            (directory / REPORT).write_text("\n".join(report.wrong))
+            report.wrong.append(f"the stores are kept in {directory}, with this report")
         else:
             shutil.rmtree(directory, ignore_errors=True)
     return report
@@ -104,7 +106,8 @@ class Rounds:
             self._report.wrong += self._bugs()
             self._report.counts["rounds"] += 1
             if self._report.wrong:
-                return await self._tell()
+                await self._tell()
+                return
 
     async def _run(self) -> list[str]:
         await self._trio.start()
@@ -127,7 +130,9 @@ class Rounds:
         scene = Scene(self._trio, self.promises, random.Random(self._chance.getrandbits(32)))
         names = draw(self._chance, self._chance.choice(FAULT_COUNTS))
         delays_s = [self._chance.random() * BETWEEN_S_MAX for _ in names]
-        await asyncio.gather(*(self._fault(name, delay_s, scene) for name, delay_s in zip(names, delays_s, strict=True)))
+        await asyncio.gather(
+            *(self._fault(name, delay_s, scene) for name, delay_s in zip(names, delays_s, strict=True))
+        )
 
     async def _fault(self, name: str, delay_s: float, scene: Scene) -> None:
         await asyncio.sleep(delay_s)

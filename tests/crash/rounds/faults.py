@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults: what happens to three logs under load. Each begins, lasts and ends by itself; `FAULTS` has them by name.
 
-A fault that ends, starts or stops processes holds the machine's `busy`; those of network, clock and etcd may come on top.
-What a fault leaves behind (a process that ended, a cut) is healed at the end of the round by `heal`.
+A fault that ends, starts or stops processes holds the machine's `busy`; those of network, clock and etcd may come on
+top. What they leave behind (a cut, a wrong clock, a process that ended) is healed at the end of the round by `heal`.
 Invariants: no more than one disk is lost in a round, which is what min_in_sync_replicas = 2 allows.
 """
 

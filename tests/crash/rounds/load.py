@@ -3,8 +3,8 @@
 
 Callers use the plain call without any retry, at whom they take for the leader, so that it is known who acknowledged
 what. A producer and writers are those of the Python client, which finds the leader by its list of addresses; the
-producer never repeats. A writer of REPLICATED batches sends each until it is stored, and must come to an end once all is
-healed; one of less begins again under another name when a failover has taken a batch back.
+producer never repeats. A writer of REPLICATED batches sends each until it is stored, and must come to an end once all
+is healed; one of less begins again under another name when a failover has taken a batch back.
 Invariants: a message is in the history before its first byte is sent. Callers: one event loop.
 """
 
@@ -18,7 +18,16 @@ import grpc
 import grpc.aio
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.common.v1 import message_pb2
-from reput_client import Durability, NewMessage, Options, OutcomeUnknownError, ProducerOptions, ReputError, RetryPolicy
+from reput_client import (
+    Durability,
+    NewMessage,
+    Options,
+    OutcomeUnknownError,
+    ProducerOptions,
+    ReputError,
+    RetryPolicy,
+    SendResult,
+)
 from reput_client.aio import AsyncClient
 from reput_client.aio.writer import AsyncWriter
 
@@ -116,20 +125,22 @@ class Load:
         options = ProducerOptions(durability=durability, retry=RetryPolicy(retries=0), unique_ids=False, linger_ms=1)
         producer = client.producer(options)
         while not self._over.is_set():
-            batches = [self._batch(caller, sequence, durability, count=1) for _ in range(self._chance.choice((1, 3, 8)))]
+            count = self._chance.choice((1, 3, 8))
+            batches = [self._batch(caller, sequence, durability, count=1) for _ in range(count)]
             futures = [await producer.send_message(_for_client(batch.messages[0])) for batch in batches]
             await asyncio.wait(futures)
-            if not all([self._heard_of(batch, future) for batch, future in zip(batches, futures, strict=True)]):
+            heard = [self._heard_of(batch, future) for batch, future in zip(batches, futures, strict=True)]
+            if not all(heard):
                 caller, sequence = next(self._callers), itertools.count()
                 await asyncio.sleep(0.05)
             await asyncio.sleep(self._chance.choice(PAUSES_S))
         await producer.close()
 
-    def _heard_of(self, batch: Batch, future: "asyncio.Future[object]") -> bool:
+    def _heard_of(self, batch: Batch, future: "asyncio.Future[SendResult]") -> bool:
         """Take note of a producer's outcome; False if there was none."""
         error = future.exception()
         if error is None:
-            self._promises.written(batch, Durability(future.result().durability))  # type: ignore[attr-defined]
+            self._promises.written(batch, future.result().durability)
             return True
         if not isinstance(error, ReputError):
             raise error
@@ -139,24 +150,25 @@ class Load:
         return False
 
     async def _write(self, client: AsyncClient, durability: Durability) -> None:
-        """Numbered batches by the client's writer, some before a flush."""
-        writer, caller, sequence = self._writer(client, durability), next(self._callers), itertools.count()
+        """Numbered batches by the client's writer; under another name when a failover took one back."""
         while not self._over.is_set():
-            batches = [self._batch(caller, sequence, durability) for _ in range(self._chance.choice((1, 2, 4)))]
             try:
-                await self._flush(writer, batches)
+                async with client.writer(f"writer-{next(self._callers)}", durability=durability) as writer:
+                    await self._write_as(writer, durability)
             except ReputError as error:
                 if durability is Durability.REPLICATED or error.reason not in LOST_BATCH_REASONS:
                     raise
                 self._promises.counts["writers that began again, because a failover took a batch back"] += 1
-                writer, caller, sequence = self._writer(client, durability), next(self._callers), itertools.count()
-            else:
-                for batch in batches:
-                    self._promises.written(batch, durability)
-            await asyncio.sleep(self._chance.choice(PAUSES_S))
 
-    def _writer(self, client: AsyncClient, durability: Durability) -> AsyncWriter:
-        return client.writer(f"writer-{next(self._callers)}", durability=durability)
+    async def _write_as(self, writer: AsyncWriter, durability: Durability) -> None:
+        """Some batches before each flush."""
+        caller, sequence = next(self._callers), itertools.count()
+        while not self._over.is_set():
+            batches = [self._batch(caller, sequence, durability) for _ in range(self._chance.choice((1, 2, 4)))]
+            await self._flush(writer, batches)
+            for batch in batches:
+                self._promises.written(batch, durability)
+            await asyncio.sleep(self._chance.choice(PAUSES_S))
 
     async def _flush(self, writer: AsyncWriter, batches: Sequence[Batch]) -> None:
         for batch in batches:

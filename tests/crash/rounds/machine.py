@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Machine: a CommitLog and its Indexer with an address, a disk and a wall clock of their own.
 
-Disks: a directory of the real one; a small file system that may be filled up; a disk that loses its cache when its power
-fails. Faults that end, start or stop processes hold `busy`, one at a time.
+Disks: a directory of the real one; a small file system that may be filled up; a disk that loses its cache when its
+power fails. Faults that end, start or stop processes hold `busy`, one at a time.
 Callers: one event loop.
 """
 
@@ -77,7 +77,8 @@ class Machine:
         self._clock.write_bytes(bytes(8))
         token = setup.token_file.read_text().strip()
         self.metadata = (("authorization", f"Bearer {token}"),)
-        self._channels = [grpc.aio.insecure_channel(target, options=OPTIONS) for target in (self.target, self.read_target)]
+        targets = self.target, self.read_target
+        self._channels = [grpc.aio.insecure_channel(target, options=OPTIONS) for target in targets]
         self.calls, self.reads = CommitLogStubs(self._channels[0]), IndexerStubs(self._channels[1])
 
     @property
@@ -100,16 +101,12 @@ class Machine:
         """The name of the process that is the CommitLog now."""
         return f"{self.name}/{self.log.pid if self.log is not None else 0}"
 
-    def is_up(self, child: Child | None) -> bool:
-        """Whether a process runs."""
-        return child is not None and not child.ended.done()
-
     async def start(self) -> None:
         """Start what does not run, and wait until it serves. Raises EndedEarly."""
-        if not self.is_up(self.log):
+        if self.log is None or self.log.ended.done():
             self.log = await self._spawn("commitlog", LOG_PORT, ("--replica-id", self.name, *self._setup.log_flags))
         await self.log.wait_serving()
-        if not self.is_up(self.index):
+        if self.index is None or self.index.ended.done():
             flags = ("--commitlog-target", self.target, *self._setup.index_flags)
             self.index = await self._spawn("indexer", INDEX_PORT, flags)
         await self.index.wait_serving()
@@ -195,7 +192,8 @@ class Machine:
         network = self._setup.network
         common = ("--data-dir", str(self.data_dir), "--port", str(port), "--metrics-port", "0")
         reach = ("--listen-host", network.address(self.name), "--allow-insecure", "true")
-        tokens = ("--service-token-file", str(self._setup.token_file), "--operator-token-file", str(self._setup.token_file))
+        token_file = str(self._setup.token_file)
+        tokens = ("--service-token-file", token_file, "--operator-token-file", token_file)
         environment = {f"REPUT_{service.upper()}_LOG_FORMAT": "json", "REPUT_CLOCK": str(self._clock)}
         child = await self._setup.nursery.spawn(
             service, (*common, *reach, *tokens, *flags), environment, network=network.path(self.name)

@@ -113,7 +113,8 @@ class Network:
 
     def close(self) -> None:
         """Take it apart, as far as it was made. Processes on its machines have ended by now."""
-        for command in (*(("netns", "del", name) for name in self.names), ("link", "del", BRIDGE)):
+        links = [("link", "del", f"to-{name}") for name in self.names]  # at once, which a namespace does not go
+        for command in (*links, *(("netns", "del", name) for name in self.names), ("link", "del", BRIDGE)):
             subprocess.run(("ip", *command), capture_output=True, check=False)
         subprocess.run(("nft", "delete", "table", "ip", "rounds"), capture_output=True, check=False)
 

@@ -158,8 +158,8 @@ class Promises:
             if not self._may_be_lost(told, _epoch_at(epochs, sent.physical_offset)):
                 wrong.append(
                     f"message {sent.number} was acknowledged at {sent.physical_offset} by {told.leader} as "
-                    f"{_name(told.durability)}, in epoch {told.epoch_min} or later; it is not there, and no newer epoch "
-                    f"of another log begins before it: {list(map(tuple, epochs))}, end {end}"
+                    f"{_name(told.durability)}, in epoch {told.epoch_min} or later; it is not there, and no newer "
+                    f"epoch of another log begins before it: {list(map(tuple, epochs))}, end {end}"
                 )
             sent.state = State.GONE
             self.history.forgiven_count += 1

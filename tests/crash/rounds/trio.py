@@ -62,8 +62,9 @@ class Trio:
         token_file.chmod(0o600)
         through = self.network.within(ETCD_NAME)
         self.etcd = EtcdServer(directory / "etcd", host=self.network.address(ETCD_NAME), through=through)
-        own = ("--role", self.role, "--flush-mode", self.flush_mode, "--segment-size-bytes", str(self.segment_size_bytes))
-        flags = ("--etcd-targets", self.etcd.target, *own, *LOG_FLAGS)
+        sizes = ("--segment-size-bytes", str(self.segment_size_bytes))
+        own = ("--etcd-targets", self.etcd.target, "--role", self.role, "--flush-mode", self.flush_mode)
+        flags = (*own, *sizes, *LOG_FLAGS)
         self._setup = Setup(nursery, self.network, token_file, flags, INDEX_FLAGS)
         self._chance = chance
         self.machines: dict[str, Machine] = {}

@@ -8,7 +8,7 @@ KERNEL := $(wildcard $(addprefix libs/kernel/,*.py *.pxd */*.py */*.pxd) libs/fo
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-pure test-containers interop crash crash-long crash-planted attack harm lint format gen bench bench-full bench-spark bench-deletion test-spark spark-matrix spark-dist clean
+.PHONY: help setup demo test test-pure test-containers interop crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-spark spark-matrix spark-dist clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -45,6 +45,9 @@ crash-long: $(READY) ## the same for hours: 20,000 seeds, 500 kills, 200 power c
 
 crash-planted: $(READY) ## plant bugs in a copy and show that the crash harness catches each
 	@$(VENV)/python -m tests.crash.planted
+
+crash-planted-rounds: $(READY) ## the same for three logs as processes: as root, some minutes
+	@$(VENV)/python -m tests.crash.rounds.planted
 
 attack: $(READY) ## greedy clients and hostile requests; what each costs in memory, pauses and others' time; SEED=N repeats, ONLY=row, COUNT=N and JSON=FILE
 	@$(VENV)/python -m tests.attack $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \

@@ -57,7 +57,7 @@ async def run_case(seed: int, nursery: Nursery) -> CaseReport:
     directory = Path(tempfile.mkdtemp(prefix=f"reput-rounds-{seed}-"))
     rounds = None
     try:
-        async with Trio(nursery, directory, chance) as trio:
+        async with Trio(nursery, directory, chance).built() as trio:
             rounds = Rounds(trio, chance, report)
             await rounds.run_all()
     except Exception:  # noqa: BLE001 - whatever it is, the other cases go on

@@ -6,10 +6,11 @@ Callers: one event loop.
 """
 
 import asyncio
+import contextlib
 import random
 import secrets
+from collections.abc import AsyncIterator
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from reput.commitlog.v1 import log_service_pb2 as log_pb
@@ -94,23 +95,19 @@ class Trio:
         """The machine with a disk of this kind."""
         return next(machine for machine in self.machines.values() if machine.kind == kind)
 
-    async def __aenter__(self) -> Self:
-        """Make network, etcd and machines; nothing else runs yet."""
-        try:
+    @contextlib.asynccontextmanager
+    async def built(self) -> AsyncIterator[Self]:
+        """Make network, etcd and machines for a block; nothing else runs yet."""
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self.network.close)
             self.network.build()
+            stack.callback(self.etcd.kill)
             await asyncio.to_thread(self.etcd.start)
             kinds = self._chance.sample(DISK_KINDS, len(NAMES))
             for name, kind in zip(NAMES, kinds, strict=True):
-                self.machines[name] = Machine(self._setup, self.directory / name, name, kind, self._chance)
-        except BaseException:
-            await self._close()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._close()
+                machine = self.machines[name] = Machine(self._setup, self.directory / name, name, kind, self._chance)
+                stack.push_async_callback(machine.close)
+            yield self
 
     async def start(self) -> None:
         """Start what does not run."""
@@ -155,12 +152,6 @@ class Trio:
         if any(min(one.flushed_physical_offset, one.confirmed_physical_offset) != end for one in states):
             return False
         return all([await _indexed(machine) == end for machine in self.machines.values()])
-
-    async def _close(self) -> None:
-        for machine in self.machines.values():
-            await machine.close()
-        self.etcd.kill()
-        self.network.close()
 
 
 def leads(state: log_pb.GetStatusResponse) -> bool:

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Literal
 
 PLUGIN = Path(__file__).with_name("plugin.py")
-PROGRAMS = ("nbdkit", "nbdfuse", "fusermount3", "losetup", "mkfs.ext4", "mkfs.xfs", "eatmydata")
+WITH_US = ("setpriv", "--pdeathsig", "KILL")
+"""The beginning of a command that is not to run longer than this process does."""
+PROGRAMS = ("setpriv", "nbdkit", "nbdfuse", "fusermount3", "losetup", "mkfs.ext4", "mkfs.xfs", "eatmydata")
 PACKAGES = "nbdkit nbdkit-plugin-python libnbd-bin fuse3 e2fsprogs xfsprogs eatmydata"
 SIZE_BYTES = 512 << 20
 """The smallest that mkfs.xfs takes is 300 MiB; the image is sparse."""
@@ -128,6 +130,7 @@ class VolatileDisk:
 
     def _serve(self, *command: str) -> None:
         with self._log.open("ab") as log:
+            command = (*WITH_US, *command)
             self._servers.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
 
 

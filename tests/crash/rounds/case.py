@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One case: three logs that elect one of them, under load, and round after round of faults, each healed and checked.
 
-A round: start all, load and read, play one to three faults that overlap, heal, wait until all are together, compare all
+A round: start all, load and read, play one to four faults that overlap, heal, wait until all are together, compare all
 promises with the log; then stop all in order, compare the stores with each other, file by file, and verify each (`reput
 verify`). The next round begins with the same stores.
 """
@@ -33,7 +33,7 @@ from tests.crash.rounds.trio import INDEX_SLOT_COUNT, NotTogether, Trio
 
 ROUND_COUNT = 5
 """Rounds of one seed, all on the same stores."""
-FAULT_COUNTS = (1, 1, 2, 2, 3)
+FAULT_COUNTS = (1, 2, 2, 3, 4)
 BEFORE_S, BETWEEN_S_MAX, AFTER_S = 0.5, 2.0, 0.5
 BUG_MARKS = ('"exception"', "Traceback", '"level": "critical"')
 """What a service writes to its log only because of a bug, or because its files contradict the log."""

@@ -58,7 +58,7 @@ class Machine:
         self.log: Child | None = None
         self.index: Child | None = None
         self.children: list[Child] = []
-        """All that were started, the youngest last."""
+        """All that were started on a disk that did not die, the youngest last."""
         self.may_end = False
         """Whether its processes may end by themselves, because the disk is full or dead."""
         self.start_count = self.kill_count = 0

@@ -11,6 +11,7 @@ import contextlib
 import mmap
 import os
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -24,7 +25,7 @@ PROGRAMS = ("setpriv", "nbdkit", "nbdfuse", "fusermount3", "losetup", "mkfs.ext4
 PACKAGES = "nbdkit nbdkit-plugin-python libnbd-bin fuse3 e2fsprogs xfsprogs eatmydata"
 SIZE_BYTES = 512 << 20
 """The smallest that mkfs.xfs takes is 300 MiB; the image is sparse."""
-WAIT_TIMEOUT_S = 15.0
+WAIT_TIMEOUT_S = 60.0
 UNMOUNT_TIMEOUT_S = 3.0
 LOOK_S = 0.01
 BLOCK_BYTES = 4096
@@ -67,7 +68,7 @@ class VolatileDisk:
         self._device_file.touch()
         settings = (f"image={self._image}", f"size={SIZE_BYTES}", f"control={self._control}")
         self._serve("nbdkit", "-f", "-U", str(self._socket), "python", str(PLUGIN), *settings)
-        _wait(self._socket.exists, "nbdkit")
+        _wait(self._is_served, "nbdkit")
         self._serve("nbdfuse", str(self._device_file), "--unix", str(self._socket))
         _wait(lambda: self._device_file.stat().st_size > 0, "nbdfuse")
         self._loop = _run("losetup", "--direct-io=on", "--find", "--show", str(self._device_file))
@@ -127,6 +128,10 @@ class VolatileDisk:
             server.kill()
             server.wait()
         self._servers.clear()
+
+    def _is_served(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(self._socket)) == 0
 
     def _serve(self, *command: str) -> None:
         with self._log.open("ab") as log:

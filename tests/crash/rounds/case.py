@@ -99,7 +99,7 @@ class Rounds:
             self._story.append(f"round {number}:")
             try:
                 self._report.wrong += await self._run()
-            except (EndedEarly, NotTogether, TimeoutError, ExceptionGroup, OSError) as error:
+            except (EndedEarly, NotTogether) as error:
                 self._report.wrong.append(f"{type(error).__name__}: {error}")
             except Exception:  # noqa: BLE001 - it is told with what led to it
                 self._report.wrong.append(traceback.format_exc())

@@ -30,7 +30,7 @@ DISK_KINDS: tuple[DiskKind, ...] = ("plain", "small", "volatile")
 SMALL_DISK_SIZE_BYTES = 96 << 20
 LOG_PORT, INDEX_PORT = 7101, 7102
 STATUS_TIMEOUT_S = 0.5
-START_PATIENCE_S = 20.0
+START_PATIENCE_S = 120.0
 OPTIONS = (
     *CHANNEL_OPTIONS,
     *(("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 300)),

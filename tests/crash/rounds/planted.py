@@ -21,7 +21,7 @@ from tests.crash.rounds import reason_not_to_run
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("cli", "libs", "services", "tests")
 SEED_COUNT_MAX = 12
-SHOWN_LINE_COUNT = 12
+SHOWN_LINE_COUNT = 20
 
 
 @dataclass(frozen=True, slots=True)

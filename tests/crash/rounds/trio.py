@@ -24,7 +24,7 @@ from tests.support.etcd_server import EtcdServer
 
 NAMES = ("a", "b", "c")
 ETCD_NAME = "etcd"
-TOGETHER_TIMEOUT_S = 60.0
+TOGETHER_TIMEOUT_S = 120.0
 LOOK_S = 0.03
 ROLES = ("sync_master", "sync_master", "sync_master", "async_master")
 FLUSH_MODES = ("sync", "async")

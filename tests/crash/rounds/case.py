@@ -16,6 +16,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import grpc.aio
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 
 from cli.verify.findings import Finding, Report
@@ -37,6 +38,7 @@ FAULT_COUNTS = (1, 2, 2, 3, 4)
 BEFORE_S, BETWEEN_S_MAX, AFTER_S = 0.5, 2.0, 0.5
 BUG_MARKS = ('"exception"', "Traceback", '"level": "critical"')
 """What a service writes to its log only because of a bug, or because its files contradict the log."""
+CHECK_COUNT_MAX = 3
 LAST_WORDS_COUNT = 12
 REPORT = "report.txt"
 
@@ -119,8 +121,8 @@ class Rounds:
                 self.promises.wrong += [what for one in self._machines for what in one.ended_wrongly()]
                 await heal(self._trio)
                 await asyncio.sleep(AFTER_S)
-            leader = await self._trio.together()
-        wrong = await self._check(leader)
+            await self._trio.together()
+        leader, wrong = await self._check()
         for machine in sorted(self._machines, key=lambda one: one is leader):  # so that nobody begins another epoch
             wrong += await machine.stop()
         return wrong + await asyncio.to_thread(self._compare_stores, leader)
@@ -140,12 +142,16 @@ class Rounds:
         what = await FAULTS[name](scene)
         self._story.append(f"  {what}")
 
-    async def _check(self, leader: Machine) -> list[str]:
-        """Compare all promises with the leader's log."""
-        state = await leader.calls.log.GetStatus(log_pb.GetStatusRequest())
-        messages = await read_log(leader.calls, 0)
-        epochs = epoch_file.decode((leader.data_dir / store_layout.EPOCHS).read_bytes())
-        return self.promises.check(messages, epochs, state.max_physical_offset)
+    async def _check(self) -> tuple[Machine, list[str]]:
+        """Compare all promises with the leader's log, when all are together and it stays the leader."""
+        for _ in range(CHECK_COUNT_MAX):
+            leader = await self._trio.together()
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                state = await leader.calls.log.GetStatus(log_pb.GetStatusRequest())
+                messages = await read_log(leader.calls, 0)
+                epochs = epoch_file.decode((leader.data_dir / store_layout.EPOCHS).read_bytes())
+                return leader, self.promises.check(messages, epochs, state.max_physical_offset)
+        raise NotTogether(f"no leader could be read to the end, {CHECK_COUNT_MAX} times:\n{await self._trio.told()}")
 
     def _compare_stores(self, leader: Machine) -> list[str]:
         """Each store by itself, and the others with the leader's, whose processes have stopped."""

@@ -48,7 +48,7 @@ END_TIMEOUT_S = 120.0
 NO_TRACE_REASONS = STORE_REASONS | {"NOT_LEADER", "NOT_ENOUGH_REPLICAS"}
 """Reasons of refusals that say that nothing was appended."""
 LOST_BATCH_REASONS = frozenset({"WRITER_SEQUENCE_GAP", "WRITER_FORGOTTEN"})
-"""What a writer of less than REPLICATED hears when a failover took a batch back; the second when it took all of them."""
+"""What a writer of less than REPLICATED hears when a failover took a batch back; the second when it took all."""
 DURABILITIES = (
     *(message_pb2.DURABILITY_REPLICATED, message_pb2.DURABILITY_REPLICATED, message_pb2.DURABILITY_UNSPECIFIED),
     *(message_pb2.DURABILITY_LOCAL_DISK, message_pb2.DURABILITY_LOCAL_DISK, message_pb2.DURABILITY_MEMORY),

@@ -37,6 +37,7 @@ from tests.crash.rounds.promises import Promises
 from tests.crash.rounds.trio import Trio
 from tests.crash.workload import NO_TRACE_REASONS as STORE_REASONS
 from tests.crash.workload import reason_of_error
+from tests.support.patience import LIMIT_S
 from tests.support.service_process import Refusal
 
 TOPICS = ("orders", "payments", "audit")
@@ -44,7 +45,6 @@ QUEUE_COUNT = 2
 KEY_COUNT = 40
 CALL_TIMEOUT_S = 4.0
 CLIENT_TIMEOUT_S = 4.0
-END_TIMEOUT_S = 120.0
 NO_TRACE_REASONS = STORE_REASONS | {"NOT_LEADER", "NOT_ENOUGH_REPLICAS"}
 """Reasons of refusals that say that nothing was appended."""
 LOST_BATCH_REASONS = frozenset({"WRITER_SEQUENCE_GAP", "WRITER_FORGOTTEN"})
@@ -76,7 +76,7 @@ class Load:
             try:
                 yield
                 self._over.set()
-                async with asyncio.timeout(END_TIMEOUT_S):
+                async with asyncio.timeout(LIMIT_S):
                     await asyncio.gather(*tasks)
             finally:
                 for task in tasks:

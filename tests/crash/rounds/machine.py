@@ -24,13 +24,13 @@ from tests.crash.live_store import CHANNEL_OPTIONS, CommitLogStubs, IndexerStubs
 from tests.crash.nursery import Child, EndedEarly, Nursery
 from tests.crash.power.disk import VolatileDisk
 from tests.crash.rounds.network import Network
+from tests.support.patience import LIMIT_S
 
 DiskKind = Literal["plain", "small", "volatile"]
 DISK_KINDS: tuple[DiskKind, ...] = ("plain", "small", "volatile")
 SMALL_DISK_SIZE_BYTES = 96 << 20
 LOG_PORT, INDEX_PORT = 7101, 7102
 STATUS_TIMEOUT_S = 0.5
-START_PATIENCE_S = 120.0
 OPTIONS = (
     *CHANNEL_OPTIONS,
     *(("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 300)),
@@ -113,7 +113,7 @@ class Machine:
 
     async def start_patiently(self) -> None:
         """Start what does not run; what ends again for lack of space is tried again."""
-        async with asyncio.timeout(START_PATIENCE_S):
+        async with asyncio.timeout(LIMIT_S):
             while True:
                 try:
                     return await self.start()

@@ -21,17 +21,17 @@ from tests.crash.nursery import Nursery
 from tests.crash.rounds.machine import DISK_KINDS, Machine, Setup
 from tests.crash.rounds.network import Network
 from tests.support.etcd_server import EtcdServer
+from tests.support.patience import LIMIT_S
 
 NAMES = ("a", "b", "c")
 ETCD_NAME = "etcd"
-TOGETHER_TIMEOUT_S = 120.0
 LOOK_S = 0.03
 ROLES = ("sync_master", "sync_master", "sync_master", "async_master")
 FLUSH_MODES = ("sync", "async")
 LOG_FLAGS = (
-    *("--coordinator", "etcd", "--bootstrap-replica-id", "a", "--lease-duration-ms", "2000", "--lease-renew-ms", "500"),
-    *("--replica-lag-ms-max", "1000", "--replica-silence-ms", "1000", "--replicate-timeout-ms", "1500"),
-    *("--reconnect-ms-max", "100", "--handover-timeout-ms", "1000", "--etcd-timeout-ms", "500"),
+    *("--coordinator", "etcd", "--bootstrap-replica-id", "a", "--lease-duration-ms", "2500", "--lease-renew-ms", "500"),
+    *("--replica-lag-ms-max", "1000", "--replica-silence-ms", "1500", "--replicate-timeout-ms", "1500"),
+    *("--reconnect-ms-max", "100", "--handover-timeout-ms", "1000", "--etcd-timeout-ms", "1000"),
     *("--flush-interval-ms", "20", "--flush-pages-min", "1", "--flush-thorough-interval-ms", "100"),
     *("--checkpoint-interval-ms", "50", "--snapshot-interval-ms", "200", "--dispatch-heartbeat-ms", "50"),
     *("--disk-reserve-bytes", "0", "--disk-ballast-bytes", "65536", "--disk-interval-ms", "100"),
@@ -127,14 +127,14 @@ class Trio:
         Raises NotTogether with what everybody says.
         """
         try:
-            async with asyncio.timeout(TOGETHER_TIMEOUT_S):
+            async with asyncio.timeout(LIMIT_S):
                 while True:
                     machine = await self.leader()
                     if machine is not None and await self._all_have(await machine.status()):
                         return machine
                     await asyncio.sleep(LOOK_S)
         except TimeoutError:
-            raise NotTogether(f"not together after {TOGETHER_TIMEOUT_S} s:\n{await self.told()}") from None
+            raise NotTogether(f"not together after {LIMIT_S} s:\n{await self.told()}") from None
 
     async def told(self) -> str:
         """What everybody says, for people."""

@@ -135,8 +135,10 @@ class VolatileDisk:
 
     def _serve(self, *command: str) -> None:
         with self._log.open("ab") as log:
-            command = (*WITH_US, *command)
-            self._servers.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+            server = subprocess.Popen(
+                (*WITH_US, *command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )  # in a session of its own, so that Ctrl-C leaves it to us
+            self._servers.append(server)
 
 
 def _wait(is_there: Callable[[], bool], name: str) -> None:

@@ -62,24 +62,31 @@ class Machine:
         self.may_end = False
         """Whether its processes may end by themselves, because the disk is full or dead."""
         self.start_count = self.kill_count = 0
-        self._setup, self._directory = setup, directory
-        directory.mkdir()
+        self._setup, self._directory, self._chance = setup, directory, chance
         self.small: SmallDisk | None = None
         self.volatile: VolatileDisk | None = None
-        if kind == "small":
-            self.small = SmallDisk(directory, chance.choice(("tmpfs", "ext4")), SMALL_DISK_SIZE_BYTES)
-        elif kind == "volatile":
-            self.volatile = VolatileDisk(directory, chance.choice(("ext4", "xfs")))
-            self.volatile.power_on()
-        disk = self.small or self.volatile
-        self.data_dir = (disk.root if disk is not None else directory) / "store"
         self._clock = directory / "clock"
-        self._clock.write_bytes(bytes(8))
         token = setup.token_file.read_text().strip()
         self.metadata = (("authorization", f"Bearer {token}"),)
         targets = self.target, self.read_target
         self._channels = [grpc.aio.insecure_channel(target, options=OPTIONS) for target in targets]
         self.calls, self.reads = CommitLogStubs(self._channels[0]), IndexerStubs(self._channels[1])
+
+    def attach(self) -> None:
+        """Make its disk and its clock. Blocks. `close` is due even if this fails."""
+        self._directory.mkdir()
+        self._clock.write_bytes(bytes(8))
+        if self.kind == "small":
+            self.small = SmallDisk(self._directory, self._chance.choice(("tmpfs", "ext4")), SMALL_DISK_SIZE_BYTES)
+        elif self.kind == "volatile":
+            self.volatile = VolatileDisk(self._directory, self._chance.choice(("ext4", "xfs")))
+            self.volatile.power_on()
+
+    @property
+    def data_dir(self) -> Path:
+        """Where its store is."""
+        disk = self.small or self.volatile
+        return (disk.root if disk is not None else self._directory) / "store"
 
     @property
     def channel(self) -> grpc.aio.Channel:

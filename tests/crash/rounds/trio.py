@@ -107,6 +107,7 @@ class Trio:
             for name, kind in zip(NAMES, kinds, strict=True):
                 machine = self.machines[name] = Machine(self._setup, self.directory / name, name, kind, self._chance)
                 stack.push_async_callback(machine.close)
+                machine.attach()
             yield self
 
     async def start(self) -> None:

@@ -53,7 +53,7 @@ class Outcome:
     violation: str = ""
 
 
-def draw_steps(chance: random.Random, weights: Mapping[str, int], count: int) -> list[Step]:
+def draw_steps(chance: random.Random, weights: Mapping[str, float], count: int) -> list[Step]:
     """Draw steps by the weights of their kinds."""
     kinds = chance.choices(list(weights), list(weights.values()), k=count)
     return [Step(kind, chance.getrandbits(32)) for kind in kinds]

@@ -96,6 +96,7 @@ async def cut_power(world: ClusterWorld, chance: random.Random) -> str:
     for node in nodes:
         pages, names, torn = (chance.choice((0.0, 0.5, 1.0)) for _ in range(3))
         node.cut_power(PowerCut(chance, page_ratio=pages, name_ratio=names, torn_ratio=torn))
+        world.count("power cuts")
     return f"power cut of {[node.name for node in nodes]}"
 
 
@@ -105,6 +106,7 @@ async def suspend(world: ClusterWorld, chance: random.Random) -> str:
     if node is None or node.process is None or world.loop.is_stopped(node.process):
         return "suspend: nobody"
     process = node.process
+    world.count("pauses")
     world.loop.stop_process(process)
 
     async def resume() -> None:
@@ -126,6 +128,25 @@ async def cut(world: ClusterWorld, chance: random.Random) -> str:
         case _:
             world.cut_ways |= {each for each in WAYS if way[0] in each}
     return f"cut {kind} {way}"
+
+
+async def break_connections(world: ClusterWorld, chance: random.Random) -> str:
+    """Connections break in the middle of what is under way, and may be made again at once."""
+    broken = [pipes for pipes in list(world.connections) if chance.random() < 0.7]
+    for pipe in (pipe for pipes in broken for pipe in pipes):
+        pipe.fall()
+    return f"{len(broken)} connections break"
+
+
+async def calm(world: ClusterWorld, chance: random.Random) -> str:
+    """Everything works for a while."""
+    world.mend()
+    for node in world.nodes:
+        if node.process is None:
+            await node.start()
+    seconds = chance.choice((0.5, 2.0, 6.0))
+    await asyncio.sleep(seconds)
+    return f"all works for {seconds} s"
 
 
 async def mend(world: ClusterWorld, chance: random.Random) -> str:
@@ -210,20 +231,25 @@ async def replace_disk(world: ClusterWorld, chance: random.Random) -> str:
 
 
 async def fill_disks(world: ClusterWorld, chance: random.Random) -> str:
-    """All disks are full, or have room again."""
-    del chance
-    world.set_disk_full(is_full=not world.is_disk_full)
-    return "disks full" if world.is_disk_full else "disks have room"
+    """A disk, or each, is full, or has room again."""
+    nodes = world.nodes if chance.random() < 0.5 else [chance.choice(world.nodes)]
+    is_full = not nodes[0].is_disk_full
+    for node in nodes:
+        node.fill_disk(is_full=is_full)
+    return f"the disks of {[node.name for node in nodes]} {'are full' if is_full else 'have room'}"
 
 
 async def look(world: ClusterWorld, chance: random.Random) -> str:
     """Somebody reads all that some show."""
     nodes = [node for node in world.nodes if chance.random() < 0.7]
     for node in nodes:
-        if (log := node.log) is not None:
-            world.promises.look(node.run, log)
+        world.look(node)
     return f"look at {[node.name for node in nodes]}"
 
+
+ALWAYS = ("append", "wait", "mend", "calm", "look")
+"""Kinds that every run has. Of the others some runs have many, and some none."""
+SHARES = (0.0, 0.0, 0.3, 1.0, 1.0, 3.0)
 
 ACTIONS: dict[str, tuple[int, Action]] = {
     "append": (14, append),
@@ -236,6 +262,8 @@ ACTIONS: dict[str, tuple[int, Action]] = {
     "suspend": (4, suspend),
     "cut": (5, cut),
     "mend": (5, mend),
+    "break_connections": (3, break_connections),
+    "calm": (6, calm),
     "slow": (1, slow),
     "coordinator_way": (4, coordinator_way),
     "late": (3, late),
@@ -247,3 +275,10 @@ ACTIONS: dict[str, tuple[int, Action]] = {
     "look": (6, look),
 }
 """Weight and code of each kind of step."""
+
+
+def draw_weights(chance: random.Random) -> dict[str, float]:
+    """Draw how often each kind happens in a run: with all faults at once hardly anything would be replicated."""
+    return {
+        kind: weight if kind in ALWAYS else weight * chance.choice(SHARES) for kind, (weight, _) in ACTIONS.items()
+    }

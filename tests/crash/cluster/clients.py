@@ -2,6 +2,7 @@
 """Clients of a cluster: they send what nobody sent before, and take note of what they are told.
 
 A writer sends its batch again, to whoever leads then, until it hears that it is replicated; it is stored once.
+Readers read from every member, all the time.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ BORN_HOST = Host.parse("10.1.2.3:4567").to_bytes()
 TIMEOUT_S = 6.0
 TOPICS = ("orders", "payments")
 WRITER_PAUSES_S = (0.01, 0.1, 0.5)
+READER_PAUSES_S = (0.01, 0.2, 1.0)
 
 
 def whom(world: "ClusterWorld", chance: random.Random) -> Node | None:
@@ -62,6 +64,8 @@ async def send(
         batch = await log.pipeline.append(request, BORN_HOST)
         if await support.durability_of(log, batch) != DURABILITY_REPLICATED:
             return False
+        if batch.is_repeated:
+            world.count("batches repeated")
         offsets = memoryview(batch.physical_offsets).cast("q").tolist() if not batch.is_repeated else []
         told = bodies if not batch.is_repeated else []
         world.promises.acknowledged(node.name, epoch, told, offsets, batch.end_physical_offset)
@@ -99,3 +103,10 @@ async def write(world: "ClusterWorld", name: str, chance: random.Random) -> None
                 written += bodies
                 sequence += 1
                 break
+
+
+async def read(world: "ClusterWorld", node: Node, chance: random.Random) -> None:
+    """Read what a node shows, again and again."""
+    while not world.is_over:
+        await asyncio.sleep(chance.choice(READER_PAUSES_S))
+        world.look(node)

@@ -53,6 +53,8 @@ class LateDoor(Door):
         chance = self._loop.chance
         is_late = chance.random() < self.late_ratio
         before_s, after_s = chance.choice(LATE_S if is_late else DELAYS_S), chance.choice(DELAYS_S)
+        if is_late and chance.random() < 0.5:  # the answer is late, not the request
+            before_s, after_s = after_s, before_s
         task = contextvars.Context().run(self._loop.create_task, _late(call, before_s, after_s))
         task.add_done_callback(_heard)
         done, _ = await asyncio.wait([task], timeout=TIMEOUT_S)

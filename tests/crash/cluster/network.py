@@ -3,7 +3,7 @@
 
 Invariants: what is sent one way arrives in order, or stays on its way for as long as that is cut; whoever is cut off
 notices by silence alone; a process that dies ends its connections, which the other side hears as soon as it hears
-anything. At most a few steps are under way, as with gRPC's flow control.
+anything; one that breaks loses what was under way, whole steps of it. At most a few steps are under way, as with gRPC's flow control.
 """
 
 import asyncio
@@ -59,7 +59,16 @@ class Pipe:
         self._due_s = max(self._due_s, self._world.loop.time() + delay_s)
         self._world.loop.call_at(self._due_s, self._arrive, context=contextvars.Context())
 
+    def fall(self) -> None:
+        """Lose what is under way, and let whoever receives hear that."""
+        self._under_way.clear()
+        self._arrived.append(DependencyUnavailable("peer", "the connection broke"))
+        self._moved.set()
+        self.on_end()
+
     def _arrive(self) -> None:
+        if not self._under_way:
+            return
         if self._way in self._world.cut_ways:
             self._world.held.append((self._way, self._arrive))
             return
@@ -101,10 +110,11 @@ class Link:
             raise DependencyUnavailable("leader", "it does not answer")
         requests, responses = (Pipe(self._world, *way) for way in ways)
         self._leader.accept(hello, requests, responses)
-        connection = Connection(requests, responses, self._node.silence_s)
+        self._world.connections[requests, responses] = None
         try:
-            yield connection
+            yield Connection(requests, responses, self._node.silence_s)
         finally:
+            self._world.connections.pop((requests, responses), None)
             requests.send(StreamIdle(timeout_ms=0))
 
 

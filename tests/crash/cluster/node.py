@@ -53,6 +53,7 @@ class Node:
         self._roles: Roles | None = None
         self._commit_log: CommitLog | None = None
         self._run_count = 0
+        self.is_disk_full = False
         self._was_disk_full = False
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -85,7 +86,7 @@ class Node:
         self._run_count += 1
         self._was_disk_full = False
         process = self.process = Process(self.name, self.disk)
-        self.fill_disk(is_full=world.is_disk_full)
+        self.fill_disk(is_full=self.is_disk_full)
         with process.running(), using(world.workers):
             config = world.config_of(self.name)
             commit_log = self._commit_log = CommitLog(
@@ -157,6 +158,7 @@ class Node:
     def replace_disk(self) -> None:
         """Put another machine in its place, with nothing on its disk."""
         self.kill()
+        self.is_disk_full = False
         with using(self.world.workers):
             self.disk = MemoryFs()
 
@@ -168,6 +170,7 @@ class Node:
 
     def fill_disk(self, *, is_full: bool) -> None:
         """Fill the disk, or make room."""
+        self.is_disk_full = is_full
         if self.process is not None:
             self.process.fs.is_full = is_full
             self._was_disk_full |= is_full
@@ -204,6 +207,8 @@ class Node:
     async def _reopen(self, seat: Seat, cut: Cut | None, reign: Reign) -> None:
         commit_log = self._commit_log
         assert commit_log is not None
+        if cut is not None:
+            self.world.count("tails cut off")
         await self._end_streams(commit_log)
         await commit_log.close()
         await self._open(commit_log, seat, cut, reign)

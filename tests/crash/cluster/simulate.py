@@ -12,8 +12,8 @@ from pathlib import Path
 
 from libs.machine import failpoints
 from services.commitlog.config import CommitLogConfig
-from tests.crash.cluster.actions import ACTIONS
-from tests.crash.cluster.clients import write
+from tests.crash.cluster.actions import ACTIONS, draw_weights
+from tests.crash.cluster.clients import read, write
 from tests.crash.cluster.node import Node
 from tests.crash.cluster.promises import contents
 from tests.crash.cluster.world import NAMES, ClusterWorld, Setup
@@ -33,8 +33,7 @@ def make_plan(seed: int) -> Plan:
     """Draw a plan."""
     chance = random.Random(seed)
     setup = make_setup(chance)
-    weights = {kind: weight for kind, (weight, _) in ACTIONS.items()}
-    steps = draw_steps(chance, weights, chance.randint(STEP_COUNT_MIN, STEP_COUNT_MAX))
+    steps = draw_steps(chance, draw_weights(chance), chance.randint(STEP_COUNT_MIN, STEP_COUNT_MAX))
     return Plan(setup, steps, chance.getrandbits(32))
 
 
@@ -46,7 +45,7 @@ def make_setup(chance: random.Random) -> Setup:
         data_dir=Path("/store"),
         role=chance.choice(("async_master", "sync_master")),
         coordinator="etcd",
-        min_in_sync_replicas=chance.choice((1, 2, 2, 2)),
+        min_in_sync_replicas=chance.choice((1, 2, 2, 2, 2, 3)),
         replica_lag_ms_max=chance.choice((2_000, 10_000)),
         lease_duration_ms=chance.choice((2_000, 5_000)),
         lease_renew_ms=500,
@@ -71,9 +70,11 @@ def make_setup(chance: random.Random) -> Setup:
         crc_property=chance.random() < 0.8,
         reconnect_ms_max=chance.choice((100, 2_000)),
         handover_timeout_ms=2_000,
+        replica_window_bytes=chance.choice((2_000, 1 << 20)),
     )
     rates = tuple(chance.choice((0.9, 1.0, 1.0, 1.1)) for _ in NAMES)
-    return Setup(log=log, rates=rates, has_workers=chance.random() < 0.15)
+    chunk_size_bytes = chance.choice((200, 1_500, 1 << 20))
+    return Setup(log=log, rates=rates, has_workers=chance.random() < 0.15, chunk_size_bytes=chunk_size_bytes)
 
 
 def run_plan(plan: Plan) -> Outcome:
@@ -101,12 +102,15 @@ async def _live(world: ClusterWorld, plan: Plan, outcome: Outcome) -> None:
         await node.start()
     for name in ("one", "two"):
         world.spawn(write(world, name, random.Random(f"{plan.seed} {name}")))
+    for node in world.nodes:
+        world.spawn(read(world, node, random.Random(f"{plan.seed} reads {node.name}")))
     for step in plan.steps:
         chance = random.Random(step.seed)
         world.loop.chance.seed(step.seed + 1)
         outcome.lines.append(f"{step.kind} ...")
         outcome.lines[-1] = f"{world.loop.time():8.3f} s  {await take_step(world, step.kind, chance)}"
     outcome.lines.append("the end: no more faults")
+    world.count("replicated amid faults", len(world.promises.replicated))
     await end(world)
 
 
@@ -149,13 +153,9 @@ async def end(world: ClusterWorld) -> None:
 
 async def heal(world: ClusterWorld) -> None:
     """Let everything work again, and wait until all are in sync."""
-    world.heal_ways()
-    world.set_late_ratio(0.0)
-    world.set_disk_full(is_full=False)
+    world.mend()
     for node in world.nodes:
-        world.cut_coordinator(node, is_cut=False)
         if node.process is not None:
-            world.loop.resume_process(node.process)
             node.process.faults.clear()
             node.process.die_at_call = None
     end_s = world.loop.time() + HEAL_S_MAX

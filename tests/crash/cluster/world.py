@@ -16,7 +16,9 @@ from unittest import mock
 
 from libs.formats.state.replication import Member
 from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.replicate import chunks
 from tests.crash.cluster.loop import StoppingLoop
+from tests.crash.cluster.network import Pipe
 from tests.crash.cluster.node import Node
 from tests.crash.cluster.promises import Promises
 from tests.crash.sim.model import expect
@@ -38,6 +40,8 @@ class Setup:
     """Of the machines' clocks."""
     has_workers: bool
     """Jobs of executors pause and interleave."""
+    chunk_size_bytes: int
+    """Of what a leader sends at a time, at most: small ones end in the middle of records and batches."""
 
 
 class ClusterWorld(Stage):
@@ -54,9 +58,9 @@ class ClusterWorld(Stage):
         self.slow_ways: set[tuple[str, str]] = set()
         self.held: list[tuple[tuple[str, str], Callable[[], None]]] = []
         """What waits for its way."""
+        self.connections: dict[tuple[Pipe, Pipe], None] = {}
         self.late_ratio = 0.0
         """Of requests to the coordinator."""
-        self.is_disk_full = False
         self.is_over = False
         """Whether clients come to their end."""
         self.broken: list[str] = []
@@ -69,7 +73,10 @@ class ClusterWorld(Stage):
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """See `Stage.run`. Names that are made up depend on the seed, too."""
-        with mock.patch("secrets.token_hex", lambda size_bytes: self._names.randbytes(size_bytes).hex()):
+        with (
+            mock.patch("secrets.token_hex", lambda size_bytes: self._names.randbytes(size_bytes).hex()),
+            mock.patch.object(chunks, "CHUNK_SIZE_BYTES_MAX", self.setup.chunk_size_bytes),
+        ):
             return super().run(work)
 
     def at(self, target: str) -> Node:
@@ -132,11 +139,21 @@ class ClusterWorld(Stage):
             if node.door is not None:
                 node.door.late_ratio = ratio
 
-    def set_disk_full(self, *, is_full: bool) -> None:
-        """Fill all disks, or make room."""
-        self.is_disk_full = is_full
+    def mend(self) -> None:
+        """Let everything work that is no process, and let those go on that stand still."""
+        self.heal_ways()
+        self.set_late_ratio(0.0)
         for node in self.nodes:
-            node.fill_disk(is_full=is_full)
+            node.fill_disk(is_full=False)
+            self.cut_coordinator(node, is_cut=False)
+            if node.process is not None:
+                self.loop.resume_process(node.process)
+
+    def look(self, node: Node) -> None:
+        """Read what a node shows."""
+        if (log := node.log) is not None:
+            self.promises.look(node.run, log)
+            self.count("looks")
 
     def observe(self) -> None:
         """Look whether anything is so that must not be, after each step."""

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.crash.planted`: does the simulation catch bugs? Plants some in a copy, one at a time.
+"""`python -m tests.crash.planted`: do the simulations catch bugs? Plants some in a copy, one at a time.
 
-For each plant the packages are copied into a scratch directory, changed there, and seeds are run until one fails. What
-is printed is the change, the seed and the promise that broke. The same seeds find nothing in a copy without a change.
+For each plant the packages are copied into a scratch directory, changed there, and seeds are run until one fails, first
+the one that caught it before. What is printed is the change, the seed and the promise that broke. The same seeds find
+nothing in a copy without a change.
 Exit code 1 if a plant is not caught, does not apply, or the control finds something.
 """
 
 import argparse
 import concurrent.futures
+import dataclasses
 import difflib
+import itertools
 import json
 import os
 import shutil
@@ -20,13 +23,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.crash.plants import PLANTS, Plant
+from tests.crash import plants
+from tests.crash.cluster import plants as cluster_plants
+from tests.crash.plant import Plant
 from tests.crash.seeds import run_seeds, shortest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("libs", "services", "tests")
+PLANTS = (*plants.PLANTS, *cluster_plants.PLANTS)
 SEED_COUNT_MAX = 3_000
 CONTROL_COUNT_MIN = 500
+"""Seeds of a part without a plant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +45,16 @@ class Sought:
     what: str
 
 
-def planted_text(plant: Plant, root: Path) -> tuple[str, str]:
-    """The file before and after; raises ValueError if the plant does not apply."""
-    before = (root / plant.path).read_text()
-    if before.count(plant.old) != 1:
-        raise ValueError(f"{plant.path} has {before.count(plant.old)} times what is to be replaced")
-    return before, before.replace(plant.old, plant.new)
-
-
-def seek(root: Path, plant: Plant | None, first_seed: int, count: int) -> Sought:
+def seek(root: Path, part: str, plant: Plant | None, seeds: list[range]) -> Sought:
     """Run seeds in a copy, with the plant if there is one, until one fails."""
     with tempfile.TemporaryDirectory(prefix="planted-") as scratch:
         copy = Path(scratch)
         for package in PACKAGES:
             shutil.copytree(root / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
         if plant is not None:
-            (copy / plant.path).write_text(planted_text(plant, root)[1])
-        command = [sys.executable, "-m", "tests.crash.planted", "--seek", f"{first_seed}:{count}"]
+            plant.apply(copy)
+        asked = [f"{each.start}:{each.stop}" for each in seeds]
+        command = [sys.executable, "-m", "tests.crash.planted", "--part", part, "--seek", *asked]
         environment = {**os.environ, "PYTHONPATH": scratch, "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -62,21 +62,37 @@ def seek(root: Path, plant: Plant | None, first_seed: int, count: int) -> Sought
     return Sought(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def seek_here(part: str, first_seed: int, count: int) -> Sought:
+def seek_here(part: str, seeds: list[range]) -> Sought:
     """Run seeds in this process until one fails, and make its steps fewer."""
-    for seed in range(first_seed, first_seed + count):
+    count = 0
+    for count, seed in enumerate(itertools.chain.from_iterable(seeds), 1):
         if run_seeds(part, range(seed, seed + 1))[2]:
-            return Sought(seed - first_seed + 1, seed, shortest(part, seed).partition("\n")[2])
+            return Sought(count, seed, shortest(part, seed).partition("\n")[2])
     return Sought(count, None, "")
+
+
+def seeds_for(plant: Plant, first_seed: int, count: int) -> list[range]:
+    """Return the seed that caught a plant before, and then those that are asked for."""
+    return [range(plant.seed, plant.seed + 1), range(first_seed, first_seed + count)]
 
 
 def show(console: Console, plant: Plant, sought: Sought) -> None:
     """Print what was planted and what caught it."""
-    before, after = planted_text(plant, ROOT)
-    console.rule(f"{plant.name}: " + (f"seed {sought.seed}" if sought.seed is not None else "NOT CAUGHT"))
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), plant.path, plant.path, "", "", 1, "")
-    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    caught = f"seed {sought.seed}" if sought.seed is not None else "NOT CAUGHT"
+    console.rule(f"{plant.name}: {caught} of {plant.part}")
+    for change in plant.changes:
+        before, after = (text.splitlines() for text in change.texts(ROOT))
+        lines = difflib.unified_diff(before, after, change.path, change.path, "", "", 1, "")
+        console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     console.print(f"after {sought.seed_count} seeds:\n{sought.what}", markup=False, highlight=False, soft_wrap=True)
+
+
+def control(part: str, plants_of_part: list[Plant], first_seed: int, count: int, console: Console) -> list[str]:
+    """Run without a plant what caught plants, and more. Returns what is wrong, in words."""
+    seeds = [*(range(each.seed, each.seed + 1) for each in plants_of_part), range(first_seed, first_seed + count)]
+    found = seek(ROOT, part, None, seeds)
+    console.rule(f"control: {found.seed_count} seeds of {part} without a plant")
+    return [f"the control of {part} fails with seed {found.seed}:\n{found.what}"] if found.seed is not None else []
 
 
 def main() -> int:
@@ -84,21 +100,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.planted", description="Does the harness catch bugs?")
     parser.add_argument("--seed", type=int, default=1, help="first seed (default: 1)")
     parser.add_argument("--count", type=int, default=SEED_COUNT_MAX, help="seeds for each plant at most")
+    parser.add_argument("--control", type=int, default=CONTROL_COUNT_MIN, help="seeds without a plant")
     parser.add_argument("--jobs", type=int, default=2, help="plants that are sought at once (default: 2)")
     parser.add_argument("--only", default="", help="plants whose name has this text")
-    parser.add_argument("--seek", metavar="SEED:COUNT", help="run seeds here until one fails, for the copies")
+    parser.add_argument("--part", default="", help="plants for this part (sim, cluster)")
+    parser.add_argument("--seek", nargs="+", metavar="SEED:END", help="run seeds here until one fails, for the copies")
     options = parser.parse_args()
     if options.seek:
-        first_seed, count = map(int, options.seek.split(":"))
-        found = seek_here(first_seed, count)
-        print(json.dumps({"seed_count": found.seed_count, "seed": found.seed, "what": found.what}))
+        seeds = [range(*map(int, each.split(":"))) for each in options.seek]
+        print(json.dumps(dataclasses.asdict(seek_here(options.part, seeds))))
         return 0
     console = Console()
-    plants = [plant for plant in PLANTS if options.only in plant.name]
+    chosen = [plant for plant in PLANTS if options.only in plant.name and options.part in ("", plant.part)]
     failures = []
-    seed_count = CONTROL_COUNT_MIN
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        soughts = [(plant, pool.submit(seek, ROOT, plant, options.seed, options.count)) for plant in plants]
+        soughts = [
+            (plant, pool.submit(seek, ROOT, plant.part, plant, seeds_for(plant, options.seed, options.count)))
+            for plant in chosen
+        ]
         for plant, future in soughts:
             try:
                 sought = future.result()
@@ -106,16 +125,14 @@ def main() -> int:
                 failures.append(f"{plant.name}: {error}")
                 continue
             show(console, plant, sought)
-            seed_count = max(seed_count, sought.seed_count)
             if sought.seed is None:
                 failures.append(f"{plant.name}: not caught by {sought.seed_count} seeds")
-    control = seek(ROOT, None, options.seed, seed_count)
-    console.rule(f"control: {control.seed_count} seeds without a plant")
-    if control.seed is not None:
-        failures.append(f"the control fails with seed {control.seed}:\n{control.what}")
+    for part in sorted({plant.part for plant in chosen}):
+        of_part = [plant for plant in chosen if plant.part == part]
+        failures += control(part, of_part, options.seed, options.control, console)
     for failure in failures:
         console.print(failure, style="bold red", markup=False, soft_wrap=True)
-    console.print(f"{len(plants)} plants, {len(failures)} failures")
+    console.print(f"{len(chosen)} plants, {len(failures)} failures")
     return int(bool(failures))
 
 

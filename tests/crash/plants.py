@@ -1,42 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bugs to plant: each is a small change of one file that somebody could make, and that the simulation must catch.
+"""Bugs to plant in the engines of a store alone, which the part `sim` must catch."""
 
-A plant whose text is no longer in its file does not apply; then the plant is rewritten, never dropped.
-"""
-
-from dataclasses import dataclass
+from tests.crash.plant import Change, Plant
 
 
-@dataclass(frozen=True, slots=True)
-class Plant:
-    """Replace `old`, which the file has once, by `new`."""
-
-    name: str
-    path: str
-    old: str
-    new: str
+def plant(name: str, path: str, old: str, new: str) -> Plant:
+    """Return a plant for this part."""
+    return Plant(name, Change(path, old, new))
 
 
 PLANTS = (
-    Plant(
+    plant(
         "skip the sync",
         "libs/segments/segment.py",
         "                    (self._mapped or self._map()).sync()\n",
         "                    pass\n",
     ),
-    Plant(
+    plant(
         "take for synced what was written during the sync",
         "libs/segments/segment.py",
         "                self.flushed_position = position\n",
         "                self.flushed_position = self._committed_position if self._borrowed else self.wrote_position\n",
     ),
-    Plant(
+    plant(
         "truncate one byte too far",
         "services/commitlog/engine/start/recovery.py",
         "        chain.truncate_after(end, clear_rest=is_torn)\n",
         "        chain.truncate_after(max(end - 1, chain.min_physical_offset), clear_rest=is_torn)\n",
     ),
-    Plant(
+    plant(
         "acknowledge before the write",
         "services/commitlog/engine/write/tail.py",
         "            segment.put(size_bytes)\n",
@@ -48,115 +40,115 @@ PLANTS = (
         "            asyncio.get_running_loop().call_soon(write)\n"
         "            segment.advance(written + size_bytes)\n",
     ),
-    Plant(
+    plant(
         "acknowledge before the sync",
         "libs/log/watermark.py",
         "        if end <= self.value:\n",
         "        if has_asked or end <= self.value:\n",
     ),
-    Plant(
+    plant(
         "apply an index batch twice",
         "services/indexer/engine/tables/index.py",
         "        row = int(np.searchsorted(batch.physical_offsets, self.next_physical_offset))\n",
         "        row = 0\n",
     ),
-    Plant(
+    plant(
         "ignore the epoch",
         "libs/log/common_history.py",
         "    my_parts, their_parts = _parts(mine, my_end), _parts(theirs, their_end)\n",
         "    return min(my_end, their_end)\n",
     ),
-    Plant(
+    plant(
         "skip the sync of a directory when a segment is deleted",
         "services/commitlog/engine/keep/segments.py",
         "        self._fs.sync_directory(segment.path.parent)\n",
         "",
     ),
-    Plant(
+    plant(
         "skip the sync of the directory when a stop is clean",
         "services/commitlog/engine/start/store_files.py",
         "        self._fs.sync_directory(self._data_dir)\n",
         "",
     ),
-    Plant(
+    plant(
         "the checkpoint is ahead of the sync",
         "services/commitlog/engine/keep/checkpoint.py",
         "            flushed_physical_offset=self._marks.flushed.value,\n",
         "            flushed_physical_offset=self._marks.wrote.value,\n",
     ),
-    Plant(
+    plant(
         "the snapshot is ahead of the sync",
         "services/commitlog/engine/keep/queue_snapshot.py",
         "            await self._marks.flushed.soon(end)\n",
         "            pass\n",
     ),
-    Plant(
+    plant(
         "progress is ahead of the effect",
         "services/indexer/engine/follow/flush.py",
         "                await asyncio.to_thread(_sync, queues, files if is_thorough else files[:-1])\n",
         "                pass\n",
     ),
-    Plant(
+    plant(
         "a failed sync is tried again",
         "services/commitlog/engine/durable/syncer.py",
         "            self._seal.set(error)\n            return\n",
         "            end = self._source.value\n",
     ),
-    Plant(
+    plant(
         "counters are not restored from the snapshot",
         "services/commitlog/engine/write/state.py",
         "            self.table.set_next_queue_offset(topic, counter.queue_id, counter.next_queue_offset)\n",
         "            pass\n",
     ),
-    Plant(
+    plant(
         "readers see what is not synced",
         "services/commitlog/engine/write/marks.py",
-        '        visible = flushed if config.flush_mode == "sync" else committed\n',
+        "        visible = flushed if is_synced_at_once else committed\n",
         "        visible = committed\n",
     ),
-    Plant(
+    plant(
         "doubtful index files are kept",
         "services/indexer/engine/tables/index.py",
         "        kept = [name for name in names if is_clean or name <= finished_file]\n",
         "        kept = list(names)\n",
     ),
-    Plant(
+    plant(
         "queues keep what lies behind their bound",
         "services/indexer/engine/tables/queue.py",
         "            return (offsets < 0) | (offsets >= self._bound_physical_offset) | ",
         "            return (offsets < 0) | ",
     ),
-    Plant(
+    plant(
         "threads of an attempt that failed go on",
         "services/indexer/engine/tables/queues.py",
         "(self._begin, *name) for name in names), return_exceptions=True)",
         "(self._begin, *name) for name in names))",
     ),
-    Plant(
+    plant(
         "a writer's batch that was torn stays",
         "services/commitlog/engine/start/scan.py",
         "batch is None or batch.end_physical_offset <= end.physical_offset:",
         "True:",
     ),
-    Plant(
+    plant(
         "counters keep what a batch that was cut had counted",
         "services/commitlog/engine/start/scan.py",
         "                if offsets[index] < state.table.next_queue_offset(topic, queue_id):\n",
         "                if False:\n",
     ),
-    Plant(
+    plant(
         "a batch of a writer is not remembered",
         "services/commitlog/engine/write/append.py",
         "            self._state.writers.note(self._writer_batch)\n",
         "            pass\n",
     ),
-    Plant(
+    plant(
         "a start does not look for writers in the log",
         "services/commitlog/engine/write/state.py",
         "                self.writers.note(WriterBatch.of(stamp, int(times[index])))\n",
         "                pass\n",
     ),
-    Plant(
+    plant(
         "the snapshot leaves out the writers",
         "services/commitlog/engine/keep/queue_snapshot.py",
         "            self._state.writers.batches(),\n            self._state.writers.next_sequences(),\n",

@@ -22,6 +22,8 @@ from services.commitlog.engine.start.cut import Cut
 from services.commitlog.errors import StaleEpoch
 
 SLAVE: Final = "slave"
+CUT_PAUSE_S = 30.0
+"""A cut that failed is tried again after this: each attempt closes the log, and opens it again."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +59,9 @@ class Roles:
     asking_count: int = 0
     """Calls that wait for a change."""
     _change: asyncio.Task[None] | None = None
-    _can_cut: bool = True
+    cut_pause_s: float = CUT_PAUSE_S
+    _cut_at_s: float = 0.0
+    """From then on a cut may be tried."""
 
     @property
     def log(self) -> OpenLog:
@@ -70,8 +74,8 @@ class Roles:
         return self._change is not None
 
     def cut(self, cut: Cut) -> None:
-        """Begin to cut the log, unless something else is under way."""
-        if self._can_cut:
+        """Begin to cut the log, unless something else is under way, or a cut failed a short while ago."""
+        if asyncio.get_running_loop().time() >= self._cut_at_s:
             self.try_change(lambda: self.reopen(self.seat, cut=cut))
 
     def try_change(self, change: Callable[[], Coroutine[None, None, None]]) -> None:
@@ -89,7 +93,7 @@ class Roles:
             await asyncio.wait([self._change])
 
     async def reopen(self, seat: Seat, *, cut: Cut | None = None, reign: Reign = BY_HAND) -> None:
-        """Open the log anew. One that can't be cut, because the disk has no room for the copy, stays as it is."""
+        """Open the log anew. One that can't be cut, as for want of room for the copy, stays as it is for a while."""
         self.seat = seat
         try:
             try:
@@ -97,8 +101,8 @@ class Roles:
             except OSError as error:
                 if cut is None:
                     raise
-                _log.error("the log can't be cut, so it does not follow: %s", error)
-                self._can_cut = False
+                _log.error("the log can't be cut, so it does not follow for %d s: %s", self.cut_pause_s, error)
+                self._cut_at_s = asyncio.get_running_loop().time() + self.cut_pause_s
                 await self._reopen(seat, None, BY_HAND)
         except Exception as error:
             self._on_failure(error)  # without its log the process has nothing to do

@@ -185,6 +185,7 @@ async def late(world: ClusterWorld, chance: random.Random) -> str:
 async def expire(world: ClusterWorld, chance: random.Random) -> str:
     """The coordinator ends the lease early."""
     del chance
+    world.rules.ended_early(world.coordinator.there)
     world.coordinator.expire()
     return "the lease ends early"
 
@@ -279,6 +280,4 @@ ACTIONS: dict[str, tuple[int, Action]] = {
 
 def draw_weights(chance: random.Random) -> dict[str, float]:
     """Draw how often each kind happens in a run: with all faults at once hardly anything would be replicated."""
-    return {
-        kind: weight if kind in ALWAYS else weight * chance.choice(SHARES) for kind, (weight, _) in ACTIONS.items()
-    }
+    return {kind: weight if kind in ALWAYS else weight * chance.choice(SHARES) for kind, (weight, _) in ACTIONS.items()}

@@ -62,13 +62,18 @@ async def send(
     async def append() -> bool:
         epoch = log.epochs.number
         batch = await log.pipeline.append(request, BORN_HOST)
-        if await support.durability_of(log, batch) != DURABILITY_REPLICATED:
-            return False
+        reached = await support.durability_of(log, batch)
+        offsets, told = [], []
         if batch.is_repeated:
             world.count("batches repeated")
-        offsets = memoryview(batch.physical_offsets).cast("q").tolist() if not batch.is_repeated else []
-        told = bodies if not batch.is_repeated else []
-        world.promises.acknowledged(node.name, epoch, told, offsets, batch.end_physical_offset)
+        else:
+            offsets, told = memoryview(batch.physical_offsets).cast("q").tolist(), bodies
+        world.promises.stored(epoch, told, offsets)
+        if reached != DURABILITY_REPLICATED:
+            world.rules.serves(node.name, epoch, world.coordinator.there.record)
+            return False
+        world.rules.confirms(node, batch.end_physical_offset, world.members)
+        world.promises.acknowledged(node.name, epoch, told, offsets)
         return True
 
     try:

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LateDoor: a process' door to the coordinator. Requests and answers take their time, and get lost.
+"""The coordinator, and LateDoor: a process' door to it. Requests and answers take their time, and get lost.
 
-Invariant: a request that was sent may be carried out at any later moment, whatever became of its sender.
+Invariants: a request that was sent may be carried out at any later moment, whatever became of its sender; what a member
+is shown first may be old, as by a coordinator's member that lags.
 """
 
 import asyncio
+import contextlib
 import contextvars
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeVar
 
 from libs.formats.state.leadership import LeadershipRecord
 from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable, View
+from tests.crash.cluster.rules import Rules
 from tests.crash.sim.loop import SimulatedLoop
 from tests.support.memory_coordinator import Door, MemoryCoordinator
 
@@ -18,20 +21,48 @@ T = TypeVar("T")
 
 TIMEOUT_S = 1.0
 DELAYS_S = (0.0, 0.001, 0.001, 0.02)
-LATE_S = (0.5, 3.0, 9.0)
+LATE_S = (0.5, 0.9, 3.0, 9.0)
+
+
+class WatchedCoordinator(MemoryCoordinator):
+    """Shows the rules each change."""
+
+    def __init__(self, rules: Rules, lease_s: float, now_s: Callable[[], float]) -> None:
+        super().__init__(lease_s, now_s)
+        self._rules = rules
+        self.history: list[View] = []
+
+    def put(self, seen: View, record: LeadershipRecord, holder: str, *, keeps: bool) -> View:
+        """See `MemoryCoordinator`."""
+        before = self.there
+        after = super().put(seen, record, holder, keeps=keeps)
+        self.history.append(after)
+        self._rules.changed(before, after)
+        return after
 
 
 class LateDoor(Door):
-    """`late_ratio` is how many of its requests are much too late."""
+    """`late_ratio` is how many of its requests are much too late, and of its watches begin with what was there once."""
 
-    def __init__(self, coordinator: MemoryCoordinator, identity: str, loop: SimulatedLoop) -> None:
+    def __init__(self, coordinator: WatchedCoordinator, identity: str, loop: SimulatedLoop) -> None:
         super().__init__(coordinator, identity)
+        self._history = coordinator.history
         self._loop = loop
         self.late_ratio = 0.0
+        self.unknown_count = 0
 
     async def read(self) -> View:
         """See `Coordinator`."""
         return await self._sent(super().read())
+
+    async def watch(self) -> AsyncGenerator[View, None]:
+        """See `Coordinator`."""
+        chance = self._loop.chance
+        if self._history and chance.random() < self.late_ratio:
+            yield chance.choice(self._history)
+        async with contextlib.aclosing(super().watch()) as views:
+            async for view in views:
+                yield view
 
     async def elect(self, seen: View, record: LeadershipRecord) -> View:
         """See `Coordinator`."""
@@ -59,6 +90,7 @@ class LateDoor(Door):
         task.add_done_callback(_heard)
         done, _ = await asyncio.wait([task], timeout=TIMEOUT_S)
         if not done:
+            self.unknown_count += 1
             raise CoordinatorUnavailable("no answer in time")
         return task.result()
 

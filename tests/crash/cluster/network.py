@@ -3,7 +3,8 @@
 
 Invariants: what is sent one way arrives in order, or stays on its way for as long as that is cut; whoever is cut off
 notices by silence alone; a process that dies ends its connections, which the other side hears as soon as it hears
-anything; one that breaks loses what was under way, whole steps of it. At most a few steps are under way, as with gRPC's flow control.
+anything; a connection that breaks loses what was under way, whole steps of it. At most a few steps are under way, as
+with gRPC's flow control.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from libs.requests.errors import DependencyUnavailable, ServiceError
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.leader import ReplicaStream
-from services.commitlog.engine.replicate.steps import NOBODY, Ack, Chunk, Hello, LeaderAt, Step
+from services.commitlog.engine.replicate.steps import NOBODY, Ack, Chunk, Handshake, Hello, LeaderAt, Step
 from services.commitlog.errors import HistoryDiffers, NotLeader, StaleEpoch, StreamIdle
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Link:
         self._leader.accept(hello, requests, responses)
         self._world.connections[requests, responses] = None
         try:
-            yield Connection(requests, responses, self._node.silence_s)
+            yield Connection(self._node, self._leader, requests, responses)
         finally:
             self._world.connections.pop((requests, responses), None)
             requests.send(StreamIdle(timeout_ms=0))
@@ -121,15 +122,21 @@ class Link:
 class Connection:
     """See `Replication`."""
 
-    def __init__(self, requests: Pipe, responses: Pipe, silence_s: float) -> None:
+    def __init__(self, node: "Node", leader: "Node", requests: Pipe, responses: Pipe) -> None:
+        self._node = node
+        self._leader = leader
         self._requests = requests
         self._responses = responses
-        self._silence_s = silence_s
+        self._silence_s = node.silence_s
+        self._handshake: Handshake | None = None
 
     async def __aiter__(self) -> AsyncIterator[Step]:
         while True:
             try:
-                yield await self._responses.receive(self._silence_s)
+                step = await self._responses.receive(self._silence_s)
+                if isinstance(step, Handshake):
+                    self._agree(step)
+                yield step
             except TimeoutError:
                 raise DependencyUnavailable("leader", "silent for long") from None
             except TOLD:
@@ -137,9 +144,18 @@ class Connection:
             except ServiceError as error:
                 raise DependencyUnavailable("leader", f"{type(error).__name__}: {error}") from error
 
+    def _agree(self, handshake: Handshake) -> None:
+        self._handshake, leader = handshake, self._leader.log
+        if leader is not None and leader.epochs.epochs == list(handshake.epochs) and leader.following is None:
+            self._node.world.rules.agrees(self._leader, self._node, handshake)
+
     async def acknowledge(self, ack: Ack) -> None:
         """See `Replication`."""
         await self._requests.room()
+        log = self._node.log
+        assert log is not None
+        assert self._handshake is not None
+        self._node.world.rules.acknowledges(self._node, log, ack, self._handshake)
         self._requests.send(ack)
 
 

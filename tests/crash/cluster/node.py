@@ -23,6 +23,7 @@ from services.commitlog.engine.roles import SLAVE, Roles
 from services.commitlog.engine.start.cut import Cut
 from tests.crash.cluster.coordinator import LateDoor
 from tests.crash.cluster.network import Link, Pipe, leader_at, serve
+from tests.crash.cluster.rules import Reach
 from tests.crash.sim.model import expect
 from tests.crash.sim.process import Killed, Process
 from tests.crash.sim.stage import SimulatedClock
@@ -55,6 +56,7 @@ class Node:
         self._run_count = 0
         self.is_disk_full = False
         self._was_disk_full = False
+        self.reach = Reach()
         self._serving: set[asyncio.Task[None]] = set()
 
     @property
@@ -201,6 +203,7 @@ class Node:
         return self._commit_log.log
 
     async def _open(self, commit_log: CommitLog, seat: Seat, cut: Cut | None = None, reign: Reign = BY_HAND) -> None:
+        self.reach = Reach()
         leader = self._leader_at(seat.leader_target) if seat.role == SLAVE else None
         await commit_log.open(LISTEN_HOST, leader=leader, cut=cut, reign=reign, role=seat.role)
 

@@ -7,7 +7,6 @@ synchronous master or by one that follows it, is the same bytes at the same plac
 
 from dataclasses import dataclass, field
 
-from libs.formats.state.leadership import LeadershipRecord
 from services.commitlog.engine.open_log import OpenLog
 from tests.crash.sim.model import expect
 
@@ -24,46 +23,30 @@ class Promises:
     sent: set[bytes] = field(default_factory=set)
     replicated: dict[int, bytes] = field(default_factory=dict)
     """Bodies of what was acknowledged as replicated."""
-    replicated_end: int = 0
     shown: dict[int, bytes] = field(default_factory=dict)
     """Whole records that a reader saw."""
     written: dict[str, list[bytes]] = field(default_factory=dict)
     """What each writer heard to be replicated, in its order."""
     _shown_ends: dict[str, int] = field(default_factory=dict)
+    answered: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    """By epoch, bodies of what was acknowledged as anything."""
     _acknowledged_by: dict[int, str] = field(default_factory=dict)
-    _led_by: dict[int, str] = field(default_factory=dict)
-    _record: LeadershipRecord | None = None
 
-    @property
-    def election_count(self) -> int:
-        """How many epochs somebody led in."""
-        return len(self._led_by)
+    def stored(self, epoch: int, bodies: list[bytes], offsets: list[int]) -> None:
+        """A leader told a client that a batch is stored."""
+        self.answered.setdefault(epoch, {}).update(zip(offsets, bodies, strict=True))
 
-    def acknowledged(self, name: str, epoch: int, bodies: list[bytes], offsets: list[int], end: int) -> None:
+    def handed_over(self, epoch: int) -> None:
+        """Who was named as the next leader leads: it has all that was acknowledged before, and then so have all."""
+        self.replicated.update(self.answered.pop(epoch, {}))
+
+    def acknowledged(self, name: str, epoch: int, bodies: list[bytes], offsets: list[int]) -> None:
         """A leader told a client that a batch is replicated."""
         first = self._acknowledged_by.setdefault(epoch, name)
         expect(first == name, f"both {first} and {name} acknowledge in epoch {epoch}")
         for body, offset in zip(bodies, offsets, strict=True):
             before = self.replicated.setdefault(offset, body)
             expect(before == body, f"{before[:30]!r} and {body[:30]!r} are both acknowledged at {offset}")
-        self.replicated_end = max(self.replicated_end, end)
-
-    def leads(self, name: str, epoch: int) -> None:
-        """A log takes appends, or would, in an epoch."""
-        first = self._led_by.setdefault(epoch, name)
-        expect(first == name, f"both {first} and {name} lead in epoch {epoch}")
-
-    def recorded(self, record: LeadershipRecord) -> None:
-        """The coordinator has this."""
-        before = self._record
-        if before is not None:
-            expect(record.epoch >= before.epoch, f"the record went from epoch {before.epoch} to {record.epoch}")
-            expect(
-                record.floor_physical_offset >= before.floor_physical_offset,
-                f"the floor went from {before.floor_physical_offset} to {record.floor_physical_offset}",
-            )
-        expect(len(record.in_sync) >= record.min_in_sync, f"the set is smaller than {record.min_in_sync}: {record}")
-        self._record = record
 
     def look(self, run: str, log: OpenLog) -> None:
         """Read all that a log shows and did not show in this run of its process."""

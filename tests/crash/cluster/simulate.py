@@ -74,7 +74,7 @@ def make_setup(chance: random.Random) -> Setup:
     )
     rates = tuple(chance.choice((0.9, 1.0, 1.0, 1.1)) for _ in NAMES)
     chunk_size_bytes = chance.choice((200, 1_500, 1 << 20))
-    return Setup(log=log, rates=rates, has_workers=chance.random() < 0.15, chunk_size_bytes=chunk_size_bytes)
+    return Setup(log=log, rates=rates, has_workers=chance.random() < 0.05, chunk_size_bytes=chunk_size_bytes)
 
 
 def run_plan(plan: Plan) -> Outcome:
@@ -148,7 +148,9 @@ async def end(world: ClusterWorld) -> None:
         world.is_over = True
         for node in world.nodes:
             await node.stop()
-    world.count("elections", world.promises.election_count)
+    world.count("elections", world.rules.election_count)
+    world.count("changes of the set", world.rules.set_change_count)
+    world.count("segments", len(segments(world.nodes[0])))
 
 
 async def heal(world: ClusterWorld) -> None:

@@ -17,14 +17,15 @@ from unittest import mock
 from libs.formats.state.replication import Member
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.replicate import chunks
+from tests.crash.cluster.coordinator import WatchedCoordinator
 from tests.crash.cluster.loop import StoppingLoop
 from tests.crash.cluster.network import Pipe
 from tests.crash.cluster.node import Node
 from tests.crash.cluster.promises import Promises
+from tests.crash.cluster.rules import Rules, replica_file
 from tests.crash.sim.model import expect
 from tests.crash.sim.process import check_alive
 from tests.crash.sim.stage import Stage
-from tests.support.memory_coordinator import MemoryCoordinator
 
 NAMES = "abc"
 LEASE_LOOK_S = 0.2
@@ -52,7 +53,8 @@ class ClusterWorld(Stage):
     def __init__(self, setup: Setup, chance: random.Random) -> None:
         super().__init__(StoppingLoop(chance, check_alive), has_workers=setup.has_workers)
         self.setup = setup
-        self.coordinator = MemoryCoordinator(setup.log.lease_duration_ms / 1000, now_s=self.loop.time)
+        self.rules = Rules(setup.log.segment_size_bytes)
+        self.coordinator = WatchedCoordinator(self.rules, setup.log.lease_duration_ms / 1000, self.loop.time)
         self.promises = Promises(setup.log.role == "sync_master")
         self.cut_ways: set[tuple[str, str]] = set()
         self.slow_ways: set[tuple[str, str]] = set()
@@ -157,22 +159,24 @@ class ClusterWorld(Stage):
 
     def observe(self) -> None:
         """Look whether anything is so that must not be, after each step."""
-        expect(not self.broken, "; ".join(self.broken))
         for node in self.nodes:
             node.notice_death()
+            if (log := node.log) is not None and log.following is None:
+                self.rules.leads(node, log)
+                self.rules.confirms(node, log.marks.replicated.value, self.members)
+            if log is not None and self.promises.is_synchronous:
+                self.rules.shows(node, log)
+        self.rules.holds(self.members)
+        broken = [*self.rules.broken, *self.broken]
+        expect(not broken, "\n".join(broken[:5]))
+
+    @property
+    def members(self) -> list[Node]:
+        """Who is in the recorded set, running or not, with the disk that is recorded."""
         record = self.coordinator.there.record
-        if record is None:
-            return
-        self.promises.recorded(record)
-        for node in self.nodes:
-            log = node.log
-            if log is None or node.process is None or node.process.failures:
-                continue
-            if log.following is None:
-                self.promises.leads(node.name, log.epochs.number)
-            if Member(node.name, log.identity.store_id) in record.in_sync:
-                flushed, promised = log.marks.flushed.value, self.promises.replicated_end
-                expect(flushed >= promised, f"{node.name} is in the set with {flushed}, {promised} is replicated")
+        in_sync = record.in_sync if record is not None else ()
+        files = ((node, replica_file(node.disk)) for node in self.nodes)
+        return [node for node, file in files if file is not None and Member(node.name, file.store_id) in in_sync]
 
     def told(self) -> str:
         """What all know, for people."""

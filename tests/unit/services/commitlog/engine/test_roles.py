@@ -96,7 +96,7 @@ async def test_a_log_that_does_not_open_again() -> None:
 
 
 async def test_a_cut_without_room_for_the_copy() -> None:
-    """The log opens without it, stays readable, and is not cut again and again."""
+    """The log opens without it, stays readable, and is cut after a while, not again and again."""
     log, seat = Log(leads=False), Seat("slave", "a:1")
     roles, _ = roles_of(log, seat)
     log.reopen_errors.append(OSError("no space"))
@@ -107,6 +107,19 @@ async def test_a_cut_without_room_for_the_copy() -> None:
     roles.cut(CUT)
     await roles.no_change()
     assert len(log.reopened) == 1
+
+
+async def test_a_cut_that_failed_is_tried_again() -> None:
+    """The disk has room later, and nobody has to start the process anew."""
+    log, seat = Log(leads=False), Seat("slave", "a:1")
+    roles, _ = roles_of(log, seat)
+    roles.cut_pause_s = 0.0
+    log.reopen_errors.append(OSError("no space"))
+    for _ in range(2):
+        roles.cut(CUT)
+        await roles.no_change()
+        await asyncio.sleep(0)
+    assert log.reopened == [(seat, None), (seat, CUT)]
 
 
 async def test_who_is_named_is_asked_before_it_is_followed() -> None:

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bugs to plant in a replicated log, which the simulated cluster must catch.
+
+The first are the mistakes that the model of the protocol knows, by their names there; the others are of the code alone.
+"""
+
+from tests.crash.plant import Change, Plant
+
+ELECT = "services/commitlog/engine/elect"
+KEEP = "services/commitlog/engine/keep"
+REPLICATE = "services/commitlog/engine/replicate"
+START = "services/commitlog/engine/start"
+WRITE = "services/commitlog/engine/write"
+
+
+def plant(name: str, seed: int, *changes: tuple[str, str, str]) -> Plant:
+    """Return a plant for this part."""
+    return Plant(name, *(Change(*change) for change in changes), part="cluster", seed=seed)
+
+
+OF_THE_MODEL = (
+    plant(
+        "acknowledge before the sync",
+        0,
+        (
+            f"{REPLICATE}/follower.py",
+            "            flushed = self._marks.flushed.value\n            received",
+            "            flushed = self._marks.wrote.value\n            received",
+        ),
+    ),
+    plant(
+        "confirm what the leader has not synced",
+        0,
+        (
+            f"{REPLICATE}/in_sync_keeper.py",
+            "        self._marks.replicated.advance(self.set.replicated(self._marks.flushed.value))\n",
+            "        self._marks.replicated.advance(self.set.replicated(self._marks.wrote.value))\n",
+        ),
+    ),
+    plant(
+        "elect outside of the in-sync set",
+        0,
+        (f"{ELECT}/election.py", "    if facts.member not in record.in_sync:\n", "    if False:\n"),
+    ),
+    plant(
+        "follow a leader of an older epoch",
+        0,
+        (f"{ELECT}/election.py", "    if record.epoch < facts.promised_epoch:\n", "    if False:\n"),
+        (f"{REPLICATE}/follower.py", "        if epoch < promised:\n", "        if False:\n"),
+        (f"{REPLICATE}/leader.py", "        if hello.promised_epoch > self._epochs.number:\n", "        if False:\n"),
+    ),
+    plant(
+        "wait for connected members alone",
+        0,
+        (
+            f"{REPLICATE}/in_sync_set.py",
+            "        flushed = (self._standings[one].flushed_physical_offset for one in self.counted)\n",
+            (
+                "        live = [self._standings[one] for one in self.counted if self._standings[one].is_live]\n"
+                "        flushed = [own_flushed_physical_offset, *(one.flushed_physical_offset for one in live)]\n"
+            ),
+        ),
+    ),
+    plant(
+        "write the in-sync set without comparing",
+        0,
+        (
+            "tests/support/memory_coordinator.py",
+            "        self._check()\n        return self._answer(self._coordinator.put(seen, record",
+            "        return self._answer(self._coordinator.put(self._coordinator.there, record",
+        ),
+    ),
+    plant(
+        "shrink before the coordinator agreed",
+        0,
+        (
+            f"{REPLICATE}/in_sync_set.py",
+            "if self._proposed is None else self.others | self._proposed\n",
+            "if self._proposed is None else self._proposed\n",
+        ),
+    ),
+    plant(
+        "expand after the coordinator agreed",
+        0,
+        (
+            f"{REPLICATE}/in_sync_set.py",
+            "        return self.others | self.awaited if self._proposed is None else self.others | self._proposed\n",
+            "        return self.others\n",
+        ),
+    ),
+    plant(
+        "let a replica in at a stale confirmed offset",
+        0,
+        (
+            f"{REPLICATE}/in_sync_set.py",
+            "        least = max(replicated, self._epoch_start)\n",
+            "        least = replicated\n",
+        ),
+    ),
+    plant(
+        "truncate to the confirmed offset",
+        0,
+        (
+            f"{REPLICATE}/follower.py",
+            "            self.leader.cut(Cut(common_end, handshake.epochs))\n",
+            "            self.leader.cut(Cut(min(common_end, replicated), handshake.epochs))\n",
+        ),
+    ),
+    plant(
+        "compare the last epoch alone",
+        0,
+        (
+            "libs/log/common_history.py",
+            "    my_parts, their_parts = _parts(mine, my_end), _parts(theirs, their_end)\n",
+            (
+                "    last = theirs[-1].number if theirs else 0\n"
+                "    ends = [end for number, (_, end) in _parts(mine, my_end).items() if number <= last]\n"
+                "    return min(their_end, ends[-1]) if ends else 0\n"
+            ),
+        ),
+    ),
+    plant(
+        "serve readers before the takeover is confirmed",
+        0,
+        (
+            f"{WRITE}/marks.py",
+            "            replicated.advance(confirmed)\n",
+            "            replicated.advance(flushed.value)\n",
+        ),
+    ),
+    plant(
+        "go on in the same epoch after a restart",
+        0,
+        (
+            f"{ELECT}/election.py",
+            "        record, epoch=record.epoch + 1,",
+            "        record, epoch=record.epoch + (former != me),",
+        ),
+        (
+            f"{KEEP}/epochs.py",
+            "        assert number > self.number\n        self._save([*kept, Epoch(number, start_physical_offset)])\n",
+            "        self._save([*kept, Epoch(number, start_physical_offset)] if number > self.number else kept)\n",
+        ),
+    ),
+    plant(
+        "count epochs locally after a restart",
+        0,
+        (
+            f"{KEEP}/epochs.py",
+            "        number = elected.epoch if elected else max(self.number, promised_epoch) + step\n",
+            "        number = self.number + 1\n",
+        ),
+    ),
+    plant(
+        "take a replaced disk for a member",
+        0,
+        (
+            f"{ELECT}/election.py",
+            "    if facts.member not in record.in_sync:\n",
+            "    if facts.member.replica_id not in {one.replica_id for one in record.in_sync}:\n",
+        ),
+    ),
+    plant(
+        "forget an epoch that was won",
+        0,
+        (f"{ELECT}/member.py", "            await log.identity.promise(tenure.epoch)\n", ""),
+        (
+            "services/commitlog/engine/commit_log.py",
+            "            await log.identity.promise(log.epochs.number)\n",
+            "",
+        ),
+    ),
+    plant(
+        "forget an epoch that was followed",
+        0,
+        (f"{REPLICATE}/follower.py", "        await self._identity.promise(epoch)\n", ""),
+    ),
+)
+
+OF_THE_CODE = (
+    plant(
+        "the table of epochs is cut before the log",
+        0,
+        (
+            f"{START}/cut.py",
+            "        chain.truncate_after(end, clear_rest=True)\n",
+            (
+                "        common = [one for one in epochs.epochs if one.start_physical_offset < end or one in self.epochs]\n"
+                "        epochs.adopt(epochs.history_id, common or list(epochs.epochs[:1]))\n"
+                '        failpoint("cut.after_epochs")\n'
+                "        chain.truncate_after(end, clear_rest=True)\n"
+            ),
+        ),
+    ),
+    plant(
+        "a cut does not lower the checkpoint",
+        0,
+        (f"{START}/cut.py", "        small_files.save_checkpoint(fs, config.data_dir, lowered.of_reput())\n", ""),
+    ),
+    plant(
+        "a cut leaves a snapshot of what is cut off",
+        0,
+        (
+            f"{START}/cut.py",
+            "        if snapshot is None or snapshot.end_physical_offset > end:\n",
+            "        if False:\n",
+        ),
+    ),
+    plant(
+        "a batch of a writer is taken in by parts",
+        0,
+        (
+            f"{REPLICATE}/applier.py",
+            "        if status != layout.S_BLANK and (batch := self._last_batch()) is not None:\n",
+            "        if False and (batch := self._last_batch()) is not None:\n",
+        ),
+    ),
+    plant(
+        "the lease counts from the answer",
+        0,
+        (
+            f"{ELECT}/lease.py",
+            "            self.sent_at_s = sent_at_s\n",
+            "            self.sent_at_s = self._clock.monotonic_s()\n",
+        ),
+    ),
+    plant(
+        "answers do not ask for the lease",
+        0,
+        (
+            "services/commitlog/engine/durable/acknowledge.py",
+            "        if self._check is not None:\n            self._check()\n        return DURABILITY_LOCAL_DISK",
+            "        return DURABILITY_LOCAL_DISK",
+        ),
+    ),
+    plant(
+        "a tail of its own counts for who comes",
+        0,
+        (
+            f"{REPLICATE}/leader.py",
+            "            flushed_physical_offset=min(common_end_physical_offset, hello.flushed_physical_offset),\n",
+            "            flushed_physical_offset=hello.flushed_physical_offset,\n",
+        ),
+    ),
+    plant(
+        "a leader that is gone leaves a set that is too small",
+        0,
+        (
+            f"{ELECT}/election.py",
+            "    if former in others and len(others) >= record.min_in_sync:\n",
+            "    if former in others:\n",
+        ),
+    ),
+    plant(
+        "the set gets smaller than it had to be",
+        0,
+        (
+            f"{REPLICATE}/in_sync_set.py",
+            "        missing_count = max(self.min_in_sync - 1 - len(wanted), 0)\n",
+            "        missing_count = 0\n",
+        ),
+    ),
+    plant(
+        "a change without an answer counts as not made",
+        0,
+        (
+            f"{REPLICATE}/in_sync_set.py",
+            "        if self._proposed is not None:\n            return self._proposed\n",
+            "",
+        ),
+    ),
+    plant(
+        "a handover waits for nobody",
+        0,
+        (
+            f"{REPLICATE}/handover.py",
+            "        return stream.has_topics and stream.replica.flushed_physical_offset >= self._marks.wrote.value\n",
+            "        return stream.has_topics\n",
+        ),
+    ),
+    plant(
+        "a follower shows what it has not synced",
+        0,
+        (
+            f"{REPLICATE}/follower.py",
+            "        shown = min(self._told_physical_offset, self._marks.flushed.value)\n",
+            "        shown = min(self._told_physical_offset, self._marks.wrote.value)\n",
+        ),
+    ),
+    plant(
+        "a new disk gets the name of the old one",
+        0,
+        (
+            f"{KEEP}/identity.py",
+            "                    store_id=secrets.token_hex(STORE_ID_SIZE_BYTES),\n",
+            "                    store_id=secrets.token_hex(STORE_ID_SIZE_BYTES)[:0].zfill(2 * STORE_ID_SIZE_BYTES),\n",
+        ),
+    ),
+)
+
+PLANTS = (*OF_THE_MODEL, *OF_THE_CODE)

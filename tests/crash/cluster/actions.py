@@ -212,7 +212,6 @@ async def hand_over(world: ClusterWorld, chance: random.Random) -> str:
             await world.call(process, member.demote(other.name, other.target, epoch=0))
     except (Killed, TimeoutError, ServiceError, Lost, OSError) as error:
         return f"handover {node.name} to {other.name}: {error!r}"
-    world.count("handovers")
     return f"handover {node.name} to {other.name}"
 
 

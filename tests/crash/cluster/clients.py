@@ -63,7 +63,8 @@ async def send(
         epoch = log.epochs.number
         batch = await log.pipeline.append(request, BORN_HOST)
         reached = await support.durability_of(log, batch)
-        offsets, told = [], []
+        offsets: list[int] = []
+        told: list[bytes] = []
         if batch.is_repeated:
             world.count("batches repeated")
         else:

@@ -20,6 +20,7 @@ from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.leader import ReplicaStream
 from services.commitlog.engine.replicate.steps import NOBODY, Ack, Chunk, Handshake, Hello, LeaderAt, Step
 from services.commitlog.errors import HistoryDiffers, NotLeader, StaleEpoch, StreamIdle
+from tests.crash.sim.process import check_alive
 
 if TYPE_CHECKING:
     from tests.crash.cluster.node import Node
@@ -106,6 +107,7 @@ class Link:
         """See `LeaderAt`."""
         ways = ((self._node.name, self._leader.name), (self._leader.name, self._node.name))
         await asyncio.sleep(self._world.loop.chance.choice(DELAYS_S))
+        check_alive()  # a task that was about to end anyway may not have noticed that it was ended
         if any(way in self._world.cut_ways for way in ways):
             await asyncio.sleep(CONNECT_TIMEOUT_S)
             raise DependencyUnavailable("leader", "it does not answer")
@@ -134,6 +136,7 @@ class Connection:
         while True:
             try:
                 step = await self._responses.receive(self._silence_s)
+                check_alive()
                 if isinstance(step, Handshake):
                     self._agree(step)
                 yield step
@@ -152,6 +155,7 @@ class Connection:
     async def acknowledge(self, ack: Ack) -> None:
         """See `Replication`."""
         await self._requests.room()
+        check_alive()
         log = self._node.log
         assert log is not None
         assert self._handshake is not None

@@ -210,8 +210,7 @@ class Node:
     async def _reopen(self, seat: Seat, cut: Cut | None, reign: Reign) -> None:
         commit_log = self._commit_log
         assert commit_log is not None
-        if cut is not None:
-            self.world.count("tails cut off")
+        self.world.count("tails cut off", cut is not None)
         await self._end_streams(commit_log)
         await commit_log.close()
         await self._open(commit_log, seat, cut, reign)

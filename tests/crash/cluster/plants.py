@@ -185,8 +185,9 @@ OF_THE_CODE = (
             f"{START}/cut.py",
             "        chain.truncate_after(end, clear_rest=True)\n",
             (
-                "        common = [one for one in epochs.epochs if one.start_physical_offset < end or one in self.epochs]\n"
-                "        epochs.adopt(epochs.history_id, common or list(epochs.epochs[:1]))\n"
+                "        mine = epochs.epochs\n"
+                "        kept = [one for one in mine if one.start_physical_offset < end or one in self.epochs]\n"
+                "        epochs.adopt(epochs.history_id, kept or list(epochs.epochs[:1]))\n"
                 '        failpoint("cut.after_epochs")\n'
                 "        chain.truncate_after(end, clear_rest=True)\n"
             ),

@@ -11,6 +11,8 @@ from services.commitlog.engine.open_log import OpenLog
 from tests.crash.sim.model import expect
 
 LOOK_SIZE_BYTES = 1 << 18
+RECORD_SIZE_BYTES_MAX = 2_000
+"""Of what clients send here."""
 PHYSICAL_OFFSET = slice(28, 36)
 """Of a record: docs/formats/record.md."""
 
@@ -36,9 +38,11 @@ class Promises:
         """A leader told a client that a batch is stored."""
         self.answered.setdefault(epoch, {}).update(zip(offsets, bodies, strict=True))
 
-    def handed_over(self, epoch: int) -> None:
-        """Who was named as the next leader leads: it has all that was acknowledged before, and then so have all."""
-        self.replicated.update(self.answered.pop(epoch, {}))
+    def handed_over(self, name: str, epoch: int, data: bytes) -> None:
+        """Who was named as the next leader leads after an epoch: it has all that was acknowledged as anything."""
+        for offset, body in self.answered.pop(epoch, {}).items():
+            is_there = data.find(body, offset, offset + RECORD_SIZE_BYTES_MAX) >= 0
+            expect(is_there, f"{body[:30]!r} was acknowledged at {offset} before {name} took over, and it has it not")
 
     def acknowledged(self, name: str, epoch: int, bodies: list[bytes], offsets: list[int]) -> None:
         """A leader told a client that a batch is replicated."""

@@ -19,6 +19,7 @@ from libs.formats.records import properties, writer_stamp
 from libs.formats.state.leadership import LeadershipRecord
 from libs.formats.state.replication import Member, ReplicaFile
 from libs.machine.testing.memory_fs import MemoryFs
+from libs.machine.testing.memory_nodes import File
 from services.commitlog.engine.elect.coordinator import View
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.steps import Ack, Handshake
@@ -54,6 +55,8 @@ class Rules:
     """The log as far as any leader ever took it for replicated."""
     broken: list[str] = field(default_factory=list)
     set_change_count: int = 0
+    handed_over: set[int] = field(default_factory=set)
+    """Epochs of leaders that ended in a handover, to who was named."""
     _reigns: dict[int, Reign] = field(default_factory=dict)
     """By epoch."""
     _was_cut_short: set[int] = field(default_factory=set)
@@ -95,6 +98,8 @@ class Rules:
         if is_elected:
             self.expect(new.leader in old.in_sync, f"elected outside of the set: {what}")
             self.expect(set(new.in_sync) <= set(old.in_sync), f"an election lets somebody in: {what}")
+            if old.leader is None and new.leader is not None and new.leader.replica_id == old.successor:
+                self.handed_over.add(old.epoch)
         self.set_change_count += not is_elected and set(new.in_sync) != set(old.in_sync)
 
     def ended_early(self, view: View) -> None:
@@ -117,8 +122,9 @@ class Rules:
         self._keeps_to(node, log.identity.store_id, handshake.epochs[-1].number)
         if end <= seen.physical_offset:
             return
-        here, there = self._both(node.disk, seen.physical_offset, end)
-        self.expect(here == there, f"{node.name} acknowledges {end}, and its disk has not all of that")
+        here = self.written(node.disk, seen.physical_offset, end)
+        is_kept = here == self._kept(node.disk, seen.physical_offset, end)
+        self.expect(is_kept, f"{node.name} acknowledges {end}, and its disk has not all of that")
         node.reach = self._reach(here, seen, end)
         start, batch_end = node.reach.batch_start_physical_offset, node.reach.batch_end_physical_offset
         self.expect(not start < end < batch_end, f"{node.name} acknowledges {end}, within the batch of {start}")
@@ -126,7 +132,7 @@ class Rules:
     def agrees(self, leader: "Node", follower: "Node", handshake: Handshake) -> None:
         """Look at two logs that have agreed on what both have (S10)."""
         end = handshake.common_end_physical_offset
-        mine, theirs = (b"".join(_stored(node.disk, 0, end, self.segment_size_bytes)) for node in (leader, follower))
+        mine, theirs = (self.written(node.disk, 0, end) for node in (leader, follower))
         self.expect(mine == theirs, f"{leader.name} and {follower.name} agree on {end}, and differ before")
 
     def serves(self, name: str, epoch: int, record: LeadershipRecord | None) -> None:
@@ -147,14 +153,14 @@ class Rules:
         known = len(self.confirmed)
         if end <= known:
             return
-        self.confirmed += b"".join(_stored(leader.disk, known, end, self.segment_size_bytes))
+        self.confirmed += self.written(leader.disk, known, end)
         self.holds(members, known)
 
     def holds(self, members: list["Node"], start: int = 0) -> None:
         """Look whether all that was ever replicated is on the disks of the members of the set, from an offset on."""
         end = len(self.confirmed)
         for node in members:
-            kept = self._both(node.disk, start, end)[1]
+            kept = self._kept(node.disk, start, end)
             same = _common_size(kept, self.confirmed[start:])
             what = f"{node.name}, which is in the set, has the same on its disk up to {start + same} only"
             self.expect(start + same == end, f"{end} was replicated, and {what}")
@@ -169,10 +175,13 @@ class Rules:
             promised = file.promised_epoch if file is not None else 0
             self.expect(promised >= epoch, f"{node.name} is in epoch {epoch}, and has promised {promised} on its disk")
 
-    def _both(self, disk: MemoryFs, start: int, end: int) -> tuple[bytes, bytes]:
-        """Return a part of a log as it was written, and as a power cut would leave it."""
-        size = self.segment_size_bytes
-        return b"".join(_stored(disk, start, end, size)), b"".join(_stored(disk, start, end, size, is_kept=True))
+    def written(self, disk: MemoryFs, start: int, end: int) -> bytes:
+        """Return a part of a log as it was written, less if there is no more."""
+        return b"".join(file.data[part] for file, part in _parts(disk, start, end, self.segment_size_bytes))
+
+    def _kept(self, disk: MemoryFs, start: int, end: int) -> bytes:
+        """Return a part of a log as a power cut would leave it, less if there is no more."""
+        return b"".join(file.durable[part] for file, part in _parts(disk, start, end, self.segment_size_bytes))
 
     @staticmethod
     def _reach(data: bytes, seen: Reach, end: int) -> Reach:
@@ -202,8 +211,8 @@ def replica_file(disk: MemoryFs) -> ReplicaFile | None:
         return None
 
 
-def _stored(disk: MemoryFs, start: int, end: int, segment_size_bytes: int, *, is_kept: bool = False) -> Iterator[bytes]:
-    """Return a part of a log, less if there is no more, as it was written, or as a power cut would leave it."""
+def _parts(disk: MemoryFs, start: int, end: int, segment_size_bytes: int) -> Iterator[tuple[File, slice]]:
+    """Return the files that a part of a log lies in, as far as there are any, and where in each."""
     while start < end:
         base = start - start % segment_size_bytes
         part_end = min(end, base + segment_size_bytes)
@@ -211,5 +220,5 @@ def _stored(disk: MemoryFs, start: int, end: int, segment_size_bytes: int, *, is
             file = disk.file(STORE / store_layout.COMMIT_LOG / store_layout.file_name(base))
         except OSError:
             return
-        yield bytes((file.durable if is_kept else file.data)[start - base : part_end - base])
+        yield file, slice(start - base, part_end - base)
         start = part_end

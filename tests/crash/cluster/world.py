@@ -16,6 +16,7 @@ from unittest import mock
 
 from libs.formats.state.replication import Member
 from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate import chunks
 from tests.crash.cluster.coordinator import WatchedCoordinator
 from tests.crash.cluster.loop import StoppingLoop
@@ -163,12 +164,21 @@ class ClusterWorld(Stage):
             node.notice_death()
             if (log := node.log) is not None and log.following is None:
                 self.rules.leads(node, log)
+                self._look_after_handover(node, log)
                 self.rules.confirms(node, log.marks.replicated.value, self.members)
             if log is not None and self.promises.is_synchronous:
                 self.rules.shows(node, log)
         self.rules.holds(self.members)
         broken = [*self.rules.broken, *self.broken]
         expect(not broken, "\n".join(broken[:5]))
+
+    def _look_after_handover(self, node: Node, log: OpenLog) -> None:
+        former = log.epochs.number - 1
+        if former in self.rules.handed_over:
+            self.rules.handed_over.discard(former)
+            data = self.rules.written(node.disk, 0, log.chain.max_physical_offset)
+            self.promises.handed_over(node.name, former, data)
+            self.count("handovers")
 
     @property
     def members(self) -> list[Node]:

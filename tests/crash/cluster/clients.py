@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 BORN_HOST = Host.parse("10.1.2.3:4567").to_bytes()
 TIMEOUT_S = 6.0
 TOPICS = ("orders", "payments")
-WRITER_PAUSES_S = (0.01, 0.1, 0.5)
-READER_PAUSES_S = (0.01, 0.2, 1.0)
+WRITER_PAUSES_S = (0.01, 0.2, 1.5)
+READER_PAUSES_S = (0.02, 0.5, 2.0)
 
 
 def whom(world: "ClusterWorld", chance: random.Random) -> Node | None:

@@ -40,11 +40,11 @@ crash: $(READY) ## kill it, fail its disk, cut its power, check what is promised
 	@$(VENV)/python -m tests.crash --size ci $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
 		$(if $(COUNT),--count $(COUNT))
 
-crash-long: $(READY) ## the same for hours: 20,000 seeds, 500 kills, 200 power cuts
+crash-long: $(READY) ## the same for hours: 45,000 seeds, 500 kills, 200 power cuts
 	@$(VENV)/python -m tests.crash --size long $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
-crash-planted: $(READY) ## plant bugs in a copy and show that the crash harness catches each
-	@$(VENV)/python -m tests.crash.planted
+crash-planted: $(READY) ## plant bugs in a copy and show that the crash harness catches each; ONLY=text and PART=cluster narrow
+	@$(VENV)/python -m tests.crash.planted $(if $(ONLY),--only '$(ONLY)') $(if $(PART),--part $(PART))
 
 crash-planted-rounds: $(READY) ## the same for three logs as processes: as root, some minutes
 	@$(VENV)/python -m tests.crash.rounds.planted

@@ -8,7 +8,7 @@ from tests.crash.part import repeat_command
 from tests.crash.seeds import run_seeds, shortest, silence
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow]
-FIRST_SEED, SEED_COUNT = 700_000, 60
+FIRST_SEED, SEED_COUNT = 700_000, 25
 """Always the same: `make crash` takes others each time."""
 
 
@@ -19,11 +19,13 @@ def test_no_seed_breaks_a_promise() -> None:
         pytest.fail(f"{repeat_command('cluster', seed)}\n{shortest('cluster', seed)}")
     assert counts["replicated batches"] + counts["batches of writers"] > 10 * SEED_COUNT
     assert counts["elections"] > 2 * SEED_COUNT
+    for reached in ("changes of the set", "tails cut off", "replicated amid faults", "batches repeated", "handovers"):
+        assert counts[reached] > 0, reached
 
 
 def test_a_seed_repeats_exactly() -> None:
     """The same plan has the same steps and the same outcome, whatever ran before it in the process."""
-    plans = [make_plan(seed) for seed in range(20)]
+    plans = [make_plan(seed) for seed in range(8)]
     with silence():
         once = [run_plan(plan) for plan in plans]
         again = [run_plan(plan) for plan in reversed(plans)]

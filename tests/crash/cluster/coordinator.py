@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from libs.formats.state.leadership import LeadershipRecord
 from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable, View
-from tests.crash.cluster.rules import Rules
 from tests.crash.sim.loop import SimulatedLoop
 from tests.support.memory_coordinator import Door, MemoryCoordinator
 
@@ -25,11 +24,11 @@ LATE_S = (0.5, 0.9, 3.0, 9.0)
 
 
 class WatchedCoordinator(MemoryCoordinator):
-    """Shows the rules each change."""
+    """Tells of each change, with what was there before."""
 
-    def __init__(self, rules: Rules, lease_s: float, now_s: Callable[[], float]) -> None:
+    def __init__(self, tell: Callable[[View, View], None], lease_s: float, now_s: Callable[[], float]) -> None:
         super().__init__(lease_s, now_s)
-        self._rules = rules
+        self._tell_of = tell
         self.history: list[View] = []
 
     def put(self, seen: View, record: LeadershipRecord, holder: str, *, keeps: bool) -> View:
@@ -37,7 +36,7 @@ class WatchedCoordinator(MemoryCoordinator):
         before = self.there
         after = super().put(seen, record, holder, keeps=keeps)
         self.history.append(after)
-        self._rules.changed(before, after)
+        self._tell_of(before, after)
         return after
 
 

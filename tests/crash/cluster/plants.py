@@ -85,7 +85,7 @@ OF_THE_MODEL = (
         (
             f"{REPLICATE}/in_sync_set.py",
             "        return self.others | self.awaited if self._proposed is None else self.others | self._proposed\n",
-            "        return self.others\n",
+            "        return self.others | self.awaited if self._proposed is None else self.others\n",
         ),
     ),
     plant(

@@ -149,7 +149,7 @@ class Rules:
             self._shown_ends[store_id] = max(shown, log.marks.visible.value)
 
     def confirms(self, leader: "Node", end: int, members: list["Node"]) -> None:
-        """Look at what a leader takes for replicated: it is on the disk of each member of the set (S2, S3, S5, S12)."""
+        """Look at what a leader takes for replicated: it is on the disk of each member of the set (S2, S3, S12)."""
         known = len(self.confirmed)
         if end <= known:
             return

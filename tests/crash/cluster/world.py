@@ -16,6 +16,7 @@ from unittest import mock
 
 from libs.formats.state.replication import Member
 from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.elect.coordinator import View
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate import chunks
 from tests.crash.cluster.coordinator import WatchedCoordinator
@@ -55,7 +56,7 @@ class ClusterWorld(Stage):
         super().__init__(StoppingLoop(chance, check_alive), has_workers=setup.has_workers)
         self.setup = setup
         self.rules = Rules(setup.log.segment_size_bytes)
-        self.coordinator = WatchedCoordinator(self.rules, setup.log.lease_duration_ms / 1000, self.loop.time)
+        self.coordinator = WatchedCoordinator(self._changed, setup.log.lease_duration_ms / 1000, self.loop.time)
         self.promises = Promises(setup.log.role == "sync_master")
         self.cut_ways: set[tuple[str, str]] = set()
         self.slow_ways: set[tuple[str, str]] = set()
@@ -171,6 +172,10 @@ class ClusterWorld(Stage):
         self.rules.holds(self.members)
         broken = [*self.rules.broken, *self.broken]
         expect(not broken, "\n".join(broken[:5]))
+
+    def _changed(self, before: View, after: View) -> None:
+        self.rules.changed(before, after)
+        self.rules.holds(self.members)
 
     def _look_after_handover(self, node: Node, log: OpenLog) -> None:
         former = log.epochs.number - 1

@@ -24,6 +24,8 @@ OPERATIONS = (
     *("sync", "sync", "create_mapped", "reserve", "write", "write_atomic", "write_atomic", "sync_directory", "remove"),
 )
 WAITS_S = (0.01, 0.1, 0.5, 2.0, 7.0)
+DOWN_S = (0.0, 0.0, 1.0, 6.0, 15.0)
+"""How long a machine that failed is not started."""
 STOPS_S = (0.2, 2.0, 4.5, 7.0, 12.0)
 
 
@@ -69,6 +71,7 @@ async def kill(world: ClusterWorld, chance: random.Random) -> str:
         return "kill: nobody"
     node.kill()
     node.disk.crash(everything_survives)
+    node.stay_down(chance.choice(DOWN_S))
     return f"kill {node.name}"
 
 
@@ -96,6 +99,7 @@ async def cut_power(world: ClusterWorld, chance: random.Random) -> str:
     for node in nodes:
         pages, names, torn = (chance.choice((0.0, 0.5, 1.0)) for _ in range(3))
         node.cut_power(PowerCut(chance, page_ratio=pages, name_ratio=names, torn_ratio=torn))
+        node.stay_down(chance.choice(DOWN_S))
         world.count("power cuts")
     return f"power cut of {[node.name for node in nodes]}"
 
@@ -149,6 +153,15 @@ async def calm(world: ClusterWorld, chance: random.Random) -> str:
     return f"all works for {seconds} s"
 
 
+async def leave_behind(world: ClusterWorld, chance: random.Random) -> str:
+    """All works, but one machine is cut off for so long that the others go on without it."""
+    node = chance.choice(world.nodes)
+    world.mend()
+    world.cut_ways |= {way for way in WAYS if node.name in way}
+    await asyncio.sleep(world.setup.log.replica_lag_ms_max / 1000 + chance.choice((1.0, 3.0)))
+    return f"leave {node.name} behind"
+
+
 async def mend(world: ClusterWorld, chance: random.Random) -> str:
     """Some ways, or all, are open again."""
     if chance.random() < 0.5:
@@ -169,7 +182,7 @@ async def slow(world: ClusterWorld, chance: random.Random) -> str:
 
 async def coordinator_way(world: ClusterWorld, chance: random.Random) -> str:
     """A machine, or all, can't reach the coordinator, or can again."""
-    nodes = world.nodes if chance.random() < 0.3 else [chance.choice(world.nodes)]
+    nodes = world.nodes if chance.random() < 0.3 else [running(world, chance) or world.nodes[0]]
     is_cut = not nodes[0].is_cut_from_coordinator
     for node in nodes:
         world.cut_coordinator(node, is_cut=is_cut)
@@ -264,6 +277,7 @@ ACTIONS: dict[str, tuple[int, Action]] = {
     "mend": (5, mend),
     "break_connections": (3, break_connections),
     "calm": (6, calm),
+    "leave_behind": (2, leave_behind),
     "slow": (1, slow),
     "coordinator_way": (4, coordinator_way),
     "late": (3, late),

@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 TIMEOUT_S = 1.0
 DELAYS_S = (0.0, 0.001, 0.001, 0.02)
+OLD_RATIO, OLD_COUNT = 0.1, 4
+"""So many watches begin with one of the last views."""
 LATE_S = (0.5, 0.9, 3.0, 9.0)
 
 
@@ -41,7 +43,7 @@ class WatchedCoordinator(MemoryCoordinator):
 
 
 class LateDoor(Door):
-    """`late_ratio` is how many of its requests are much too late, and of its watches begin with what was there once."""
+    """`late_ratio` is how many of its requests are much too late."""
 
     def __init__(self, coordinator: WatchedCoordinator, identity: str, loop: SimulatedLoop) -> None:
         super().__init__(coordinator, identity)
@@ -57,8 +59,8 @@ class LateDoor(Door):
     async def watch(self) -> AsyncGenerator[View, None]:
         """See `Coordinator`."""
         chance = self._loop.chance
-        if self._history and chance.random() < self.late_ratio:
-            yield chance.choice(self._history)
+        if self._history and chance.random() < max(self.late_ratio, OLD_RATIO):
+            yield chance.choice(self._history[-OLD_COUNT:])
         async with contextlib.aclosing(super().watch()) as views:
             async for view in views:
                 yield view

@@ -57,6 +57,8 @@ class Node:
         self.is_disk_full = False
         self._was_disk_full = False
         self.reach = Reach()
+        self.down_until_s = 0.0
+        """Until then nobody starts a process."""
         self._serving: set[asyncio.Task[None]] = set()
 
     @property
@@ -137,6 +139,10 @@ class Node:
         except Exception as error:  # noqa: BLE001 - whatever keeps a stop from being clean
             expect(self.is_excused, f"{self.name} did not stop: {error!r}")
         self.kill()
+
+    def stay_down(self, seconds: float) -> None:
+        """Let nobody start a process for a while, unless all is to work."""
+        self.down_until_s = self.world.loop.time() + seconds
 
     def kill(self) -> None:
         """End the process at once."""

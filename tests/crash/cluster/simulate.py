@@ -131,7 +131,7 @@ async def mind(world: ClusterWorld, chance: random.Random) -> None:
         node.notice_death()
         if node.process is not None and node.process.failures and chance.random() < 0.6:
             await (node.stop() if chance.random() < 0.7 else _killed(node))
-        if node.process is None and chance.random() < 0.5:
+        if node.process is None and world.loop.time() >= node.down_until_s and chance.random() < 0.5:
             await node.start()
 
 

@@ -335,13 +335,16 @@ class ReplicaStream:
         await first_of(self._news.wait(), visible, *more, timeout_s=BEAT_S - self._silence_s)
 
     def _beat(self) -> Beat:
-        is_hurried = self.member in self._in_sync.set.hurried
+        is_in_sync = self.look().is_in_sync
+        is_hurried = (
+            not is_in_sync or self.member in self._in_sync.set.hurried
+        )  # who has all comes in once it is synced
         return Beat(
             epoch=self._epoch,
             max_physical_offset=self._marks.committed.value,
             confirmed_physical_offset=self._marks.visible.value,
             min_physical_offset=self._chain.min_physical_offset,
             sync_to_physical_offset=self._sent_physical_offset if is_hurried else self._marks.replicated.wanted,
-            is_in_sync=self.look().is_in_sync,
+            is_in_sync=is_in_sync,
             replicated_physical_offset=self._in_sync.shared_physical_offset,
         )

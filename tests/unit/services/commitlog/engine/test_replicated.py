@@ -69,6 +69,15 @@ async def test_both_disks_have_it() -> None:
         assert bodies(promoted)[:20] == [b"%d" % number for number in range(20)]
 
 
+async def test_who_syncs_seldom_comes_in() -> None:
+    """A follower that has all, and that nobody asks to sync it, is asked so that it comes in."""
+    one, other = machine(), machine()
+    async with one.running() as leader:
+        await append(leader, message(b"alone"), durability=DURABILITY_LOCAL_DISK)
+    async with in_sync(one, other) as (leader, follower, _):
+        assert follower.marks.flushed.value == leader.marks.wrote.value > 0
+
+
 async def test_too_few() -> None:
     """Nothing is written: no message, no queue offset, no topic. Less durable batches are taken."""
     one, other = machine(), machine(flush_interval_ms=5, flush_pages_min=0)

@@ -96,6 +96,11 @@ OF_THE_MODEL = (
             "        least = max(replicated, self._epoch_start)\n",
             "        least = replicated\n",
         ),
+        (
+            f"{REPLICATE}/in_sync_set.py",
+            "        caught_up_at_ms = now_ms - self._limits.time_ms - 1 if known is None else known.caught_up_at_ms\n",
+            "        caught_up_at_ms = now_ms if known is None else known.caught_up_at_ms\n",
+        ),
     ),
     plant(
         "truncate to the confirmed offset",

@@ -179,7 +179,9 @@ async def heal(world: ClusterWorld) -> None:
 
 
 def is_whole(world: ClusterWorld) -> bool:
-    """Whether somebody leads, and all are in sync."""
+    """Whether somebody leads, all are in sync, and nobody asks to be started anew."""
+    if any(node.process is None or node.process.failures for node in world.nodes):
+        return False
     leader, record = world.leader, world.coordinator.there.record
     if leader is None or leader.log is None or leader.log.in_sync is None or record is None:
         return False

@@ -21,7 +21,7 @@ def plant(name: str, seed: int, *changes: tuple[str, str, str]) -> Plant:
 OF_THE_MODEL = (
     plant(
         "acknowledge before the sync",
-        0,
+        1,
         (
             f"{REPLICATE}/follower.py",
             "            flushed = self._marks.flushed.value\n            received",
@@ -30,7 +30,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "confirm what the leader has not synced",
-        0,
+        1,
         (
             f"{REPLICATE}/in_sync_keeper.py",
             "        self._marks.replicated.advance(self.set.replicated(self._marks.flushed.value))\n",
@@ -39,19 +39,21 @@ OF_THE_MODEL = (
     ),
     plant(
         "elect outside of the in-sync set",
-        0,
+        1,
         (f"{ELECT}/election.py", "    if facts.member not in record.in_sync:\n", "    if False:\n"),
     ),
     plant(
         "follow a leader of an older epoch",
         0,
         (f"{ELECT}/election.py", "    if record.epoch < facts.promised_epoch:\n", "    if False:\n"),
+        ("tests/crash/cluster/coordinator.py", "OLD_RATIO, OLD_COUNT = 0.1, 4\n", "OLD_RATIO, OLD_COUNT = 0.9, 4\n"),
+        (f"{ELECT}/member.py", '            gate.hand_over("")\n        elif', "        elif"),
         (f"{REPLICATE}/follower.py", "        if epoch < promised:\n", "        if False:\n"),
         (f"{REPLICATE}/leader.py", "        if hello.promised_epoch > self._epochs.number:\n", "        if False:\n"),
     ),
     plant(
         "wait for connected members alone",
-        0,
+        1,
         (
             f"{REPLICATE}/in_sync_set.py",
             "        flushed = (self._standings[one].flushed_physical_offset for one in self.counted)\n",
@@ -63,7 +65,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "write the in-sync set without comparing",
-        0,
+        18,
         (
             "tests/support/memory_coordinator.py",
             "        self._check()\n        return self._answer(self._coordinator.put(seen, record",
@@ -72,7 +74,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "shrink before the coordinator agreed",
-        0,
+        3,
         (
             f"{REPLICATE}/in_sync_set.py",
             "if self._proposed is None else self.others | self._proposed\n",
@@ -81,7 +83,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "expand after the coordinator agreed",
-        0,
+        1,
         (
             f"{REPLICATE}/in_sync_set.py",
             "        return self.others | self.awaited if self._proposed is None else self.others | self._proposed\n",
@@ -90,7 +92,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "let a replica in at a stale confirmed offset",
-        0,
+        4640,
         (
             f"{REPLICATE}/in_sync_set.py",
             "        least = max(replicated, self._epoch_start)\n",
@@ -104,7 +106,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "truncate to the confirmed offset",
-        0,
+        63,
         (
             f"{REPLICATE}/follower.py",
             "            self.leader.cut(Cut(common_end, handshake.epochs))\n",
@@ -113,7 +115,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "compare the last epoch alone",
-        0,
+        3008,
         (
             "libs/log/common_history.py",
             "    my_parts, their_parts = _parts(mine, my_end), _parts(theirs, their_end)\n",
@@ -126,7 +128,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "serve readers before the takeover is confirmed",
-        0,
+        7,
         (
             f"{WRITE}/marks.py",
             "            replicated.advance(confirmed)\n",
@@ -135,7 +137,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "go on in the same epoch after a restart",
-        0,
+        1,
         (
             f"{ELECT}/election.py",
             "        record, epoch=record.epoch + 1,",
@@ -149,7 +151,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "count epochs locally after a restart",
-        0,
+        1,
         (
             f"{KEEP}/epochs.py",
             "        number = elected.epoch if elected else max(self.number, promised_epoch) + step\n",
@@ -158,7 +160,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "take a replaced disk for a member",
-        0,
+        24,
         (
             f"{ELECT}/election.py",
             "    if facts.member not in record.in_sync:\n",
@@ -167,7 +169,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "forget an epoch that was won",
-        0,
+        1,
         (f"{ELECT}/member.py", "            await log.identity.promise(tenure.epoch)\n", ""),
         (
             "services/commitlog/engine/commit_log.py",
@@ -177,7 +179,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "forget an epoch that was followed",
-        0,
+        1,
         (f"{REPLICATE}/follower.py", "        await self._identity.promise(epoch)\n", ""),
     ),
 )
@@ -200,12 +202,12 @@ OF_THE_CODE = (
     ),
     plant(
         "a cut does not lower the checkpoint",
-        0,
+        7,
         (f"{START}/cut.py", "        small_files.save_checkpoint(fs, config.data_dir, lowered.of_reput())\n", ""),
     ),
     plant(
         "a cut leaves a snapshot of what is cut off",
-        0,
+        7,
         (
             f"{START}/cut.py",
             "        if snapshot is None or snapshot.end_physical_offset > end:\n",
@@ -214,7 +216,7 @@ OF_THE_CODE = (
     ),
     plant(
         "a batch of a writer is taken in by parts",
-        0,
+        1,
         (
             f"{REPLICATE}/applier.py",
             "        if status != layout.S_BLANK and (batch := self._last_batch()) is not None:\n",
@@ -232,7 +234,7 @@ OF_THE_CODE = (
     ),
     plant(
         "answers do not ask for the lease",
-        0,
+        3,
         (
             "services/commitlog/engine/durable/acknowledge.py",
             "        if self._check is not None:\n            self._check()\n        return DURABILITY_LOCAL_DISK",
@@ -241,7 +243,7 @@ OF_THE_CODE = (
     ),
     plant(
         "a tail of its own counts for who comes",
-        0,
+        23,
         (
             f"{REPLICATE}/leader.py",
             "            flushed_physical_offset=min(common_end_physical_offset, hello.flushed_physical_offset),\n",
@@ -250,7 +252,7 @@ OF_THE_CODE = (
     ),
     plant(
         "a leader that is gone leaves a set that is too small",
-        0,
+        1,
         (
             f"{ELECT}/election.py",
             "    if former in others and len(others) >= record.min_in_sync:\n",
@@ -259,7 +261,7 @@ OF_THE_CODE = (
     ),
     plant(
         "the set gets smaller than it had to be",
-        0,
+        4,
         (
             f"{REPLICATE}/in_sync_set.py",
             "        missing_count = max(self.min_in_sync - 1 - len(wanted), 0)\n",
@@ -277,7 +279,7 @@ OF_THE_CODE = (
     ),
     plant(
         "a handover waits for nobody",
-        0,
+        33,
         (
             f"{REPLICATE}/handover.py",
             "        return stream.has_topics and stream.replica.flushed_physical_offset >= self._marks.wrote.value\n",

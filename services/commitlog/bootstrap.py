@@ -42,8 +42,8 @@ from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.rpc.append_result import AppendResultEncoder
 from services.commitlog.rpc.append_servicer import RAW_METHODS, AppendServicer
-from services.commitlog.rpc.coordinate.etcd import EtcdCoordinator
-from services.commitlog.rpc.coordinate.settings import EtcdConfig
+from services.commitlog.rpc.coordinate.doors import label_role, open_door
+from services.commitlog.rpc.coordinate.settings import EtcdConfig, KubernetesConfig
 from services.commitlog.rpc.error_table import ERROR_TABLE
 from services.commitlog.rpc.limits import LIMITS
 from services.commitlog.rpc.log_servicer import LogServicer
@@ -63,6 +63,7 @@ class Settings:
     engine: CommitLogConfig = field(default_factory=CommitLogConfig)
     leader: PeerConfig = field(default_factory=lambda: PeerConfig(target=""))
     etcd: EtcdConfig = field(default_factory=lambda: EtcdConfig(targets=""))
+    kubernetes: KubernetesConfig = field(default_factory=KubernetesConfig)
     server: ServerConfig = field(default_factory=lambda: ServerConfig(port=7101))
     telemetry: TelemetryConfig = field(default_factory=lambda: TelemetryConfig(metrics_port=7201))
 
@@ -71,16 +72,16 @@ class Settings:
             raise ValueError("with a coordinator, role says as what the log leads if it is elected: not slave")
         if self.engine.is_follower and not self.leader.target:
             raise ValueError("role slave needs leader_target, the address of the log that it follows")
-        if self.engine.coordinator == "etcd":
-            self._check_etcd()
-
-    def _check_etcd(self) -> None:
-        if not self.etcd.members:
+        if self.engine.coordinator == "etcd" and not self.etcd.members:
             raise ValueError("coordinator etcd needs etcd_targets, the addresses of etcd's members")
+        if self.engine.coordinator != "none":
+            self._check_elected()
+
+    def _check_elected(self) -> None:
         if self.leader.target:
             raise ValueError("with a coordinator nobody is followed by settings: leader_target must be empty")
         if not self.engine.advertise_target and (not self.server.port or self.server.listen_host in WILDCARDS):
-            raise ValueError("coordinator etcd needs advertise_target, the address under which others reach this log")
+            raise ValueError("a coordinator needs advertise_target, the address under which others reach this log")
 
 
 class Service:
@@ -99,6 +100,7 @@ class Service:
         own = Seat(SLAVE if is_elected else self._config.role, leader_target)
         self._roles = Roles(own, self._open_log, self._reopen, self._leader_at, shell.fail)
         self._member = self._elected_member() if is_elected else None
+        self._label = label_role(self._config.coordinator, settings.kubernetes, self._is_leader)
         self._decider: Decider = self._member or ByHand(self._roles, own, self._leads)
         self.append = LateServicer(AppendServicer)
         self._log = LateServicer(LogServicer, early=StatusServicer(self.commit_log, self._member))
@@ -126,9 +128,10 @@ class Service:
     def _elected_member(self) -> ElectedMember:
         config, target = self._config, self._config.advertise_target
         identity = f"{config.replica_id}/{uuid.uuid4().hex}"
-        coordinator = EtcdCoordinator(
+        coordinator = open_door(
+            config.coordinator,
             self._settings.etcd,
-            prefix=self._settings.etcd.prefix,
+            self._settings.kubernetes,
             identity=identity,
             lease_duration_ms=config.lease_duration_ms,
         )
@@ -136,6 +139,9 @@ class Service:
         member = ElectedMember(coordinator, self._roles, SystemClock(), config, target, identity)
         self._shell.telemetry.observe("election", member.statistics)
         return member
+
+    def _is_leader(self) -> bool:
+        return self._member is not None and self._member.lease_left_ms > 0
 
     async def open(self) -> None:
         """Recover the log and start its loops. Raises StoreLocked, StoreError, FormatError or OSError."""
@@ -145,6 +151,8 @@ class Service:
         await self._open(self._roles.seat)
         if self._member is not None:
             self._member.start()
+            if self._label is not None:
+                self._label.loop.start()
         elif self._roles.seat == own:  # what it was told before other settings counts no more, also when they come back
             await self._open_log().identity.stand_up()
 
@@ -226,7 +234,13 @@ class Service:
         """Let another log lead, and end the streams."""
         if self._member is not None:
             await self._member.resign()
+        await self._stop_label()
         self._end_streams()
+
+    async def _stop_label(self) -> None:
+        label, self._label = self._label, None
+        if label is not None:
+            await label.stop()
 
     def _end_streams(self) -> None:
         for servicer in (self.append.made, self._log.made, self._replication.made):
@@ -235,6 +249,7 @@ class Service:
 
     async def close(self) -> None:
         """Sync and close the store, and let go of the leader."""
+        await self._stop_label()
         if self._member is not None:
             await self._member.stop()
         await self._roles.no_change()

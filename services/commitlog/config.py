@@ -51,9 +51,10 @@ class CommitLogConfig:
     replica_id: str = ""
     """Name of this log among its copies; empty is the host's name and the port."""
 
-    coordinator: Literal["none", "etcd"] = "none"
-    """Who keeps the record of who leads. none: people decide. etcd: the logs elect one of them by themselves, all with
-    the same etcd_targets and etcd_prefix; role is then as what a log leads that was elected."""
+    coordinator: Literal["none", "etcd", "kubernetes"] = "none"
+    """Who keeps the record of who leads. none: people decide. etcd, kubernetes: the logs elect one of them by
+    themselves, all with the same etcd_targets and etcd_prefix, or kubernetes_lease and kubernetes_namespace; role is
+    then as what a log leads that was elected."""
 
     bootstrap_replica_id: str = ""
     """With a coordinator: replica_id of the log that makes the record when there is none, and leads first. Give all

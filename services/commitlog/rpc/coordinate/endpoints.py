@@ -24,6 +24,7 @@ from libs.runtime.rpc.peer import RECONNECT_MS_MIN, RenewedChannel
 from libs.runtime.trust.tokens import read_file
 from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable
 from services.commitlog.rpc.coordinate import etcd_pb2 as pb
+from services.commitlog.rpc.coordinate.record import Refused
 from services.commitlog.rpc.coordinate.settings import EtcdConfig
 
 Q = TypeVar("Q", bound=Message)
@@ -49,10 +50,6 @@ _TOKEN_WANTED = ("user name is empty", "revision of auth store is old")
 """What etcd says besides UNAUTHENTICATED when another token helps."""
 
 _NOT_ASKED_FOR = "authentication is not enabled"
-
-
-class Refused(CoordinatorUnavailable):
-    """The coordinator does not carry this out, and has not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,12 @@ import contextlib
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from libs.formats.errors import FormatError
 from libs.formats.state.leadership import LeadershipRecord
 from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable, Lost, View
 from services.commitlog.rpc.coordinate import etcd_pb2 as pb
-from services.commitlog.rpc.coordinate.endpoints import Connect, Endpoints, Method, Refused, connect
+from services.commitlog.rpc.coordinate.endpoints import Connect, Endpoints, Method, connect
+from services.commitlog.rpc.coordinate.record import Refused, decode, encode
 from services.commitlog.rpc.coordinate.settings import EtcdConfig
-
-RECORD_SIZE_BYTES_MAX = 64 << 10
-"""A record has some hundred bytes. etcd takes 1.5 MiB at once."""
 
 RANGE: Method[pb.RangeRequest, pb.RangeResponse] = Method("/etcdserverpb.KV/Range", pb.RangeResponse)
 TXN: Method[pb.TxnRequest, pb.TxnResponse] = Method("/etcdserverpb.KV/Txn", pb.TxnResponse)
@@ -149,10 +146,7 @@ class EtcdCoordinator:
 
     def _put_record(self, record: LeadershipRecord) -> pb.RequestOp:
         """Return the operation. Raises Refused for a record that nobody would read."""
-        value = record.encode()
-        if len(value) > RECORD_SIZE_BYTES_MAX:
-            raise Refused(_too_large(len(value)))
-        return pb.RequestOp(request_put=pb.PutRequest(key=self._record_key, value=value))
+        return pb.RequestOp(request_put=pb.PutRequest(key=self._record_key, value=encode(record)))
 
     async def _commit(self, compares: list[pb.Compare], operations: list[pb.RequestOp], end_s: float) -> int:
         """Carry out all or nothing, and return the revision of the changes. Raises Lost, CoordinatorUnavailable."""
@@ -172,7 +166,7 @@ class EtcdCoordinator:
         if leader.value == self._identity.encode():
             self._hold(leader.lease, leader.mod_revision)
         view = View(
-            record=_decode(record.value) if self._record_key in pairs else None,
+            record=decode(record.value) if self._record_key in pairs else None,
             holder=leader.value.decode(errors="replace"),
             record_version=record.mod_revision,
             holder_version=leader.mod_revision,
@@ -192,17 +186,3 @@ class EtcdCoordinator:
         """End a lease that no key hangs on, as well as it goes: otherwise it ends by itself."""
         with contextlib.suppress(CoordinatorUnavailable):
             await self._endpoints.ask(REVOKE, pb.LeaseRevokeRequest(ID=lease_id), end_s)
-
-
-def _decode(value: bytes) -> LeadershipRecord:
-    """Return the record. Raises CoordinatorUnavailable: what is no record must be put right by a person."""
-    if len(value) > RECORD_SIZE_BYTES_MAX:
-        raise CoordinatorUnavailable(_too_large(len(value)))
-    try:
-        return LeadershipRecord.decode(value)
-    except FormatError as error:
-        raise CoordinatorUnavailable(f"the record can't be read: {error}") from error
-
-
-def _too_large(size_bytes: int) -> str:
-    return f"the record has {size_bytes} bytes, the limit is {RECORD_SIZE_BYTES_MAX}"

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EtcdConfig: how to reach etcd. Values only; a bootstrap puts it next to its engine's configuration."""
+"""EtcdConfig and KubernetesConfig: how to reach a coordinator.
+
+Values only; a bootstrap puts them next to its engine's configuration.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,3 +55,30 @@ class EtcdConfig:
     def members(self) -> tuple[str, ...]:
         """The addresses, one by one."""
         return tuple(target.strip() for target in self.targets.split(",") if target.strip())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KubernetesConfig:
+    """How to reach a Lease of Kubernetes; the name of the field begins those of the settings."""
+
+    IS_PREFIXED: ClassVar = True
+
+    lease: str = "reput-log"
+    """Name of the Lease of this log. Each log, with all its copies, has its own."""
+
+    namespace: str = ""
+    """Namespace of the Lease and of the pod; empty is that of the pod's service account, or of the file's context."""
+
+    config_file: Path | None = None
+    """File as kubectl reads it, that says where the API server is; without it the pod's service account does."""
+
+    pod: str = ""
+    """Name of the pod that this process runs in. Its label reput.dev/role then says leader or follower, as a hint for a
+    Service; empty labels nothing."""
+
+    timeout_ms: Annotated[int, Meta(ge=1)] = 1_000
+    """Longest wait, in milliseconds, for what is asked of the API server; a change is a request or two more."""
+
+    def __post_init__(self) -> None:
+        if not self.lease:
+            raise ValueError("lease must not be empty")

@@ -14,8 +14,8 @@ from libs.formats.state.replication import Member
 from libs.runtime.errors import ConfigError
 from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable, Lost, View
 from services.commitlog.rpc.coordinate import etcd_pb2 as pb
-from services.commitlog.rpc.coordinate.endpoints import Refused
 from services.commitlog.rpc.coordinate.etcd import EtcdCoordinator
+from services.commitlog.rpc.coordinate.record import Refused
 from services.commitlog.rpc.coordinate.settings import EtcdConfig
 
 RECORD = LeadershipRecord(history_id="h", epoch=1, in_sync=(Member("a", "1" * 32),))

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client of Kubernetes' API server, and what its calls raise."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+
+import httpx2
+import msgspec
+from lightkube import AsyncClient, KubeConfig
+from lightkube.core.exceptions import ApiError
+from lightkube.core.exceptions import ConfigError as KubeConfigError
+
+from libs.runtime.errors import ConfigError
+from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable
+from services.commitlog.rpc.coordinate.record import Refused
+from services.commitlog.rpc.coordinate.settings import KubernetesConfig
+
+CONFLICT, GONE, TOO_MANY = 409, 410, 429
+
+_FAILURES = (
+    httpx2.HTTPError,
+    httpx2.InvalidURL,
+    KubeConfigError,  # the token's file is gone
+    msgspec.MsgspecError,  # an answer that is not the API's, as a proxy gives it
+    KeyError,  # the same without a content type
+    ValueError,
+    OSError,
+    RuntimeError,  # the client is closed
+)
+"""What a call may raise besides ApiError."""
+
+
+class Conflict(Exception):
+    """What was seen is not there any more. Nothing was changed."""
+
+
+@dataclass(slots=True, eq=False)
+class KubernetesApi:
+    """One connection, as the settings say. Making it raises ConfigError."""
+
+    _config: KubernetesConfig
+    client: AsyncClient = field(init=False)
+    server: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        try:
+            found = _kube_config(self._config).get()
+            assert found is not None
+            self.server = found.cluster.server
+            timeout = httpx2.Timeout(self.timeout_s)
+            self.client = AsyncClient(found, self._config.namespace or None, timeout, trust_env=False)
+        except (KubeConfigError, KeyError, OSError, TypeError, ValueError, msgspec.MsgspecError) as error:
+            raise ConfigError(f"coordinator kubernetes: {type(error).__name__}: {error}") from error
+
+    @property
+    def timeout_s(self) -> float:
+        """Longest wait for an answer."""
+        return self._config.timeout_ms / 1000
+
+    @contextlib.contextmanager
+    def failing(self) -> Iterator[None]:
+        """Turn what calls in a block raise into Conflict, Refused and CoordinatorUnavailable, but a TimeoutError."""
+        try:
+            yield
+        except TimeoutError:
+            raise
+        except ApiError as error:
+            raise self._told(error) from error
+        except _FAILURES as error:
+            raise CoordinatorUnavailable(f"{self.server}: {type(error).__name__}: {error}") from error
+
+    @contextlib.asynccontextmanager
+    async def asking(self) -> AsyncIterator[None]:
+        """Do the same, and bound the time of the calls."""
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                with self.failing():
+                    yield
+        except TimeoutError as error:
+            raise CoordinatorUnavailable(f"{self.server}: no answer for {self.timeout_s} s") from error
+
+    def _told(self, error: ApiError) -> Exception:
+        """Return what is raised for an answer that is no success."""
+        status = error.status
+        code = status.code or 0
+        if code == CONFLICT:
+            return Conflict(status.message)
+        kind = Refused if 400 <= code < 500 and code != TOO_MANY else CoordinatorUnavailable
+        return kind(f"{self.server}: {code} {status.reason}: {status.message}")
+
+    async def close(self) -> None:
+        """End all calls and connections."""
+        await self.client.close()
+
+
+def _kube_config(config: KubernetesConfig) -> KubeConfig:
+    return KubeConfig.from_file(config.config_file) if config.config_file else KubeConfig.from_service_account()

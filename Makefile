@@ -8,7 +8,7 @@ KERNEL := $(wildcard $(addprefix libs/kernel/,*.py *.pxd */*.py */*.pxd) libs/fo
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-pure test-containers interop crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-spark spark-matrix spark-dist clean
+.PHONY: help setup demo test test-pure test-containers test-kubernetes interop crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-spark spark-matrix spark-dist clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -32,6 +32,10 @@ test-containers: $(READY) ## image, compose and chart on a real container engine
 	@tests/e2e/deploy/engine.sh start
 	@tests/e2e/deploy/engine.sh run $(VENV)/python -m pytest -m "containers or not containers" tests/e2e/deploy $(TESTS); \
 		code=$$?; tests/e2e/deploy/engine.sh stop; exit $$code
+
+test-kubernetes: $(READY) ## elections by a Lease of Kubernetes' own API server, which it builds (Go 1.26, etcd); failovers are measured
+	@tests/e2e/deploy/apiserver.sh
+	@$(VENV)/python -m pytest -s -m "kubernetes or not kubernetes" tests/e2e/test_kubernetes.py tests/e2e/test_kubernetes_elections.py $(TESTS)
 
 interop: $(READY) ## Apache RocketMQ opens our stores and we open its; needs Java and Maven
 	@$(VENV)/python -m pytest -m interop tests/interop $(TESTS)

@@ -42,12 +42,17 @@ class Trio:
         self.processes: dict[str, log_served.Process] = {}
         self.clients: dict[str, log_served.Client] = {}
 
+    def coordinator(self, name: str) -> tuple[str, ...]:
+        """The flags by which one finds it."""
+        return ("--coordinator", "etcd", "--etcd-targets", self.etcd.target)
+
     async def start(self, name: str) -> None:
         """Start one, and wait until it serves."""
-        coordinator = ("--coordinator", "etcd", "--etcd-targets", self.etcd.target, "--bootstrap-replica-id", "a")
-        own = ("--replica-id", name, "--port", str(self._ports[name]))
+        own = ("--bootstrap-replica-id", "a", "--replica-id", name, "--port", str(self._ports[name]))
         process = await self._stack.enter_async_context(
-            log_served.process(self.directory / name, *SMALL, *QUICK, *LATE, *coordinator, *own, *self._flags)
+            log_served.process(
+                self.directory / name, *SMALL, *QUICK, *LATE, *self.coordinator(name), *own, *self._flags
+            )
         )
         self.processes[name] = process
         self.clients[name] = await self._stack.enter_async_context(process.client())

@@ -193,8 +193,10 @@ class LeaseServer:
         with contextlib.suppress(asyncio.CancelledError, ConnectionError, h11.RemoteProtocolError):
             while await self._one(connection, reader, writer):
                 connection.start_next_cycle()
-        self._connections.discard(task)
         writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        self._connections.discard(task)
 
     async def _one(
         self, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from lightkube.core.exceptions import ApiError
+import httpx2
 from lightkube.resources.coordination_v1 import Lease
 
 from libs.formats.state.leadership import LeadershipRecord
 from libs.machine.clock import Clock, SystemClock
 from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable, Lost, View
-from services.commitlog.rpc.coordinate.kubernetes_api import GONE, Conflict, KubernetesApi
+from services.commitlog.rpc.coordinate.kubernetes_api import GONE, Conflict, KubernetesApi, code_of
 from services.commitlog.rpc.coordinate.lease_object import Kept, kept_in, lease_of, version_of
 from services.commitlog.rpc.coordinate.settings import KubernetesConfig
 
@@ -250,8 +250,8 @@ class KubernetesCoordinator:
             try:
                 async with asyncio.timeout(patience_s):
                     return await anext(stream)
-            except ApiError as error:
-                if error.status.code == GONE:
+            except httpx2.HTTPStatusError as error:
+                if code_of(error) == GONE:
                     raise TimeoutError from error
                 raise
 

@@ -29,7 +29,7 @@ _FAILURES = (
     OSError,
     RuntimeError,  # the client is closed
 )
-"""What a call may raise besides ApiError."""
+"""What a call may raise besides an answer that is no success."""
 
 
 class Conflict(Exception):
@@ -51,7 +51,7 @@ class KubernetesApi:
             self.server = found.cluster.server
             timeout = httpx2.Timeout(self.timeout_s)
             self.client = AsyncClient(found, self._config.namespace or None, timeout, trust_env=False)
-        except (KubeConfigError, KeyError, OSError, TypeError, ValueError, msgspec.MsgspecError) as error:
+        except Exception as error:
             raise ConfigError(f"coordinator kubernetes: {type(error).__name__}: {error}") from error
 
     @property
@@ -66,7 +66,7 @@ class KubernetesApi:
             yield
         except TimeoutError:
             raise
-        except ApiError as error:
+        except httpx2.HTTPStatusError as error:
             raise self._told(error) from error
         except _FAILURES as error:
             raise CoordinatorUnavailable(f"{self.server}: {type(error).__name__}: {error}") from error
@@ -81,18 +81,22 @@ class KubernetesApi:
         except TimeoutError as error:
             raise CoordinatorUnavailable(f"{self.server}: no answer for {self.timeout_s} s") from error
 
-    def _told(self, error: ApiError) -> Exception:
+    def _told(self, error: httpx2.HTTPStatusError) -> Exception:
         """Return what is raised for an answer that is no success."""
-        status = error.status
-        code = status.code or 0
+        code = code_of(error)
+        told = f"{self.server}: {code} {error.status.message if isinstance(error, ApiError) else ''}".rstrip()
         if code == CONFLICT:
-            return Conflict(status.message)
-        kind = Refused if 400 <= code < 500 and code != TOO_MANY else CoordinatorUnavailable
-        return kind(f"{self.server}: {code} {status.reason}: {status.message}")
+            return Conflict(told)
+        return Refused(told) if 400 <= code < 500 and code != TOO_MANY else CoordinatorUnavailable(told)
 
     async def close(self) -> None:
         """End all calls and connections."""
         await self.client.close()
+
+
+def code_of(error: httpx2.HTTPStatusError) -> int:
+    """Return the code of an answer, or of an error that a watch brought."""
+    return error.status.code or 0 if isinstance(error, ApiError) else error.response.status_code
 
 
 def _kube_config(config: KubernetesConfig) -> KubeConfig:

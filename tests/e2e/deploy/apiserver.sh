@@ -15,7 +15,11 @@ mkdir -p "$folder/bin"
 folder=$(cd "$folder" && pwd)
 [ -x "$folder/bin/kube-apiserver" ] || {
     cd "$(dirname "$0")/apiserver"
-    GOFLAGS=-buildvcs=false CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "$folder/bin/kube-apiserver.part" k8s.io/kubernetes/cmd/kube-apiserver
+    release=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
+    minor=${release#v1.}
+    told=k8s.io/component-base/version # what it says of itself; charts ask for it
+    GOFLAGS=-buildvcs=false go build -trimpath -o "$folder/bin/kube-apiserver.part" \
+        -ldflags="-s -w -X $told.gitVersion=$release -X $told.gitMajor=1 -X $told.gitMinor=${minor%%.*}" k8s.io/kubernetes/cmd/kube-apiserver
     mv "$folder/bin/kube-apiserver.part" "$folder/bin/kube-apiserver"
 }
 echo "$folder/bin/kube-apiserver"

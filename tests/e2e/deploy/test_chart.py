@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from services.commitlog.rpc.coordinate.role_label import LABEL, LEADER
 from tests.e2e.deploy.commands import CHART, run, schema_location, tool
 from tests.e2e.deploy.fake_cluster import cluster
 from tests.e2e.deploy.settings import load_settings
@@ -27,6 +28,9 @@ VALUE_SETS = {
     "monitored": ["networkPolicy.enabled=true", "serviceMonitor.enabled=true", "serviceMonitor.labels.release=x"],
     "no-policy": ["networkPolicy.enabled=false", "serviceAccount.create=false"],
     "indexers": ["indexer.replicas=3"],
+    "replicated": ["commitlog.replicas=3"],
+    "replicated-secure": ["commitlog.replicas=5", *SECURE, "serviceMonitor.enabled=true"],
+    "replicated-pair": ["commitlog.replicas=2", "commitlog.config.role=async_master"],
     "volatile": [f"{service}.persistence.enabled=false" for service in ("commitlog", "indexer", "janitor")],
     "maintenance": [f"{service}.maintenance=true" for service in ("commitlog", "indexer", "janitor")],
     "digest": [f"image.digest=sha256:{'0' * 64}", "image.repository=registry.example.com/reput"],
@@ -64,6 +68,19 @@ def pods(manifests: dict[tuple[str, str], Any]) -> Iterator[tuple[str, Any]]:
             yield name, item["spec"]
 
 
+def of_pod(manifests: dict[tuple[str, str], Any], workload: str, pod: str) -> dict[str, str]:
+    """The settings that a pod gets beside its ConfigMap, as the kubelet works them out."""
+    (container,) = dict(pods(manifests))[workload]["containers"]
+    found: dict[str, str] = {}
+    for variable in container.get("env", []):
+        fields = {"metadata.name": pod, "status.podIP": "192.0.2.7"}
+        text = variable["value"] if "value" in variable else fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+        for name, value in found.items():
+            text = text.replace(f"$({name})", value)
+        found[variable["name"]] = text
+    return {name: text for name, text in found.items() if name.startswith("REPUT_")}
+
+
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
 def test_lint_is_strict_and_clean(values: list[str]) -> None:
     """helm lint --strict finds nothing."""
@@ -99,7 +116,11 @@ def test_schema_check_can_fail() -> None:
     [
         ("image.tag=latest", "/image/tag"),
         ("image.digest=sha256:12", "/image/digest"),
-        ("commitlog.replicas=2", "/commitlog/replicas"),
+        ("commitlog.replicas=0", "/commitlog/replicas"),
+        ("commitlog.replicas=10", "/commitlog/replicas"),
+        ("commitlog.config.coordinator=etcd", "coordinator"),
+        ("commitlog.config.replica_id=a", "replica_id"),
+        ("commitlog.antiAffinity=never", "/commitlog/antiAffinity"),
         ("indexer.replicas=0", "/indexer/replicas"),
         ("commitlog.config.port=1", "port"),
         ("indexer.config.commitlog_target=elsewhere:1", "commitlog_target"),
@@ -122,10 +143,11 @@ def test_wrong_value_is_refused(value: str, reason: str) -> None:
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
 def test_services_start_with_their_settings(values: list[str]) -> None:
     """Each ConfigMap is an environment that the service accepts, with nothing unknown in it."""
-    for (kind, name), item in objects(*values).items():
+    manifests = objects(*values)
+    for (kind, name), item in manifests.items():
         if kind == "ConfigMap":
             service = name.rpartition("-")[2]
-            settings = load_settings(service, item["data"])
+            settings = load_settings(service, {**item["data"], **of_pod(manifests, name, f"{name}-1")})
             assert settings.server.listen_host == "0.0.0.0"
             assert (settings.server.tls_certificate_file is None) is settings.server.allow_insecure
             assert str(settings.engine.data_dir) == "/data"
@@ -143,11 +165,12 @@ def test_settings_keep_their_values() -> None:
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
 def test_pods_are_confined(values: list[str]) -> None:
-    """No root, no capability, no writable image, no API token, no variables of other Services, no moving tag."""
+    """No root, capability, writable image, API token (but for copies of a log), variables of Services, moving tag."""
     found = dict(pods(objects(*values)))
     assert found
+    is_replicated = any(value.startswith("commitlog.replicas=") for value in values)
     for name, pod in found.items():
-        assert pod["automountServiceAccountToken"] is False, name
+        assert pod["automountServiceAccountToken"] is (is_replicated and name == "shop-reput-commitlog"), name
         assert pod["enableServiceLinks"] is False, name
         context = pod["securityContext"]
         assert (context["runAsNonRoot"], context["runAsUser"], context["fsGroup"]) == (True, 10001, 10001)
@@ -172,7 +195,8 @@ def test_services_and_operators_have_tokens(values: list[str]) -> None:
     assert len({*tokens.values(), *objects(*values)["Secret", "shop-reput-trust"]["data"].values()}) == 4
     for (kind, name), item in manifests.items():
         if kind == "ConfigMap":
-            server = load_settings(name.rpartition("-")[2], item["data"]).server
+            own = of_pod(manifests, name, f"{name}-0")
+            server = load_settings(name.rpartition("-")[2], {**item["data"], **own}).server
             assert str(server.service_token_file) == "/etc/reput/trust/service"
             assert str(server.operator_token_file) == "/etc/reput/trust/operator"
     for name, pod in pods(manifests):
@@ -301,6 +325,104 @@ def test_policies_open_the_ports_and_nothing_else() -> None:
         assert {port["port"] for rule in spec["egress"] for port in rule["ports"]} == called[service] | {53}
 
 
+def test_copies_of_the_log_elect_one_of_them() -> None:
+    """Each has its own name and address, all have one Lease, and the first makes the record."""
+    manifests = objects(*VALUE_SETS["replicated-secure"])
+    data = manifests["ConfigMap", "shop-reput-commitlog"]["data"]
+    settings = [
+        load_settings("commitlog", {**data, **of_pod(manifests, "shop-reput-commitlog", f"shop-reput-commitlog-{pod}")})
+        for pod in range(5)
+    ]
+    names = [f"shop-reput-commitlog-{pod}" for pod in range(5)]
+    assert [one.engine.replica_id for one in settings] == [one.kubernetes.pod for one in settings] == names
+    assert [one.engine.advertise_target for one in settings] == [
+        f"{name}.shop-reput-commitlog-headless.store.svc:7101" for name in names
+    ]
+    assert {(one.engine.coordinator, one.engine.role, one.engine.bootstrap_replica_id) for one in settings} == {
+        ("kubernetes", "sync_master", names[0])
+    }
+    assert {(one.kubernetes.lease, one.kubernetes.namespace) for one in settings} == {("shop-reput-commitlog", "store")}
+    assert {str(one.leader.tls_ca_file) for one in settings} == {"/etc/reput/tls/ca.crt"}
+    assert {str(one.leader.tls_key_file) for one in settings} == {"/etc/reput/tls/tls.key"}
+    pair = objects(*VALUE_SETS["replicated-pair"])["ConfigMap", "shop-reput-commitlog"]["data"]
+    assert pair["REPUT_COMMITLOG_ROLE"] == "async_master"
+
+
+def test_copies_are_on_machines_of_their_own() -> None:
+    """Two are never lost together, drains take one at a time, and all start at once, whichever can."""
+    manifests = objects("commitlog.replicas=3")
+    for service in SERVICES:
+        spec = manifests["StatefulSet", f"shop-reput-{service}"]["spec"]
+        assert (spec["replicas"], spec["podManagementPolicy"]) == (3, "Parallel")
+        assert manifests["PodDisruptionBudget", f"shop-reput-{service}"]["spec"]["maxUnavailable"] == 1
+    template = manifests["StatefulSet", "shop-reput-commitlog"]["spec"]["template"]
+    (rule,) = template["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert rule["topologyKey"] == "kubernetes.io/hostname"
+    assert rule["labelSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    for values in (["commitlog.replicas=2"], ["commitlog.replicas=3", "commitlog.antiAffinity=preferred"]):
+        assert "affinity" not in dict(pods(objects(*values)))["shop-reput-commitlog"]
+
+
+def test_copies_may_touch_their_own_alone() -> None:
+    """One Lease, and the labels of the logs' pods; with one log nothing at all."""
+    manifests = objects("commitlog.replicas=3")
+    rules = manifests["Role", "shop-reput-commitlog"]["rules"]
+    assert [(rule["resources"], rule["verbs"], rule.get("resourceNames")) for rule in rules] == [
+        (["leases"], ["create"], None),
+        (["leases"], ["get", "list", "watch", "update"], ["shop-reput-commitlog"]),
+        (["pods"], ["patch"], [f"shop-reput-commitlog-{pod}" for pod in range(3)]),
+    ]
+    binding = manifests["RoleBinding", "shop-reput-commitlog"]
+    assert [subject["name"] for subject in binding["subjects"]] == ["shop-reput"]
+    assert not [name for kind, name in objects() if "Role" in kind]
+
+
+def test_the_leader_has_a_service() -> None:
+    """It selects the pod that the leader labels; copies find each other before they are ready."""
+    manifests = objects("commitlog.replicas=3")
+    leader = manifests["Service", "shop-reput-commitlog-leader"]["spec"]
+    template = manifests["StatefulSet", "shop-reput-commitlog"]["spec"]["template"]["metadata"]["labels"]
+    assert leader["selector"] == {**{key: template[key] for key in leader["selector"] if key != LABEL}, LABEL: LEADER}
+    assert LABEL not in template
+    assert manifests["Service", "shop-reput-commitlog-headless"]["spec"]["publishNotReadyAddresses"] is True
+
+
+def test_each_log_has_its_own_indexer_and_janitor(tmp_path: Path) -> None:
+    """The pod's number says which; the first Indexer alone delivers delayed messages."""
+    manifests = objects("commitlog.replicas=3")
+    reput = tmp_path / "reput"
+    reput.write_text('#!/bin/sh\necho "$*"\nenv | grep ^REPUT_ | sort\n')
+    reput.chmod(0o755)
+
+    def told(service: str, number: int) -> list[str]:
+        (container,) = dict(pods(manifests))[f"shop-reput-{service}"]["containers"]
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOSTNAME": f"shop-reput-{service}-{number}"}
+        done = subprocess.run(container["command"], env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    log = "TARGET=shop-reput-commitlog-{0}.shop-reput-commitlog-headless.store.svc:7101"
+    index = "TARGET=shop-reput-indexer-{0}.shop-reput-indexer-headless.store.svc:7102"
+    assert told("indexer", 0) == ["serve", "indexer", f"REPUT_INDEXER_COMMITLOG_{log.format(0)}"]
+    assert told("indexer", 2)[2:] == [
+        f"REPUT_INDEXER_COMMITLOG_{log.format(2)}", "REPUT_INDEXER_DELIVER_DELAYED=false"
+    ]  # fmt: skip
+    assert told("janitor", 1) == [
+        "serve", "janitor", f"REPUT_JANITOR_COMMITLOG_{log.format(1)}", f"REPUT_JANITOR_INDEXER_{index.format(1)}"
+    ]  # fmt: skip
+
+
+def test_copies_reach_each_other_and_the_api_server() -> None:
+    """And nobody else reaches more than with one log."""
+    manifests = objects("commitlog.replicas=3", "networkPolicy.apiServerPorts={8443}")
+    spec = manifests["NetworkPolicy", "shop-reput-commitlog"]["spec"]
+    assert {port["port"] for rule in spec["egress"] for port in rule["ports"]} == {53, 7101, 8443}
+    (callers,) = spec["ingress"][0]["from"][0]["podSelector"]["matchExpressions"]
+    assert "commitlog" in callers["values"]
+    for service in ("indexer", "janitor"):
+        alone, copied = (found["NetworkPolicy", f"shop-reput-{service}"] for found in (objects(), manifests))
+        assert alone == copied
+
+
 def test_metrics_are_not_where_a_load_balancer_may_be() -> None:
     """The metrics have no access control, so the Service that may be of type LoadBalancer does not carry them."""
     manifests = objects("commitlog.service.type=LoadBalancer", "indexer.service.type=LoadBalancer")
@@ -309,9 +431,10 @@ def test_metrics_are_not_where_a_load_balancer_may_be() -> None:
             assert [port["name"] for port in item["spec"]["ports"]] == ["grpc"]
 
 
-def test_every_pod_is_scraped_once() -> None:
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_every_pod_is_scraped_once(replicas: int) -> None:
     """For each component exactly one Service has the port that the ServiceMonitor names."""
-    manifests = objects("serviceMonitor.enabled=true")
+    manifests = objects("serviceMonitor.enabled=true", f"commitlog.replicas={replicas}")
     scraped = [
         item["spec"]["selector"]["app.kubernetes.io/component"]
         for (kind, _), item in manifests.items()

@@ -64,6 +64,57 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- printf "%s-%s.%s.svc:%d" (include "reput.fullname" .root) .component .root.Release.Namespace (int $port) -}}
 {{- end }}
 
+{{/* How many logs there are; with more than one they are copies that elect one of them. */}}
+{{- define "reput.replicas" -}}
+{{- int .Values.commitlog.replicas -}}
+{{- end }}
+
+{{/* Not empty if the log is replicated. */}}
+{{- define "reput.isReplicated" -}}
+{{- if gt (int .Values.commitlog.replicas) 1 -}}
+true
+{{- end -}}
+{{- end }}
+
+{{/* The address of one pod of a StatefulSet. Called with root, component, and pod: what stands for its ordinal. */}}
+{{- define "reput.podTarget" -}}
+{{- $fullname := printf "%s-%s" (include "reput.fullname" .root) .component -}}
+{{- $port := index (include "reput.ports" .root | fromJson) .component "grpc" -}}
+{{- printf "%s-%v.%s-headless.%s.svc:%d" $fullname .pod $fullname .root.Release.Namespace (int $port) -}}
+{{- end }}
+
+{{/* Where clients find a service: its Service, or all its pods if they are not alike. */}}
+{{- define "reput.clientTarget" -}}
+{{- if include "reput.isReplicated" .root -}}
+{{- $targets := list -}}
+{{- range $pod := until (int (include "reput.replicas" .root)) -}}
+{{- $targets = append $targets (include "reput.podTarget" (merge (dict "pod" $pod) $)) -}}
+{{- end -}}
+{{- join "," $targets -}}
+{{- else -}}
+{{- include "reput.target" . -}}
+{{- end -}}
+{{- end }}
+
+{{/* The Lease that says which log leads. */}}
+{{- define "reput.leaseName" -}}
+{{- printf "%s-commitlog" (include "reput.fullname" .) -}}
+{{- end }}
+
+{{/* What a service's pod runs, where it depends on the pod's number: pod i of Indexer and Janitor goes with log i. */}}
+{{- define "reput.numberedCommand" -}}
+{{- $root := .root -}}
+number=${HOSTNAME##*-}
+{{- range $peer := index (include "reput.peers" . | fromJson) .component }}
+{{- $target := include "reput.podTarget" (dict "root" $root "component" $peer "pod" "$number") }}
+export REPUT_{{ upper $.component }}_{{ upper $peer }}_TARGET="{{ $target }}"
+{{- end }}
+{{- if eq .component "indexer" }}
+case $HOSTNAME in *-0) ;; *) export REPUT_INDEXER_DELIVER_DELAYED=false ;; esac
+{{- end }}
+exec reput serve {{ .component }}
+{{- end }}
+
 {{/* A setting as the environment has it. Helm reads every number as a float and would print 1073741824 as 1.073741824e+09. */}}
 {{- define "reput.setting" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) -}}
@@ -107,10 +158,21 @@ grpc:
 {{- if $root.Values.token.secretName -}}
 {{- $_ := set $settings "token_file" "/etc/reput/token/token" -}}
 {{- end -}}
+{{- $peers := index (include "reput.peers" . | fromJson) .component -}}
+{{- if and (eq .component "commitlog") (include "reput.isReplicated" $root) -}}
+{{- $_ := set $settings "role" (default "sync_master" .values.config.role) -}}
+{{- $_ := set $settings "coordinator" "kubernetes" -}}
+{{- $_ := set $settings "kubernetes_lease" (include "reput.leaseName" $root) -}}
+{{- $_ := set $settings "kubernetes_namespace" $root.Release.Namespace -}}
+{{- $_ := set $settings "bootstrap_replica_id" (printf "%s-commitlog-0" (include "reput.fullname" $root)) -}}
+{{- $peers = list "leader" -}}
+{{- end -}}
 {{- $_ := set $settings "service_token_file" "/etc/reput/trust/service" -}}
 {{- $_ := set $settings "operator_token_file" "/etc/reput/trust/operator" -}}
-{{- range $peer := index (include "reput.peers" . | fromJson) .component -}}
+{{- range $peer := $peers -}}
+{{- if ne $peer "leader" -}}
 {{- $_ := set $settings (printf "%s_target" $peer) (include "reput.target" (dict "root" $root "component" $peer)) -}}
+{{- end -}}
 {{- if $root.Values.tls.enabled -}}
 {{- $_ := set $settings (printf "%s_tls_ca_file" $peer) "/etc/reput/tls/ca.crt" -}}
 {{- if $root.Values.tls.clientCertificates -}}
@@ -184,7 +246,12 @@ metadata:
     {{- end }}
 spec:
   serviceAccountName: {{ include "reput.serviceAccountName" $root }}
+  {{- if and (eq $component "commitlog") (include "reput.isReplicated" $root) }}
+  # for the Lease that says which log leads
+  automountServiceAccountToken: true
+  {{- else }}
   automountServiceAccountToken: false
+  {{- end }}
   # The variables that Kubernetes makes for each Service (REPUT_COMMITLOG_PORT=tcp://...) would be read as settings.
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ include "reput.gracePeriodSeconds" $values }}
@@ -203,6 +270,13 @@ spec:
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
       {{- if $values.maintenance }}
       command: [sleep, infinity]
+      {{- else if and (ne $component "commitlog") (include "reput.isReplicated" $root) }}
+      # Each goes with the log of its number. One Indexer delivers delayed messages: the first.
+      command:
+        - sh
+        - -c
+        - |
+          {{- include "reput.numberedCommand" . | nindent 10 }}
       {{- else if and (eq $component "indexer") (gt (int $values.replicas) 1) }}
       # One Indexer of a log delivers delayed messages: the first.
       command:
@@ -214,14 +288,28 @@ spec:
       {{- else }}
       args: [serve, {{ $component }}]
       {{- end }}
-      {{- if and (eq $component "commitlog") (not $values.config.store_host) }}
+      {{- $isMember := and (eq $component "commitlog") (include "reput.isReplicated" $root) }}
+      {{- $hasHost := and (eq $component "commitlog") (not $values.config.store_host) }}
+      {{- if or $isMember $hasHost }}
       env:
+        {{- if $hasHost }}
         - name: POD_IP
           valueFrom:
             fieldRef:
               fieldPath: status.podIP
         - name: REPUT_COMMITLOG_STORE_HOST
           value: "$(POD_IP):7101"
+        {{- end }}
+        {{- if $isMember }}
+        - name: REPUT_COMMITLOG_REPLICA_ID
+          valueFrom:
+            fieldRef:
+              fieldPath: metadata.name
+        - name: REPUT_COMMITLOG_KUBERNETES_POD
+          value: "$(REPUT_COMMITLOG_REPLICA_ID)"
+        - name: REPUT_COMMITLOG_ADVERTISE_TARGET
+          value: "$(REPUT_COMMITLOG_REPLICA_ID).{{ include "reput.fullname" $root }}-commitlog-headless.{{ $root.Release.Namespace }}.svc:7101"
+        {{- end }}
       {{- end }}
       envFrom:
         - configMapRef:
@@ -297,9 +385,18 @@ spec:
   tolerations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- with $values.affinity }}
+  {{- if $values.affinity }}
   affinity:
-    {{- toYaml . | nindent 4 }}
+    {{- toYaml $values.affinity | nindent 4 }}
+  {{- else if and (eq $component "commitlog") (gt (int $values.replicas) 2) (ne (default "required" $values.antiAffinity) "preferred") }}
+  # Two logs on one machine would be lost together.
+  affinity:
+    podAntiAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        - topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels:
+              {{- include "reput.selectorLabels" . | nindent 14 }}
   {{- end }}
   {{- if $values.topologySpreadConstraints }}
   topologySpreadConstraints:
@@ -364,7 +461,7 @@ spec:
     - name: grpc
       port: {{ $ports.grpc }}
       targetPort: grpc
-    {{- if eq .component "janitor" }}
+    {{- if and (eq .component "janitor") (not (include "reput.isReplicated" .root)) }}
     {{- include "reput.metricsPort" $ports | nindent 4 }}
     {{- end }}
 {{- end }}
@@ -381,6 +478,10 @@ metadata:
     {{- include "reput.labels" . | nindent 4 }}
 spec:
   clusterIP: None
+  {{- if include "reput.isReplicated" .root }}
+  # Copies find each other before they serve.
+  publishNotReadyAddresses: true
+  {{- end }}
   selector:
     {{- include "reput.selectorLabels" . | nindent 4 }}
   ports:
@@ -398,6 +499,11 @@ metadata:
 spec:
   serviceName: {{ $fullname }}-headless
   replicas: {{ .values.replicas }}
+  {{- if include "reput.isReplicated" .root }}
+  # All at once: whichever of them can be there is there. An upgrade goes on to the next pod when one has caught up.
+  podManagementPolicy: Parallel
+  minReadySeconds: 15
+  {{- end }}
   selector:
     matchLabels:
       {{- include "reput.selectorLabels" . | nindent 6 }}

@@ -99,6 +99,7 @@ class Service:
         leader_target = "" if is_elected else settings.leader.target
         own = Seat(SLAVE if is_elected else self._config.role, leader_target)
         self._roles = Roles(own, self._open_log, self._reopen, self._leader_at, shell.fail)
+        shell.telemetry.observe("roles", self._roles.statistics)
         self._member = self._elected_member() if is_elected else None
         self._label = label_role(self._config.coordinator, settings.kubernetes, self._is_leader)
         self._decider: Decider = self._member or ByHand(self._roles, own, self._leads)

@@ -47,6 +47,15 @@ class Decider(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class RoleStatistics:
+    """Of one process."""
+
+    changes_total: int
+    """Times that the log was closed and opened anew, for another role or a cut."""
+    cuts_total: int
+
+
 @dataclass(slots=True, eq=False)
 class Roles:
     """`_reopen` closes the log, and opens it on a seat: after a cut, or as one that was elected, if there is that."""
@@ -58,6 +67,8 @@ class Roles:
     _on_failure: Callable[[BaseException], None]
     asking_count: int = 0
     """Calls that wait for a change."""
+    change_count: int = 0
+    cut_count: int = 0
     _change: asyncio.Task[None] | None = None
     cut_pause_s: float = CUT_PAUSE_S
     _cut_at_s: float = 0.0
@@ -67,6 +78,10 @@ class Roles:
     def log(self) -> OpenLog:
         """The log. Raises Stopping."""
         return self._open_log()
+
+    def statistics(self) -> RoleStatistics:
+        """Return a snapshot, for telemetry. Quick, and safe from any thread."""
+        return RoleStatistics(self.change_count, self.cut_count)
 
     @property
     def is_changing(self) -> bool:
@@ -98,6 +113,8 @@ class Roles:
         try:
             try:
                 await self._reopen(seat, cut, reign)
+                self.change_count += 1
+                self.cut_count += cut is not None
             except OSError as error:
                 if cut is None:
                     raise

@@ -21,7 +21,15 @@ def test_dockerfiles_have_no_known_weakness() -> None:
 def test_yaml_is_tidy() -> None:
     """The compose file, the values of the chart and what is for Spark keep to one form."""
     rules, spark = ROOT / "deploy/yamllint.yaml", sorted((ROOT / "deploy/k8s/spark").iterdir())
-    files = ("docker-compose.yml", CHART / "Chart.yaml", CHART / "values.yaml", *spark)
+    alarms = (ROOT / "deploy/prometheus/replication.yaml", Path(__file__).with_name("alarms_test.yaml"))
+    files = (
+        "docker-compose.yml",
+        "docker-compose.ha.yml",
+        *alarms,
+        CHART / "Chart.yaml",
+        CHART / "values.yaml",
+        *spark,
+    )
     run(tool("yamllint"), "--strict", "-c", rules, *files)
 
 
@@ -94,3 +102,45 @@ def test_compose_starts_by_health(services: dict[str, Any]) -> None:
     conditions = {need["condition"] for name in SERVICES for need in services[name].get("depends_on", {}).values()}
     assert conditions == {"service_healthy"}
     assert all(services[name]["healthcheck"]["test"][:3] == ["CMD", "reput", "health"] for name in SERVICES)
+
+
+@pytest.fixture(scope="module")
+def copies() -> dict[str, Any]:
+    """The services of the file with three copies of the log."""
+    command = [*compose_command(), "-f", "docker-compose.ha.yml"]
+    run(*command, "config", "--quiet")
+    found: dict[str, Any] = json.loads(run(*command, "config", "--format", "json").stdout)["services"]
+    return found
+
+
+def test_each_copy_has_its_services(copies: dict[str, Any]) -> None:
+    """Three of each, etcd, and a container for commands."""
+    assert set(copies) == {"etcd", "client"} | {f"{service}-{name}" for service in SERVICES for name in "abc"}
+
+
+@pytest.mark.parametrize("name", "abc")
+def test_copies_start_with_their_settings(copies: dict[str, Any], name: str) -> None:
+    """Every variable is a setting; a copy's services go together, and where each log is reached is where it is."""
+    log, index, janitor = (load_settings(service, copies[f"{service}-{name}"]["environment"]) for service in SERVICES)
+    own = f"commitlog-{name}"
+    assert (log.engine.replica_id, log.engine.advertise_target) == (own, f"{own}:7101")
+    assert (log.engine.coordinator, log.engine.role, log.etcd.members) == ("etcd", "sync_master", ("etcd:2379",))
+    assert log.engine.bootstrap_replica_id == "commitlog-a"
+    assert (index.commitlog.target, index.engine.deliver_delayed) == (f"{own}:7101", name == "a")
+    assert (janitor.commitlog.target, janitor.indexer.target) == (f"{own}:7101", f"indexer-{name}:7102")
+
+
+def test_copies_are_confined_and_apart(copies: dict[str, Any]) -> None:
+    """No capability, no writable image, bounded memory, a volume each, no port beyond this machine, no moving tag."""
+    volumes, ports = [], []
+    for name, found in copies.items():
+        assert found["read_only"] is True, name
+        assert found["cap_drop"] == ["ALL"], name
+        assert found["security_opt"] == ["no-new-privileges:true"], name
+        assert int(found["mem_limit"]) > 0, name
+        assert found["image"].rpartition(":")[2].lstrip("v").replace(".", "").isdigit(), name
+        volumes += [volume["source"] for volume in found["volumes"] if volume["target"] == "/data"]
+        ports += [port["published"] for port in found.get("ports", [])]
+        assert {port["host_ip"] for port in found.get("ports", [])} <= {"127.0.0.1"}, name
+    assert len(set(volumes)) == len(volumes) == 10
+    assert len(set(ports)) == len(ports) == 9

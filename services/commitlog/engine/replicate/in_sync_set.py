@@ -90,6 +90,10 @@ class InSyncSet:
         """How many of them are connected, leader included."""
         return 1 + sum(one in self.others and known.is_live for one, known in self._standings.items())
 
+    def lag_ms(self, now_ms: int) -> int:
+        """Return for how long the member that is furthest behind has lacked something that the log had then."""
+        return max((now_ms - self._standings[one].caught_up_at_ms for one in self.others), default=0)
+
     @property
     def counted(self) -> frozenset[Member]:
         """Who is waited for: all that are recorded, and while a change is under way those that will be, too.

@@ -82,6 +82,8 @@ class AppendPipeline:
     message_count: int = 0
     batch_count: int = 0
     repeated_batch_count: int = 0
+    refused_durability_count: int = 0
+    """Batches that asked for more members than there were."""
     _store_time_ms: int = 0
     _writer_batch: WriterBatch | None = None
     """Of the request that is being placed: what it will be, or what the log has if it is REPEATED."""
@@ -144,6 +146,7 @@ class AppendPipeline:
         if code == REPEATED:
             return self._repeated()
         if code == layout.E_DURABILITY:
+            self.refused_durability_count += 1
             raise self._durability_refusal()
         if code < 0:
             raise refusal_of(code, request, self._columns, limits.first, self._topics)

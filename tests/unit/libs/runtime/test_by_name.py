@@ -24,7 +24,8 @@ CASES: list[tuple[type, type[Message], set[str]]] = [
             *("appended_batches_total", "repeated_batches_total", "rolls_total", "deleted_segments_total"),
             *("evicted_segments_total", "dispatch_stops_by_damage_total", "committed_physical_offset"),
             *("replica_count", "replica_lag_bytes", "leader_lag_bytes", "is_following"),
-            *("in_sync_count", "in_sync_changes_total"),
+            *("in_sync_count", "in_sync_changes_total", "in_sync_lag_ms", "min_in_sync_count"),
+            *("is_leader", "is_out", "not_enough_replicas_total"),
         },
     ),
     (

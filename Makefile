@@ -35,7 +35,7 @@ test-containers: $(READY) ## image, compose and chart on a real container engine
 
 test-kubernetes: $(READY) ## elections by a Lease of Kubernetes' own API server, which it builds (Go 1.26, etcd); failovers are measured
 	@tests/e2e/deploy/apiserver.sh
-	@$(VENV)/python -m pytest -s -m "kubernetes or not kubernetes" tests/e2e/test_kubernetes.py tests/e2e/test_kubernetes_elections.py $(TESTS)
+	@$(VENV)/python -m pytest -s -m "kubernetes or not kubernetes" tests/e2e/test_kubernetes.py tests/e2e/test_kubernetes_elections.py tests/e2e/deploy/test_rights.py $(TESTS)
 
 interop: $(READY) ## Apache RocketMQ opens our stores and we open its; needs Java and Maven
 	@$(VENV)/python -m pytest -m interop tests/interop $(TESTS)

@@ -38,7 +38,7 @@ def test_the_runbook_has_an_entry(name: str) -> None:
     """Under the alarm's name, with what it means, what to look at, and what to do."""
     page, _, anchor = ALARMS[name]["annotations"]["runbook"].partition("#")
     assert anchor == name.lower()
-    entry = re.search(rf"^### {name}\n(.*?)(?=^#)", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    entry = re.search(rf"^### {name}\n(.*?)(?=^#|\Z)", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     assert entry is not None
     for part in ("**Means**", "**Look at**", "**Do**"):
         assert part in entry[1]

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import itertools
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -15,9 +16,10 @@ from libs.machine.clock import Clock
 from libs.machine.testing.manual_clock import ManualClock
 from libs.runtime.errors import ConfigError
 from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable, Lost, View
+from services.commitlog.rpc.coordinate.doors import open_door
 from services.commitlog.rpc.coordinate.kubernetes import KubernetesCoordinator
 from services.commitlog.rpc.coordinate.role_label import RoleLabel
-from services.commitlog.rpc.coordinate.settings import KubernetesConfig
+from services.commitlog.rpc.coordinate.settings import EtcdConfig, KubernetesConfig
 from tests.support.coordinator_contract import B, CoordinatorContract, record_of, seen_when
 from tests.support.kube_api_server import MISSING, WHY, KubeApiServer
 from tests.support.lease_server import Fault, LeaseServer, Refusal
@@ -468,6 +470,13 @@ def test_a_file_that_says_nothing(tmp_path: Path, text: str | None) -> None:
     for config in (KubernetesConfig(config_file=file), KubernetesConfig()):
         with pytest.raises(ConfigError, match="coordinator kubernetes"):
             KubernetesCoordinator(config, identity="a", lease_duration_ms=2_000)
+
+
+def test_an_extra_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named, with the way to get it; etcd needs none of it."""
+    monkeypatch.setitem(sys.modules, "services.commitlog.rpc.coordinate.kubernetes", None)
+    with pytest.raises(ConfigError, match=r"install reput-server\[kubernetes\]"):
+        open_door("kubernetes", EtcdConfig(targets=""), KubernetesConfig(), identity="a", lease_duration_ms=2_000)
 
 
 async def test_the_role_of_a_pod(server: LeaseServer, stage: LeaseStage) -> None:

@@ -37,7 +37,7 @@ class Node:
         self.is_cut_from_coordinator = False
         self._process: CommitLog | None = None
         self.member: ElectedMember | None = None
-        self._roles: Roles | None = None
+        self.roles: Roles | None = None
 
     @property
     def is_up(self) -> bool:
@@ -69,7 +69,7 @@ class Node:
         process = self._process = CommitLog(config, machine.fs, machine.clock, on_failure=machine.failures.append)
         self.door = self.cluster.coordinator.door(f"{self.name}/{next(_numbers)}")
         self.door.is_cut = self.is_cut_from_coordinator
-        roles = self._roles = Roles(Seat(SLAVE), self._open_log, self._reopen, self._leader_at, machine.failures.append)
+        roles = self.roles = Roles(Seat(SLAVE), self._open_log, self._reopen, self._leader_at, machine.failures.append)
         self.member = ElectedMember(self.door, roles, machine.clock, config, self.target, self.door.identity)
         await self._open(process, Seat(SLAVE))
         self.member.start()
@@ -86,7 +86,7 @@ class Node:
 
     async def kill(self, survives: Any = everything_survives) -> None:
         """End it without any last step."""
-        process, member, roles = self._process, self.member, self._roles
+        process, member, roles = self._process, self.member, self.roles
         assert process is not None
         assert member is not None
         assert roles is not None
@@ -124,10 +124,10 @@ class Node:
     def _leader_at(self, target: str) -> LeaderAt:
         if not target:
             return NOBODY
-        assert self._roles is not None
+        assert self.roles is not None
         assert self.member is not None
         wire = ClusterWire(self.cluster, self.name, target)
-        return replace(NOBODY, target=target, open=wire.open, cut=self._roles.cut, move=self.member.move)
+        return replace(NOBODY, target=target, open=wire.open, cut=self.roles.cut, move=self.member.move)
 
 
 class Cluster:

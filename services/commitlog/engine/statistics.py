@@ -34,7 +34,7 @@ _SOURCES: dict[str, Callable[[OpenLog], int]] = {
     "replicated_physical_offset": lambda log: log.replicated_physical_offset,
     "in_sync_count": lambda log: 0 if log.in_sync is None else log.in_sync.set.size,
     "live_in_sync_count": lambda log: 0 if log.in_sync is None else log.in_sync.set.live_count,
-    "min_in_sync_count": lambda log: 0 if log.in_sync is None else log.in_sync.set.min_in_sync,
+    "min_in_sync_count": lambda log: 0 if log.in_sync is None else log.in_sync.needed_count,
     "in_sync_lag_ms": lambda log: 0 if log.in_sync is None else log.in_sync.lag_ms,
     "not_enough_replicas_total": lambda log: log.pipeline.refused_durability_count,
     "in_sync_changes_total": lambda log: 0 if log.in_sync is None else log.in_sync.change_count,

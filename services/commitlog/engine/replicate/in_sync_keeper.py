@@ -72,6 +72,12 @@ class InSyncKeeper:
         return [self._config.replica_id, *sorted(one.replica_id for one in self.set.others)]
 
     @property
+    def needed_count(self) -> int:
+        """How many members must be connected, leader included: as many as were once, and as a synchronous one needs."""
+        is_synchronous = self._marks.visible is self._marks.replicated
+        return max(self.set.min_in_sync, self._config.min_in_sync_replicas if is_synchronous else 1)
+
+    @property
     def replicated_physical_offset(self) -> int:
         """End of what all members of the set have on their disks."""
         return max(self._marks.replicated.value, self.set.replicated(self._marks.flushed.value))

@@ -4,8 +4,9 @@
 import pytest
 
 from libs.log.state.small_files import load_checkpoint
-from services.commitlog.engine.write.marks import DURABILITY_REPLICATED
-from services.commitlog.errors import NotLeader
+from services.commitlog.engine.statistics import statistics_of
+from services.commitlog.engine.write.marks import DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED
+from services.commitlog.errors import NotEnoughReplicas, NotLeader
 from tests.support.cluster import Cluster
 from tests.support.commitlog import DATA_DIR, append, bodies, durability_of, message
 from tests.support.patience import eventually
@@ -47,6 +48,39 @@ async def test_a_leader_that_slept() -> None:
         with pytest.raises(NotLeader):
             await append(leader.log, message(b"two"))
         assert leader.log.marks.wrote.value == end
+
+
+async def test_what_alarms_are_told() -> None:
+    """Who leads, how many are in sync and must be, what was refused for want of them, and that a log was cut."""
+    cluster = Cluster(role="sync_master", min_in_sync_replicas=2, replica_lag_ms_max=1_000)
+    async with cluster.running() as leader:
+        await eventually(lambda: len(cluster.coordinator.there.record.in_sync) == 3)
+        told = statistics_of(leader.log)
+        assert (told.is_leader, told.in_sync_count, told.live_in_sync_count, told.min_in_sync_count) == (1, 3, 3, 2)
+        follower = next(node for node in cluster.nodes if node is not leader)
+        told = statistics_of(follower.log)
+        assert (told.is_leader, told.is_out, told.in_sync_count, told.min_in_sync_count) == (0, 0, 0, 0)
+        others = [node for node in cluster.nodes if node is not leader]
+        for node in others:
+            await node.kill()
+        await eventually(lambda: statistics_of(leader.log).live_in_sync_count == 1)
+        with pytest.raises(NotEnoughReplicas):
+            await append(leader.log, message(b"refused"))
+        await append(leader.log, message(b"alone"), durability=DURABILITY_LOCAL_DISK)
+        leader.machine.clock.advance(500)
+        await eventually(lambda: statistics_of(leader.log).in_sync_lag_ms >= 500)
+        assert statistics_of(leader.log).not_enough_replicas_total == 1
+        await leader.kill()
+        for node in others:
+            await node.start()
+        cluster.coordinator.expire()
+        new = await cluster.led()
+        await eventually(lambda: statistics_of(new.log).live_in_sync_count == 2)
+        await append(new.log, message(b"instead"))
+        await leader.start()
+        await eventually(lambda: leader.log is not None and bodies(leader.log) == [b"instead"])
+        await eventually(lambda: not leader.roles.is_changing)
+        assert leader.roles.statistics().cuts_total == 1
 
 
 async def test_a_new_leader_shows_what_it_showed() -> None:

@@ -388,7 +388,7 @@ def test_the_leader_has_a_service() -> None:
 
 
 def test_each_log_has_its_own_indexer_and_janitor(tmp_path: Path) -> None:
-    """The pod's number says which; the first Indexer alone delivers delayed messages."""
+    """The pod's number says which."""
     manifests = objects("commitlog.replicas=3")
     reput = tmp_path / "reput"
     reput.write_text('#!/bin/sh\necho "$*"\nenv | grep ^REPUT_ | sort\n')
@@ -403,9 +403,7 @@ def test_each_log_has_its_own_indexer_and_janitor(tmp_path: Path) -> None:
     log = "TARGET=shop-reput-commitlog-{0}.shop-reput-commitlog-headless.store.svc:7101"
     index = "TARGET=shop-reput-indexer-{0}.shop-reput-indexer-headless.store.svc:7102"
     assert told("indexer", 0) == ["serve", "indexer", f"REPUT_INDEXER_COMMITLOG_{log.format(0)}"]
-    assert told("indexer", 2)[2:] == [
-        f"REPUT_INDEXER_COMMITLOG_{log.format(2)}", "REPUT_INDEXER_DELIVER_DELAYED=false"
-    ]  # fmt: skip
+    assert told("indexer", 2)[2:] == [f"REPUT_INDEXER_COMMITLOG_{log.format(2)}"]
     assert told("janitor", 1) == [
         "serve", "janitor", f"REPUT_JANITOR_COMMITLOG_{log.format(1)}", f"REPUT_JANITOR_INDEXER_{index.format(1)}"
     ]  # fmt: skip

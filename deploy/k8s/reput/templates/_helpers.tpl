@@ -109,9 +109,6 @@ number=${HOSTNAME##*-}
 {{- $target := include "reput.podTarget" (dict "root" $root "component" $peer "pod" "$number") }}
 export REPUT_{{ upper $.component }}_{{ upper $peer }}_TARGET="{{ $target }}"
 {{- end }}
-{{- if eq .component "indexer" }}
-case $HOSTNAME in *-0) ;; *) export REPUT_INDEXER_DELIVER_DELAYED=false ;; esac
-{{- end }}
 exec reput serve {{ .component }}
 {{- end }}
 
@@ -271,7 +268,7 @@ spec:
       {{- if $values.maintenance }}
       command: [sleep, infinity]
       {{- else if and (ne $component "commitlog") (include "reput.isReplicated" $root) }}
-      # Each goes with the log of its number. One Indexer delivers delayed messages: the first.
+      # Each goes with the log of its number. The leader's Indexer delivers delayed messages.
       command:
         - sh
         - -c

@@ -18,6 +18,7 @@ from reput.indexer.v1 import index_service_pb2 as index_pb
 from reput.indexer.v1 import query_service_pb2 as query_pb
 from reput.indexer.v1 import queue_service_pb2 as queue_pb
 
+from libs.formats.state.system_topics import STATE_TOPIC
 from tests.interop.rocketmq.stored import Draft, Queue, Sizes, Stored, from_reput, to_reput
 from tests.support.served_commitlog import Client as LogClient
 from tests.support.served_commitlog import served as log_served
@@ -145,12 +146,12 @@ class ReputStore:
                 await asyncio.sleep(0.02)
 
     async def walk(self) -> list[Stored]:
-        """Every message in the order of the log."""
+        """Every message in the order of the log, but for what Reput keeps for itself."""
         start: int = (await self.log.log.GetStatus(log_pb.GetStatusRequest())).min_physical_offset
         found: list[Stored] = []
         request = log_pb.StreamRecordsRequest(start_physical_offset=start, view=log_pb.RECORD_VIEW_MESSAGES)
         async for step in self.log.log.StreamRecords(request):
-            found += map(from_reput, step.messages)
+            found += [from_reput(message) for message in step.messages if message.topic != STATE_TOPIC]
         return found
 
     async def read(self) -> list[Queue]:
@@ -159,7 +160,8 @@ class ReputStore:
         token = ""
         while True:
             page = await self.index.queues.ListQueues(queue_pb.ListQueuesRequest(page_token=token))
-            found += [await self._read_queue(queue) for queue in page.queues if queue.max_queue_offset]
+            queues = [queue for queue in page.queues if queue.max_queue_offset and queue.topic != STATE_TOPIC]
+            found += [await self._read_queue(queue) for queue in queues]
             token = page.next_page_token
             if not token:
                 return sorted(found, key=lambda queue: (queue.topic, queue.queue_id))

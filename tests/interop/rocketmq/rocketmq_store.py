@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import msgspec
 
+from libs.formats.state.system_topics import STATE_TOPIC
 from tests.interop.rocketmq.stored import Draft, Queue, Sizes, Stored, encoder, shown
 
 JAVA_DIRECTORY = Path(__file__).parent / "java"
@@ -199,12 +200,13 @@ class RocketMqStore:
         return [
             msgspec.structs.replace(queue, messages=list(map(shown, queue.messages)))
             for queue in queues
-            if queue.max_queue_offset
+            if queue.max_queue_offset and queue.topic != STATE_TOPIC
         ]
 
     async def walk(self) -> list[Stored]:
-        """Every message in the order of the log."""
-        return list(map(shown, (await self.ask("walk", _Messages)).messages))
+        """Every message in the order of the log, but for what Reput keeps for itself."""
+        found: list[Stored] = (await self.ask("walk", _Messages)).messages
+        return [shown(message) for message in found if message.topic != STATE_TOPIC]
 
     async def by_keys(
         self, keys: Sequence[tuple[str, str]], *, start_time_ms: int = 0, last_time_ms: int = 2**62, count: int = 64

@@ -12,6 +12,7 @@ from pathlib import Path
 from google.protobuf.descriptor import Descriptor
 from reput.commitlog.v1 import append_service_pb2 as append
 from reput.commitlog.v1 import log_service_pb2 as log
+from reput.commitlog.v1 import replication_service_pb2 as replication
 from reput.common.v1 import message_pb2 as common
 from reput.indexer.v1 import query_service_pb2 as query
 from reput.indexer.v1 import queue_service_pb2 as queue
@@ -28,6 +29,7 @@ MESSAGES = (
     *(log.ReadRecordsRequest, log.ReadRecordsResponse, log.StreamRecordsResponse),
     *(log.Epoch, log.DispatchResponse, log.DispatchHandshake, log.DispatchSetApart, log.DispatchHeartbeat),
     *(log.DispatchColumns, log.DispatchQueue),
+    *(replication.ReplicateResponse, replication.ReplicateChunk),
     *(queue.PullResponse, queue.SubscribeResponse),
     *(query.QueryByKeyResponse, query.QueryByTimeResponse, query.QueryByIdResponse, scan.ScanResponse),
 )

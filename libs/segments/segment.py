@@ -231,6 +231,14 @@ class Segment:
             self._write(self._shared.staging[:size_bytes])
         self.advance(self.wrote_position + size_bytes)
 
+    def put_from(self, data: memoryview) -> None:
+        """Publish bytes that are not in `room`, and fit into it. Otherwise as `put`."""
+        if self._borrowed is None:
+            self._write(data)
+        else:
+            self.room[: len(data)] = data
+        self.advance(self.wrote_position + len(data))
+
     def fill(self, last: bytes) -> None:
         """Publish the rest of the file: these last bytes of its content, and zeros. Raises WriteFailed."""
         if self._borrowed is None:

@@ -81,13 +81,12 @@ class Applier:
             reason = f"these bytes are of epoch {chunk.epoch.number}, the log is in {self._epochs.number} there"
             raise self._damaged(len(self._rest), reason)
         self._gate.check_room()
-        rest = self._rest = self._rest + chunk.data if self._rest else chunk.data
-        written = 0
+        rest = memoryview(b"".join((self._rest, chunk.data)) if self._rest else chunk.data)
+        self._rest, written = b"", 0  # what is left is kept again below; an error ends the stream
         while size_bytes := self._whole_size(rest, written):
-            await self._write(memoryview(rest)[written : written + size_bytes])
+            await self._write(rest[written : written + size_bytes])
             written += size_bytes
-            self._rest = b""  # what is behind `written` is kept again below; an error ends the stream
-        self._rest = rest[written:]
+        self._rest = bytes(rest[written:])
         await self._follow_epochs()
 
     async def _follow_epochs(self) -> None:
@@ -97,7 +96,7 @@ class Applier:
         if begun:
             await self._small_files.write(lambda: self._epochs.follow(begun), with_ballast=True)
 
-    def _whole_size(self, rest: bytes, at: int) -> int:
+    def _whole_size(self, rest: memoryview, at: int) -> int:
         """Return how much of the rest can be written now, and scan it into the columns.
 
         Returns 0 if more has to come first.
@@ -132,8 +131,7 @@ class Applier:
 
     async def _write(self, data: memoryview) -> None:
         segment = await self._tail.segment(first_base_physical_offset=self._start)
-        segment.room[: len(data)] = data
-        self._tail.put(segment, len(data))
+        self._tail.put_from(segment, data)
         self._state.note(self._columns, segment, has_writers=True)
         self._start += len(data)
 

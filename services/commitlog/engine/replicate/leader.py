@@ -36,6 +36,8 @@ from services.commitlog.errors import HistoryDiffers, QueueOffsetsUnknown, Stale
 
 BEAT_S = 0.5
 """Longest silence on a stream."""
+CHUNK_SIZE_BYTES_WORTH = 1 << 20
+"""For less room in a window than this no step is made."""
 EARLY_S = 0.001
 """A timer may ring so much too early."""
 PROMISED_EPOCH = "hello.promised_epoch"
@@ -293,7 +295,7 @@ class ReplicaStream:
                 self._sent_topics = self._topics.file
                 yield State(TOPICS, topics_json.dumps(self._sent_topics).encode())
             elif self._sent_physical_offset < self._marks.committed.value and self._has_room:
-                chunk = await self._chunks.read(self._sent_physical_offset)
+                chunk = await self._chunks.read(self._sent_physical_offset, self._room_bytes)
                 if self.member in self._in_sync.set.hurried:
                     chunk = replace(chunk, sync_to_physical_offset=chunk.end_physical_offset)
                 self._sent_physical_offset = chunk.end_physical_offset
@@ -309,8 +311,14 @@ class ReplicaStream:
                 await self._wait()
 
     @property
+    def _room_bytes(self) -> int:
+        """How much may be sent now."""
+        return self.hello.window_bytes - (self._sent_physical_offset - self.replica.received_physical_offset)
+
+    @property
     def _has_room(self) -> bool:
-        return self._sent_physical_offset - self.replica.received_physical_offset < self.hello.window_bytes
+        """Whether so much may be sent that it is worth a step."""
+        return self._room_bytes >= min(self.hello.window_bytes, CHUNK_SIZE_BYTES_WORTH)
 
     @property
     def _is_beat_due(self) -> bool:

@@ -61,7 +61,8 @@ class Chunk:
     """Bytes of one segment and one epoch, as stored."""
 
     start_physical_offset: int
-    data: bytes
+    data: bytes | memoryview
+    """A view of a segment is to be used before the loop runs again."""
     epoch: Epoch
     """That wrote them."""
     confirmed_physical_offset: int

@@ -53,6 +53,14 @@ class LogTailWriter:
             raise self._sealed(error) from error
         self._moved(segment)
 
+    def put_from(self, segment: Segment, data: memoryview) -> None:
+        """Add bytes that are not in the segment's room, for which nobody waits. Raises as `put`."""
+        try:
+            segment.put_from(data)
+        except SyncFailed as error:
+            raise self._sealed(error) from error
+        self._moved(segment)
+
     def close(self, segment: Segment) -> None:
         """Fill a segment that has no room for the next piece. Raises StoreSealed."""
         try:

@@ -7,15 +7,20 @@ before. The leader sends something each half second, so silence means that it is
 
 import asyncio
 import contextlib
-import zlib
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from reput.commitlog.v1 import replication_service_pb2 as pb
-from reput.commitlog.v1 import replication_service_pb2_grpc
 
+from libs.formats import fields
+from libs.formats.crc import crc32
 from libs.formats.epoch import Epoch
+from libs.formats.errors import FormatError
+from libs.formats.protobuf_wire import LENGTH_DELIMITED, signed
+from libs.formats.protobuf_wire import fields as fields_of
 from libs.requests.errors import DependencyUnavailable
 from libs.runtime.rpc.errors import describe, error_info
 from libs.runtime.rpc.peer import Connection
@@ -26,6 +31,7 @@ from services.commitlog.rpc.epochs import sent
 from services.commitlog.rpc.replicate.servicer import PROTOCOL_VERSION
 
 SERVICE = "leader"
+PATH = "/reput.commitlog.v1.ReplicationService/Replicate"
 
 
 class LeaderLink:
@@ -34,8 +40,8 @@ class LeaderLink:
     def __init__(self, leader: Connection, *, silence_ms: int) -> None:
         self._leader = leader
         self._silence_ms = silence_ms
-        stub: Any = replication_service_pb2_grpc.ReplicationServiceStub(leader.channel)
-        self._replicate = stub.Replicate
+        self._replicate: Any = leader.channel.stream_stream(PATH, pb.ReplicateRequest.SerializeToString)
+        """Its answers stay bytes."""
 
     @contextlib.asynccontextmanager
     async def open(self, hello: Hello) -> AsyncIterator["_Stream"]:
@@ -102,16 +108,17 @@ def _hello(hello: Hello) -> pb.ReplicaHello:
     )
 
 
-def _step(response: pb.ReplicateResponse) -> Step:
-    """Return a response as a step. Raises DependencyUnavailable for one that is none, or was changed on its way."""
+def _step(answer: bytes) -> Step:
+    """Return an answer as a step. Raises DependencyUnavailable for one that is none, or was changed on its way."""
+    try:
+        number, wire_type, content = next(fields_of(answer), (0, 0, 0))
+        if number == fields.REPLICATE_RESPONSE_CHUNK and wire_type == LENGTH_DELIMITED:
+            assert isinstance(content, memoryview)
+            return _chunk(content)
+        response = pb.ReplicateResponse.FromString(answer)
+    except (FormatError, DecodeError) as error:
+        raise DependencyUnavailable(SERVICE, f"a step that can't be read: {error}") from error
     kind = response.WhichOneof("step")
-    if kind == "chunk":
-        chunk = response.chunk
-        if zlib.crc32(chunk.data) != chunk.checksum or not chunk.data:
-            raise DependencyUnavailable(SERVICE, f"the chunk at {chunk.start_physical_offset} is not what was sent")
-        epoch = Epoch(chunk.epoch, chunk.epoch_start_physical_offset)
-        confirmed, sync_to = chunk.confirmed_physical_offset, chunk.sync_to_physical_offset
-        return Chunk(chunk.start_physical_offset, chunk.data, epoch, confirmed, sync_to)
     if kind == "beat":
         beat = response.beat
         return Beat(
@@ -137,6 +144,27 @@ def _step(response: pb.ReplicateResponse) -> Step:
             is_synchronous=handshake.is_synchronous,
         )
     raise DependencyUnavailable(SERVICE, "a step that this version does not know")
+
+
+def _chunk(content: memoryview) -> Chunk:
+    """Return a serialized ReplicateChunk as a step, whose data is a view of it. Raises as `_step`, and FormatError."""
+    values: defaultdict[int, int] = defaultdict(int)
+    data = memoryview(b"")
+    for number, _, value in fields_of(content):
+        if isinstance(value, int):
+            values[number] = signed(value)
+        elif number == fields.REPLICATE_CHUNK_DATA:
+            data = value
+    start = values[fields.REPLICATE_CHUNK_START_PHYSICAL_OFFSET]
+    if not data or crc32(data) != values[fields.REPLICATE_CHUNK_CHECKSUM]:
+        raise DependencyUnavailable(SERVICE, f"the chunk at {start} is not what was sent")
+    return Chunk(
+        start_physical_offset=start,
+        data=data,
+        epoch=Epoch(values[fields.REPLICATE_CHUNK_EPOCH], values[fields.REPLICATE_CHUNK_EPOCH_START_PHYSICAL_OFFSET]),
+        confirmed_physical_offset=values[fields.REPLICATE_CHUNK_CONFIRMED_PHYSICAL_OFFSET],
+        sync_to_physical_offset=values[fields.REPLICATE_CHUNK_SYNC_TO_PHYSICAL_OFFSET],
+    )
 
 
 @contextlib.contextmanager

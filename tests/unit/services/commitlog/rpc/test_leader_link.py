@@ -15,6 +15,7 @@ from libs.requests.errors import DependencyUnavailable
 from libs.runtime.rpc.peer import Connection
 from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Handshake, Hello, State, Step
 from services.commitlog.rpc.replicate.link import LeaderLink
+from services.commitlog.rpc.replicate.servicer import chunk_response
 
 HELLO = Hello("b", "1" * 32, "h", (Epoch(1, 0),), 10, 5, 65_536, needs_queue_offsets=True, window_bytes=1 << 20)
 CHUNK = {"start_physical_offset": 10, "data": b"abc", "epoch": 2, "epoch_start_physical_offset": 7}
@@ -42,7 +43,8 @@ class Call:
         """Give the next answer."""
         if not self._answers:
             await asyncio.sleep(3600)
-        return self._answers.pop(0)
+        answer = self._answers.pop(0)
+        return answer.SerializeToString() if isinstance(answer, pb.ReplicateResponse) else answer
 
     def cancel(self) -> None:
         """End."""
@@ -92,12 +94,27 @@ async def test_every_step() -> None:
     assert (ack.epoch, ack.received_physical_offset, ack.flushed_physical_offset) == (2, 8, 7)
 
 
+@pytest.mark.parametrize("start", [0, 10, 2**62])
+async def test_a_chunk_is_made_and_read_by_hand(start: int) -> None:
+    """It is the message of the protocol, and comes as it was, whether all its fields are set or none."""
+    chunk = Chunk(start, memoryview(b"abc" * 100), Epoch(2 if start else 0, start), start, start)
+    answer = chunk_response(chunk)
+    read = pb.ReplicateResponse.FromString(answer).chunk
+    assert (read.data, read.checksum) == (chunk.data, zlib.crc32(chunk.data))
+    assert read.start_physical_offset == read.epoch_start_physical_offset == start
+    assert read.confirmed_physical_offset == read.sync_to_physical_offset == start
+    assert await steps(Call([answer]), 1) == [chunk]
+    assert await steps(Call([pb.ReplicateResponse(chunk=read)]), 1) == [chunk]
+
+
 @pytest.mark.parametrize(
     ("answers", "text"),
     [
         ([pb.ReplicateResponse(chunk=pb.ReplicateChunk(**CHUNK, checksum=1))], "the chunk at 10 is not what was sent"),
         ([pb.ReplicateResponse(chunk=pb.ReplicateChunk(start_physical_offset=3))], "the chunk at 3"),
         ([pb.ReplicateResponse()], "a step that this version does not know"),
+        ([b"\x12\x7f"], "a step that can't be read"),
+        ([b"\x1b"], "a step that can't be read"),
         ([grpc.aio.EOF], "the stream has ended"),
         ([], "silent for 20 ms"),
     ],

@@ -22,7 +22,10 @@ from cli.connection import RETRIES, Patience, client_of, options_of
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output import JsonOption, plain, print_fields, print_rows
 
-REPLICA_COLUMNS = ("replica_id", "is_in_sync", "lag_bytes", "unsynced_bytes", "lag_s", "connected_time")
+REPLICA_COLUMNS = (
+    "replica_id", "is_in_sync", "lag_bytes", "unsynced_bytes", "lag_s", "caught_up_percent", "catch_up_left_s",
+    "connected_time",
+)  # fmt: skip
 MEMBER_COLUMNS = ("target", "replica_id", "state", "epoch", "is_in_sync", "lag_bytes", "lag_s", "reason")
 
 
@@ -66,7 +69,11 @@ def replicas(context: typer.Context, as_json: JsonOption = False) -> None:
 
 
 def _replica(replica: Replica, state: GetStatusResponse) -> dict[str, object]:
-    """Return what a leader knows of a log that follows it. The lag in time is 0 for one that has all."""
+    """Return what a leader knows of a log that follows it. The lag in time is 0 for one that has all.
+
+    How far it has caught up counts from the beginning of its stream; how long that will take yet, at its pace so far,
+    is told once something has come.
+    """
     lag_ms = 0
     if replica.flushed_physical_offset < state.max_physical_offset:
         lag_ms = replica.heard_time.ToMilliseconds() - replica.had_all_time.ToMilliseconds()
@@ -75,7 +82,19 @@ def _replica(replica: Replica, state: GetStatusResponse) -> dict[str, object]:
         "lag_bytes": max(state.max_physical_offset - replica.received_physical_offset, 0),
         "unsynced_bytes": max(replica.received_physical_offset - replica.flushed_physical_offset, 0),
         "lag_s": max(lag_ms, 0) / 1000,
+        **(_catching_up(replica, state.max_physical_offset) if replica.is_catching_up else {}),
     }
+
+
+def _catching_up(replica: Replica, end: int) -> dict[str, object]:
+    """Return how far a log is that gets what is not new."""
+    came_bytes = replica.received_physical_offset - replica.start_physical_offset
+    left_bytes = max(end - replica.received_physical_offset, 0)
+    seconds = (replica.heard_time.ToMilliseconds() - replica.connected_time.ToMilliseconds()) / 1000
+    found: dict[str, object] = {"caught_up_percent": round(100 * came_bytes / max(came_bytes + left_bytes, 1))}
+    if came_bytes:
+        found["catch_up_left_s"] = round(left_bytes * seconds / came_bytes)
+    return found
 
 
 def _members(options: Options, *, as_json: bool) -> None:

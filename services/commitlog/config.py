@@ -90,6 +90,10 @@ class CommitLogConfig:
     replica_window_bytes: Annotated[int, Meta(ge=limits.MIB, le=256 * limits.MIB)] = 16 * limits.MIB
     """Bytes that a slave lets its leader send ahead of what has arrived."""
 
+    catch_up_bytes_per_s: Annotated[int, Meta(ge=0)] = 0
+    """Bytes per second that a leader gives to all slaves together of what was there before their streams began, or is
+    far behind the end of the log. 0 is no limit. Appends at a higher rate are never caught up with."""
+
     replica_silence_ms: Annotated[int, Meta(ge=1_000)] = 3_000
     """A stream of replication that brings nothing for so long is given up. Both sides send something twice a second."""
 

@@ -237,6 +237,23 @@ async def test_from_the_command_line(tmp_path: Path) -> None:
         assert (found.epoch, found.role) == (row["epoch"], log_pb.ROLE_SYNC_MASTER)
 
 
+async def test_how_far_one_has_caught_up(tmp_path: Path) -> None:
+    """The leader tells it while it gives no more than it may."""
+    pace = ("--catch-up-bytes-per-s", "500")
+    async with log_served.process(tmp_path / "a", *SMALL, "--replica-id", "a", *pace) as one, one.client() as first:
+        end = 0
+        while end < 100_000:
+            end = (await append(first, 49)).end_physical_offset
+        async with follower(tmp_path / "b", one.port):
+            rows: list[Any] = []
+            async with asyncio.timeout(LIMIT_S):
+                while not rows or not rows[0].get("caught_up_percent"):
+                    rows = await reput(one, "replicas")
+            (row,) = rows
+            assert 0 < row["caught_up_percent"] < 100
+            assert row["catch_up_left_s"] >= 0
+
+
 async def reput(process: log_served.Process, *arguments: str) -> list[Any]:
     """What a command at a log prints."""
     result = await asyncio.to_thread(run, "--commitlog", target(process), *arguments, "--json")

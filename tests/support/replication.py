@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from libs.requests.errors import DependencyUnavailable
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.engine.replicate.leader import ReplicaStream
 from services.commitlog.engine.replicate.steps import NOBODY, Ack, Chunk, Hello, LeaderAt, Step
+from services.commitlog.engine.replicate.stream import ReplicaStream
 from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.write.gate import Reason
 from tests.support.commitlog import Machine

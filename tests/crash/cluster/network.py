@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from libs.requests.errors import DependencyUnavailable, ServiceError
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.engine.replicate.leader import ReplicaStream
 from services.commitlog.engine.replicate.steps import NOBODY, Ack, Chunk, Handshake, Hello, LeaderAt, Step
+from services.commitlog.engine.replicate.stream import ReplicaStream
 from services.commitlog.errors import HistoryDiffers, NotLeader, StaleEpoch, StreamIdle
 from tests.crash.sim.process import check_alive
 

@@ -11,7 +11,8 @@ import asyncio
 from dataclasses import dataclass
 
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.replicate.leader import Replicas, ReplicaStream
+from services.commitlog.engine.replicate.leader import Replicas
+from services.commitlog.engine.replicate.stream import ReplicaStream
 from services.commitlog.engine.write.gate import Reason, WriteGate
 from services.commitlog.engine.write.marks import Marks
 from services.commitlog.errors import ReplicaBehind

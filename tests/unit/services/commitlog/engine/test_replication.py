@@ -13,7 +13,7 @@ from reput.commitlog.v1 import append_service_pb2 as pb
 from libs.machine.testing.memory_fs import everything_survives, nothing_survives
 from libs.requests.errors import BadArgument
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.engine.replicate import leader as leader_side
+from services.commitlog.engine.replicate import stream as leader_side
 from services.commitlog.engine.replicate.follower import FollowingState
 from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Hello, Step
 from services.commitlog.engine.write.gate import Reason

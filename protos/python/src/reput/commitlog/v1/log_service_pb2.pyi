@@ -1045,6 +1045,8 @@ class Replica(_message.Message):
     HEARD_TIME_FIELD_NUMBER: _builtins.int
     HAD_ALL_TIME_FIELD_NUMBER: _builtins.int
     IS_IN_SYNC_FIELD_NUMBER: _builtins.int
+    START_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    IS_CATCHING_UP_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.str
     """Name of the log that follows."""
     received_physical_offset: _builtins.int
@@ -1053,6 +1055,10 @@ class Replica(_message.Message):
     """End of what is synced there, exclusive."""
     is_in_sync: _builtins.bool
     """True if an acknowledgement as REPLICATED waits for it."""
+    start_physical_offset: _builtins.int
+    """Where its stream began."""
+    is_catching_up: _builtins.bool
+    """True while it gets what was there before its stream began, or is far behind the end of the log."""
     @_builtins.property
     def connected_time(self) -> _timestamp_pb2.Timestamp:
         """When its stream began."""
@@ -1075,10 +1081,12 @@ class Replica(_message.Message):
         heard_time: _timestamp_pb2.Timestamp | None = ...,
         had_all_time: _timestamp_pb2.Timestamp | None = ...,
         is_in_sync: _builtins.bool = ...,
+        start_physical_offset: _builtins.int = ...,
+        is_catching_up: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["connected_time", b"connected_time", "had_all_time", b"had_all_time", "heard_time", b"heard_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected_time", b"connected_time", "flushed_physical_offset", b"flushed_physical_offset", "had_all_time", b"had_all_time", "heard_time", b"heard_time", "is_in_sync", b"is_in_sync", "received_physical_offset", b"received_physical_offset", "replica_id", b"replica_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected_time", b"connected_time", "flushed_physical_offset", b"flushed_physical_offset", "had_all_time", b"had_all_time", "heard_time", b"heard_time", "is_catching_up", b"is_catching_up", "is_in_sync", b"is_in_sync", "received_physical_offset", b"received_physical_offset", "replica_id", b"replica_id", "start_physical_offset", b"start_physical_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ReplicaStream: what one that follows gets, and what it says that it has.
+
+Invariants: not more than its window is under way; something is sent each half second, whatever it waits for; what it
+has, it says itself, and after the end of the stream that counts for nothing.
+Callers: the loop that owns the log; Replicas makes it.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
+
+from libs.formats.config import topics_json
+from libs.formats.config.topics_json import TopicsFile
+from libs.formats.state.replication import Member
+from libs.machine.clock import Clock
+from libs.machine.first_of import first_of
+from libs.requests.errors import BadArgument
+from libs.segments.chain import SegmentChain
+from services.commitlog.engine.keep.epochs import EpochHistory
+from services.commitlog.engine.replicate.catch_up import CatchUpPace
+from services.commitlog.engine.replicate.chunks import ChunkReader
+from services.commitlog.engine.replicate.in_sync_keeper import InSyncKeeper
+from services.commitlog.engine.replicate.steps import TOPICS, Ack, Beat, Chunk, Handshake, Hello, State, Step
+from services.commitlog.engine.write.marks import Marks
+from services.commitlog.engine.write.topics import TopicRegistry
+from services.commitlog.errors import StaleEpoch
+
+BEAT_S = 0.5
+"""Longest silence on a stream."""
+CHUNK_SIZE_BYTES_WORTH = 1 << 20
+"""For less room in a window than this no step is made."""
+EARLY_S = 0.001
+"""A timer may ring so much too early."""
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    """One that follows over a stream, as the leader knows it. Times in milliseconds."""
+
+    replica_id: str
+    connected_at_ms: int
+    received_physical_offset: int
+    flushed_physical_offset: int
+    heard_at_ms: int
+    had_all_at_ms: int
+    """When it last had synced all that there was."""
+    start_physical_offset: int
+    """Where its stream began."""
+    is_in_sync: bool = False
+    is_catching_up: bool = False
+    """Whether it still gets what is not new."""
+
+
+class ReplicaStream:
+    """What one that follows gets: topics when they change, chunks while its window has room, and a beat otherwise."""
+
+    def __init__(
+        self,
+        chain: SegmentChain,
+        epochs: EpochHistory,
+        marks: Marks,
+        topics: TopicRegistry,
+        in_sync: InSyncKeeper,
+        pace: CatchUpPace,
+        clock: Clock,
+        hello: Hello,
+        *,
+        common_end_physical_offset: int,
+    ) -> None:
+        self.hello = hello
+        self.member = Member(hello.replica_id, hello.store_id)
+        self.start_physical_offset = at = max(common_end_physical_offset, chain.min_physical_offset)
+        """Where the chunks begin."""
+        now_ms = clock.now_ms()
+        self.replica = Replica(
+            hello.replica_id,
+            connected_at_ms=now_ms,
+            received_physical_offset=at,
+            flushed_physical_offset=min(common_end_physical_offset, hello.flushed_physical_offset),
+            heard_at_ms=now_ms,
+            had_all_at_ms=now_ms,
+            start_physical_offset=at,
+        )
+        self._common_end = common_end_physical_offset
+        self._chain = chain
+        self._epochs = epochs
+        self._epoch = epochs.number
+        self._marks = marks
+        self._topics = topics
+        self._in_sync = in_sync
+        self._pace = pace
+        self._clock = clock
+        self._chunks = ChunkReader(chain, epochs, marks)
+        self._sent_physical_offset = at
+        self._sent_topics: TopicsFile | None = None
+        self._sent_step_count = 0
+        self._topics_step_count = 0
+        """Steps up to the last one with topics."""
+        self._taken_step_count = 0
+        self._told_physical_offset = marks.visible.value
+        self._told_sync_physical_offset = 0
+        self._spoke_at_s = _now_s()
+        self._news = asyncio.Event()
+        self._failure: Exception | None = None
+
+    def end(self, reason: Exception | None = None) -> None:
+        """Let the stream end, because the name has another one unless there is a reason. The first one counts."""
+        if self._failure is not None:
+            return  # by now the member may have another stream
+        self._failure = reason or StaleEpoch(epoch=self._epoch, field="hello.replica_id")
+        self._in_sync.leave(self.member)  # at once: what is being sent may take long to fail
+        self._news.set()
+
+    def look(self) -> Replica:
+        """Return the other side as it is known now."""
+        self.replica.is_in_sync = self.member in self._in_sync.set.others
+        self.replica.is_catching_up = not self._chunks.is_new(self._sent_physical_offset)
+        return self.replica
+
+    @property
+    def has_topics(self) -> bool:
+        """Whether the other side has the topics as they are now."""
+        return self._sent_topics is self._topics.file and self._taken_step_count >= self._topics_step_count
+
+    def wake(self) -> None:
+        """Look again what there is to send."""
+        self._news.set()
+
+    def acknowledge(self, ack: Ack) -> None:
+        """Take note of what the other side has. Raises StaleEpoch for another epoch, and BadArgument.
+
+        After the end of the stream it counts for nothing.
+        """
+        if self._failure is not None:
+            return
+        if ack.epoch > self._epoch:
+            raise StaleEpoch(epoch=self._epoch, field="ack.epoch")
+        received, flushed = ack.received_physical_offset, ack.flushed_physical_offset
+        if not flushed <= received <= self._sent_physical_offset:
+            reason = "what is flushed has arrived before, and what has arrived was sent before"
+            raise BadArgument(
+                reason, field="ack.received_physical_offset", value=received, limit=self._sent_physical_offset
+            )
+        replica, now_ms = self.replica, self._clock.now_ms()
+        replica.received_physical_offset = max(replica.received_physical_offset, received)
+        replica.flushed_physical_offset = max(replica.flushed_physical_offset, flushed)
+        replica.heard_at_ms = now_ms
+        self._taken_step_count = ack.step_count
+        if flushed >= self._marks.committed.value:
+            replica.had_all_at_ms = now_ms
+        self._in_sync.hear(self.member, replica.flushed_physical_offset)
+        self._news.set()
+
+    def sent(self, step: Step) -> Step:
+        """Count a step that is being sent, which is returned."""
+        self._sent_step_count += 1
+        self._spoke_at_s = _now_s()
+        if isinstance(step, State) and step.name == TOPICS:
+            self._topics_step_count = self._sent_step_count
+        return step
+
+    def handshake(self) -> Handshake:
+        """Return the first step."""
+        return Handshake(
+            history_id=self._epochs.history_id,
+            epochs=tuple(self._epochs.epochs),
+            common_end_physical_offset=self._common_end,
+            start_physical_offset=self.start_physical_offset,
+            min_physical_offset=self._chain.min_physical_offset,
+            confirmed_physical_offset=self._marks.visible.value,
+            is_synchronous=self._marks.is_replicated_at_once,
+        )
+
+    async def steps(self) -> AsyncGenerator[Step, None]:
+        """See `Replicas.steps`."""
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            if self._epochs.number != self._epoch:
+                raise StaleEpoch(epoch=self._epochs.number)
+            if self._sent_topics is not self._topics.file:
+                self._sent_topics = self._topics.file
+                yield State(TOPICS, topics_json.dumps(self._sent_topics).encode())
+            elif self._sent_physical_offset < self._marks.committed.value and self._may_send:
+                yield await self._next_chunk()
+            elif self._is_beat_due:
+                beat = self._beat()
+                self._told_physical_offset = beat.confirmed_physical_offset
+                self._told_sync_physical_offset = beat.sync_to_physical_offset
+                yield beat
+            else:
+                await self._wait()
+
+    async def _next_chunk(self) -> Chunk:
+        start = self._sent_physical_offset
+        is_new = self._chunks.is_new(start)
+        chunk = await self._chunks.read(start, self._room_bytes)
+        if not is_new:
+            self._pace.take(len(chunk.data), _now_s())
+        if self.member in self._in_sync.set.hurried:
+            chunk = replace(chunk, sync_to_physical_offset=chunk.end_physical_offset)
+        self._sent_physical_offset = chunk.end_physical_offset
+        self._told_physical_offset = chunk.confirmed_physical_offset
+        self._told_sync_physical_offset = chunk.sync_to_physical_offset
+        return chunk
+
+    @property
+    def _room_bytes(self) -> int:
+        """How much may be sent now."""
+        return self.hello.window_bytes - (self._sent_physical_offset - self.replica.received_physical_offset)
+
+    @property
+    def _pause_s(self) -> float:
+        """How long what comes next has to wait, because it is not new."""
+        return 0.0 if self._chunks.is_new(self._sent_physical_offset) else self._pace.wait_s(_now_s())
+
+    @property
+    def _may_send(self) -> bool:
+        """Whether so much may be sent now that it is worth a step."""
+        return self._room_bytes >= min(self.hello.window_bytes, CHUNK_SIZE_BYTES_WORTH) and self._pause_s == 0
+
+    @property
+    def _is_beat_due(self) -> bool:
+        """Whether the other side has to hear of more than bytes, or has heard nothing for long."""
+        marks = self._marks
+        return (
+            marks.visible.value > self._told_physical_offset
+            or marks.replicated.wanted > self._told_sync_physical_offset
+            or self._silence_s >= BEAT_S - EARLY_S
+        )
+
+    @property
+    def _silence_s(self) -> float:
+        return _now_s() - self._spoke_at_s
+
+    async def _wait(self) -> None:
+        """Wait until there is something to do, or a beat is due."""
+        self._news.clear()
+        marks = self._marks
+        more = [marks.committed.reached(self._sent_physical_offset + 1)] if self._may_send else []
+        visible = marks.visible.reached(self._told_physical_offset + 1)
+        timeout_s = min(BEAT_S - self._silence_s, self._pause_s or BEAT_S)
+        await first_of(self._news.wait(), visible, *more, timeout_s=timeout_s)
+
+    def _beat(self) -> Beat:
+        is_in_sync = self.look().is_in_sync
+        # who has all comes in once it is synced
+        is_hurried = not is_in_sync or self.member in self._in_sync.set.hurried
+        return Beat(
+            epoch=self._epoch,
+            max_physical_offset=self._marks.committed.value,
+            confirmed_physical_offset=self._marks.visible.value,
+            min_physical_offset=self._chain.min_physical_offset,
+            sync_to_physical_offset=self._sent_physical_offset if is_hurried else self._marks.replicated.wanted,
+            is_in_sync=is_in_sync,
+            replicated_physical_offset=self._in_sync.shared_physical_offset,
+        )
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -26,6 +26,10 @@ COLOURS: Mapping[str, str] = {
     "redis": "#b8312f",
     "reput-store": "#1b6ca8",
     "rocketmq-store": "#d9772b",
+    "reput-3": "#1b6ca8",
+    "rocketmq-3": "#d9772b",
+    "kafka-3": "#4a4a4a",
+    "nats-3": "#3aa655",
 }
 PERCENTILES: Mapping[str, float] = {"p50_ms": 1.0, "p99_ms": 0.65, "p999_ms": 0.35}
 """Figure -> opacity of its bar."""
@@ -39,10 +43,11 @@ def draw(subject: Subject, results: Results, folder: Path) -> list[Path]:
         "append.png": _bars(subject, results, ("append",), "messages_per_s", "messages/s (more is better)"),
         "read.png": _bars(subject, results, ("read", "lookup"), "messages_per_s", "messages/s (more is better)"),
         "store.png": _bars(subject, results, ("store",), "messages_per_s", "messages/s (more is better)"),
+        "replicated.png": _bars(subject, results, ("replicated",), "messages_per_s", "messages/s (more is better)"),
         "cpu.png": _bars(
             subject,
             results,
-            ("append", "read"),
+            ("append", "read", "replicated"),
             "cpu_s_per_million",
             "server CPU seconds per million messages (less is better)",
         ),

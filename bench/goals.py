@@ -132,6 +132,26 @@ GOALS = (
         for scenario in ("lookup-1M", "lookup-20M")
     ),
     faster("lookup-key", "rocketmq", 2, "RocketMQ"),
+    *(
+        Goal(
+            sentence=f"{scenario}: Reput ÷ {name}, three replicas each",
+            value=(scenario, "reput-3", "messages_per_s"),
+            through=(scenario, peer, "messages_per_s"),
+            at_least=1,
+        )
+        for scenario in ("replicated", "replicated-sync")
+        for peer, name in (("rocketmq-3", "RocketMQ"), ("kafka-3", "Kafka"), ("nats-3", "NATS JetStream"))
+    ),
+    Goal(
+        sentence="one-replica: messages/s with an asynchronous replica ÷ without",
+        value=("one-replica", "reput", "share"),
+        at_least=0.7,
+    ),
+    Goal(
+        sentence="one-replica: p99 in ms of how late the replica has a message, at half of the append rate",
+        value=("one-replica", "reput", "lag_p99_ms"),
+        at_most=50,
+    ),
     Goal(
         sentence="recovery-scan: GB/s",
         value=("recovery-scan", "reput", "gigabytes_per_s"),

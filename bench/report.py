@@ -8,13 +8,14 @@ from bench.goals import GOALS
 from bench.results import Results, Spread
 from bench.scenarios import Scenario, Table
 
-OWN = {"store": "reput-store"}
+OWN = {"store": "reput-store", "replicated": "reput-3"}
 """Table -> the column that the others are compared with; reput if not named."""
 TITLES: Mapping[Table, str] = {
     "append": "Append, messages/s",
     "latency": "Latency of single messages, ms",
     "read": "Reading back, messages/s",
     "lookup": "Lookup by key",
+    "replicated": "Append with three replicas, messages/s",
     "store": "Store alone, without a network, messages/s",
     "inside": "Inside Reput",
     "floors": "Floors",
@@ -24,6 +25,7 @@ COMPARED: Mapping[Table, Sequence[str]] = {
     "latency": ("p50_ms", "p99_ms", "p999_ms", "messages_per_s"),
     "read": ("messages_per_s",),
     "lookup": ("messages_per_s", "p50_ms", "p99_ms"),
+    "replicated": ("messages_per_s",),
     "store": ("messages_per_s",),
 }
 """Figures that get a row for each scenario, with a column for each system."""
@@ -119,7 +121,7 @@ def compared(subject: Subject, results: Results, kind: Table) -> Iterator[str]:
 
 def costs(subject: Subject, results: Results) -> Iterator[str]:
     """Yield CPU time and memory of the servers."""
-    scenarios = [one for one in subject.scenarios if one.table in ("append", "latency", "read", "lookup")]
+    scenarios = [one for one in subject.scenarios if one.table in ("append", "latency", "read", "lookup", "replicated")]
     columns = [name for name in subject.peer_names if any(name in scenario.peers for scenario in scenarios)]
     if not any(results.spread(one.name, name, "cpu_s_per_million") for one in scenarios for name in columns):
         return

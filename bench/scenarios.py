@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bench.inside import catching_up, floors, growth, kernel, lookups
+from bench.inside import catching_up, floors, growth, kernel, lookups, replicas
 from bench.peers.peer import Durability, Operation
 from bench.results import Figures
 
 MIB, KIB = 1 << 20, 1 << 10
 SYSTEMS = ("reput", "rocketmq", "kafka", "nats", "redis")
 STORES = ("reput-store", "rocketmq-store")
+CLUSTERS = ("reput-3", "rocketmq-3", "kafka-3", "nats-3")
 SIZES = ("short", "full")
 
 ROUND_COUNT_MAX = 1_000
@@ -23,7 +24,7 @@ SHORT_ROUND_COUNT = 3
 """Rounds of the short size."""
 
 Size = Literal["short", "full"]
-Table = Literal["append", "latency", "read", "lookup", "store", "inside", "floors"]
+Table = Literal["append", "latency", "read", "lookup", "store", "replicated", "inside", "floors"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +228,20 @@ PEER_SCENARIOS = (
         ),
     ),
     Scenario(
+        name="replicated",
+        sentence="append-1KiB with three replicas, acknowledged by all that keep up; Reput's from their disks",
+        table="replicated",
+        mode="async",
+        what=append(KIB, MIB, peers=CLUSTERS),
+    ),
+    Scenario(
+        name="replicated-sync",
+        sentence="the same, acknowledged from the disks of those that acknowledge",
+        table="replicated",
+        mode="sync",
+        what=append(KIB, MIB, peers=CLUSTERS),
+    ),
+    Scenario(
         name="store-100B",
         sentence="the store in one process with its load: bodies of 100 B, batches of 1 MiB",
         table="store",
@@ -250,6 +265,15 @@ PEER_SCENARIOS = (
 )
 
 OWN_SCENARIOS = (
+    Scenario(
+        name="one-replica",
+        sentence="append-1KiB with one asynchronous replica beside the same without, and how late the replica has "
+        "messages while half of the rate without goes on",
+        table="inside",
+        mode="async",
+        what=replicas.one_replica,
+        short_round_count_max=1,
+    ),
     Scenario(
         name="dispatch-lag",
         sentence="from the acknowledgement of a message to its answer from Pull, while half of the append rate goes on",

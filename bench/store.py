@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A store for one measurement: `reput up` over a directory, stopped afterwards."""
+"""A store for one measurement, or copies of one: `reput up` over a directory, stopped afterwards."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from reput_client import connect
 
 from bench.peers.peer import Durability
 
@@ -48,30 +50,75 @@ def running(folder: Path, mode: Durability, has_metrics: bool = False, /, **sett
     settings |= {f"REPUT_{name.upper()}_METRICS_PORT": str(port) for name, port in metrics.items()}
     flags = [] if metrics else ["--no-metrics"]
     flags += [word for name, target in targets.items() for word in (f"--{name}-port", target.partition(":")[2])]
-    log_path = folder / "log"
-    with log_path.open("ab") as log:
-        start_s = time.perf_counter()
-        process = subprocess.Popen(
-            [REPUT, "up", "--data-dir", str(folder / "store"), *flags],
-            env={**os.environ, **settings},
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    try:
-        assert process.stdout is not None
-        if not (line := process.stdout.readline()).startswith("ready"):
-            told = log_path.read_text()[-2000:]
-            raise RuntimeError(f"the store did not start, exit code {process.wait(STOP_TIMEOUT_S)}: {line}{told}")
+    start_s = time.perf_counter()
+    with _up(folder, flags, settings) as (pids, _):
         start_to_serving_s = time.perf_counter() - start_s
-        pids = tuple(child.pid for child in psutil.Process(process.pid).children(recursive=True))
         shown = f"127.0.0.1:{metrics['indexer']}" if metrics else ""
         yield Store(
             targets["commitlog"], targets["indexer"], targets["janitor"], pids, start_to_serving_s, folder, mode, shown
         )
+
+
+@contextmanager
+def replicated(folder: Path, mode: Durability, count: int, /, **settings: str) -> Iterator[Store]:
+    """Serve so many copies of a store, once all are in sync. The targets are those of the one that leads."""
+    flags = ["--replicas", str(count), "--no-metrics", "--json"]
+    flags += [word for name in SERVICES for word in (f"--{name}-port", "0")]
+    settings["REPUT_COMMITLOG_FLUSH_MODE"] = mode
+    start_s = time.perf_counter()
+    with _up(folder, flags, settings) as (pids, line):
+        ready = json.loads(line)
+        commitlog, indexer, janitor = (ready[name].partition(",")[0] for name in SERVICES)
+        with connect(commitlog=commitlog) as client:
+            _wait_until(lambda: len(client.admin.commitlog_status().in_sync_replica_ids) == count)
+        yield Store(commitlog, indexer, janitor, pids, time.perf_counter() - start_s, folder, mode, "")
+
+
+@contextmanager
+def copied(store: Store) -> Iterator[str]:
+    """Let a log of its own follow a store's, and wait until it does. Where it listens."""
+    port = _free_ports()[0]
+    flags = ["--data-dir", str(store.folder / "copy"), "--port", str(port), "--metrics-port", "0"]
+    flags += ["--role", "slave", "--leader-target", store.commitlog, "--replica-id", "copy"]
+    with _process(["serve", "commitlog", *flags], store.folder / "copy.log", {}):
+        with connect(commitlog=store.commitlog) as client:
+            _wait_until(lambda: len(client.admin.commitlog_status().replicas) == 1)
+        yield f"127.0.0.1:{port}"
+
+
+@contextmanager
+def _up(folder: Path, flags: Sequence[str], settings: Mapping[str, str]) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Run `reput up`. Yields its processes, and the line that says that it is ready."""
+    log_path = folder / "log"
+    with _process(["up", "--data-dir", str(folder / "store"), *flags], log_path, settings) as process:
+        assert process.stdout is not None
+        if "ready" not in (line := process.stdout.readline()):
+            told = log_path.read_text()[-2000:]
+            raise RuntimeError(f"the store did not start, exit code {process.wait(STOP_TIMEOUT_S)}: {line}{told}")
+        yield tuple(child.pid for child in psutil.Process(process.pid).children(recursive=True)), line
+
+
+@contextmanager
+def _process(words: Sequence[str], log_path: Path, settings: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """Run `reput`, and stop it in order."""
+    with log_path.open("ab") as log:
+        process = subprocess.Popen(
+            [REPUT, *words], env={**os.environ, **settings}, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+    try:
+        yield process
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(STOP_TIMEOUT_S)
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait. Raises TimeoutError."""
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while not is_so():
+        if time.monotonic() > deadline_s:
+            raise TimeoutError("the copies do not follow")
+        time.sleep(POLL_S)
 
 
 def _free_ports() -> list[int]:

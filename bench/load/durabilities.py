@@ -5,9 +5,8 @@ from collections.abc import Mapping
 
 from reput.common.v1 import message_pb2
 
-from bench.peers.peer import Durability
-
-DURABILITIES: Mapping[Durability, message_pb2.Durability.ValueType] = {
+DURABILITIES: Mapping[str, message_pb2.Durability.ValueType] = {
     "async": message_pb2.DURABILITY_MEMORY,
     "sync": message_pb2.DURABILITY_LOCAL_DISK,
+    "replicated": message_pb2.DURABILITY_REPLICATED,
 }

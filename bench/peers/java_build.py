@@ -14,7 +14,8 @@ import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.peers.peer import PeerMissing
@@ -27,6 +28,8 @@ STOP_TIMEOUT_S = 5  # then it is killed: nothing of it is kept, and a broker tak
 
 SERVER_HEAP = ("-Xms2g", "-Xmx2g")
 """The same for every broker. It is enough for all of them: the data is in the page cache, not on the heap."""
+CLUSTER_HEAP = ("-Xms1g", "-Xmx1g")
+"""The same for every broker of three on one machine."""
 LOAD_JVM = ("-Xms2g", "-Xmx2g", "-XX:+UseG1GC")
 """Load generators are short of neither memory nor pauses: batches become garbage at the rate of the stream."""
 
@@ -88,21 +91,37 @@ def command(module: str, main_class: str, flags: Sequence[str]) -> list[str]:
     return ["java", *flags, "-cp", f"{home / 'classes'}{os.pathsep}{home / 'lib'}/*", main_class]
 
 
-@contextmanager
-def server(
-    words: Sequence[str], *, log_path: Path, ready: str, environment: Mapping[str, str] | None = None
-) -> Iterator[int]:
-    """Run a server until its log has the words that say it is ready, yield its process id, and end it afterwards.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """How a server is started. It is ready when its log has the words that say so."""
 
-    Raises RuntimeError with the end of its log when it doesn't get there.
+    words: Sequence[str]
+    log_path: Path
+    ready: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def servers(*starts: Start) -> Iterator[tuple[int, ...]]:
+    """Run servers that may need one another, yield their process ids when all are ready, and end them afterwards.
+
+    Raises RuntimeError with the end of its log when one doesn't get there.
     """
-    with log_path.open("wb") as log:
+    with ExitStack() as stack:
+        processes = [stack.enter_context(_process(start)) for start in starts]
+        for process, start in zip(processes, starts, strict=True):
+            _wait_ready(process, start.log_path, start.ready)
+        yield tuple(process.pid for process in processes)
+
+
+@contextmanager
+def _process(start: Start) -> Iterator[subprocess.Popen[bytes]]:
+    with start.log_path.open("wb") as log:
         process = subprocess.Popen(
-            words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **(environment or {})}
+            start.words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **start.environment}
         )
     try:
-        _wait_ready(process, log_path, ready)
-        yield process.pid
+        yield process
     finally:
         process.terminate()
         try:

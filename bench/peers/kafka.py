@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apache Kafka: one KRaft process that is broker and controller, and its own Java client."""
+"""Apache Kafka: KRaft processes that are broker and controller, one or three, and its own Java client."""
 
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +15,6 @@ MODULE = "kafka"
 READY = "Kafka Server started"
 # As bin/kafka-run-class.sh has them (KAFKA_JVM_PERFORMANCE_OPTS).
 JVM = (
-    *java_build.SERVER_HEAP,
     "-server",
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
@@ -26,17 +25,11 @@ LOGGING = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",)
 SERVER_LOGGING = (*LOGGING, "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info")
 
 BROKER: Mapping[str, str] = {
-    # One process and one replica of everything.
+    # Each process is both.
     "process.roles": "broker,controller",
-    "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "inter.broker.listener.name": "PLAINTEXT",
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
     # The topic is made when a client first asks for it.
     "num.partitions": "4",
     # A batch of the stream may be larger than the default of 1 MiB.
@@ -44,6 +37,19 @@ BROKER: Mapping[str, str] = {
     # The default of 100 KiB is for networks; -1 leaves the size to the system, which knows the loopback.
     "socket.send.buffer.bytes": "-1",
     "socket.receive.buffer.bytes": "-1",
+}
+ALONE: Mapping[str, str] = {
+    # One replica of everything.
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+CLUSTER: Mapping[str, str] = {
+    # acks=all waits for all replicas that keep up, and two have to; replicas answer as usual, before they sync.
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
 }
 SYNC: Mapping[str, str] = {
     # fsync before the answer to each produce request, once for each batch of a partition in it. Kafka has no group
@@ -57,6 +63,12 @@ class Kafka:
 
     name = "Apache Kafka"
     operations: frozenset[Operation] = frozenset({"append", "latency", "read"})
+    count = 1
+    heap: Sequence[str] = java_build.SERVER_HEAP
+
+    def broker(self, durability: Durability) -> Mapping[str, str]:
+        """Return the settings that all brokers have."""
+        return {**BROKER, **(SYNC if durability == "sync" else {}), **(ALONE if self.count == 1 else CLUSTER)}
 
     def settings(self, durability: Durability) -> Mapping[str, str]:
         """Return the broker's settings, those of the JVM and the client's."""
@@ -66,7 +78,7 @@ class Kafka:
             "client.latency": "one producer for all callers, linger.ms=0",
             "client.read": "assign, max.partition.fetch.bytes=4 MiB, max.poll.records=10000",
         }
-        return {**_broker(durability), "jvm": " ".join(JVM), **client}
+        return {**self.broker(durability), "jvm": " ".join((*self.heap, *JVM)), **client}
 
     def prepare(self) -> Mapping[str, str]:
         """Fetch Kafka and build its load generator."""
@@ -75,31 +87,42 @@ class Kafka:
 
     @contextmanager
     def running(self, folder: Path, durability: Durability) -> Iterator[Serving]:
-        """Format a data directory in the folder and serve from it."""
-        port, controller_port = java_build.free_port(), java_build.free_port()
-        places = {
-            "log.dirs": str(folder / "data"),
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
-        }
-        properties = folder / "server.properties"
-        lines = [f"{name}={value}\n" for name, value in {**_broker(durability), **places}.items()]
-        properties.write_text("".join(lines))
-        _format(properties)
-        words = [*java_build.command(MODULE, "kafka.Kafka", [*JVM, *SERVER_LOGGING]), str(properties)]
+        """Format a data directory for each broker in the folder and serve from them."""
+        ids = range(1, self.count + 1)
+        targets = {node: f"127.0.0.1:{java_build.free_port()}" for node in ids}
+        controllers = {node: f"127.0.0.1:{java_build.free_port()}" for node in ids}
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        starts = []
+        for node in ids:
+            properties = folder / f"server-{node}.properties"
+            places = {
+                "node.id": str(node),
+                "log.dirs": str(folder / f"data-{node}"),
+                "listeners": f"PLAINTEXT://{targets[node]},CONTROLLER://{controllers[node]}",
+                "controller.quorum.voters": ",".join(f"{voter}@{target}" for voter, target in controllers.items()),
+            }
+            lines = [f"{name}={value}\n" for name, value in {**self.broker(durability), **places}.items()]
+            properties.write_text("".join(lines))
+            _format(properties, cluster)
+            words = [*java_build.command(MODULE, "kafka.Kafka", [*self.heap, *JVM, *SERVER_LOGGING]), str(properties)]
+            starts.append(java_build.Start(words=words, log_path=folder / f"kafka-{node}.log", ready=READY))
         load = java_build.command(MODULE, "io.reput.bench.KafkaLoad", [*java_build.LOAD_JVM, *LOGGING])
-        with java_build.server(words, log_path=folder / "kafka.log", ready=READY) as pid:
-            yield Serving(target=f"127.0.0.1:{port}", pids=(pid,), load_command=load, load_arguments={})
+        with java_build.servers(*starts) as pids:
+            yield Serving(target=",".join(targets.values()), pids=pids, load_command=load, load_arguments={})
 
 
-def _broker(durability: Durability) -> Mapping[str, str]:
-    return {**BROKER, **SYNC} if durability == "sync" else BROKER
+class KafkaCluster(Kafka):
+    """Three brokers, each of which has everything."""
+
+    name = "Apache Kafka, 3 replicas"
+    operations: frozenset[Operation] = frozenset({"append", "latency"})
+    count = 3
+    heap = java_build.CLUSTER_HEAP
 
 
-def _format(properties: Path) -> None:
-    cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+def _format(properties: Path, cluster: str) -> None:
     tool = java_build.command(MODULE, "kafka.tools.StorageTool", LOGGING)
-    words = [*tool, "format", "--standalone", f"--cluster-id={cluster}", "--config", str(properties)]
+    words = [*tool, "format", f"--cluster-id={cluster}", "--config", str(properties)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"Kafka can't format {properties}:\n{done.stdout}\n{done.stderr}")

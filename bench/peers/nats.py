@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NATS JetStream: one server, one stream in files with four subjects, and its own Go client.
+"""NATS JetStream: a server or three, one stream in files with four subjects, and its own Go client.
 
 The ways of sending are those that measured best. JetStream writes and syncs message by message, but an atomic batch is
 synced as a whole. Asynchronous persist mode gathers writes, too, but acknowledges before them, as no other system does.
@@ -14,6 +14,8 @@ from bench.peers import go_build, java_build
 from bench.peers.peer import Durability, Operation, Serving
 
 READY = "Server is ready"
+CLUSTER_READY = "metadata leader"
+"""What each server of a cluster says when it knows who decides where streams are."""
 NATS_CLIENT = "github.com/nats-io/nats.go"
 
 ENVIRONMENT: Mapping[str, str] = {
@@ -37,13 +39,14 @@ class Nats:
 
     name = "NATS JetStream"
     operations: frozenset[Operation] = frozenset({"append", "latency", "read"})
+    count = 1
 
     def settings(self, durability: Durability) -> Mapping[str, str]:
         """Return the server's settings, the stream's and the client's."""
         return {
             **_jetstream(durability),
             **ENVIRONMENT,
-            "stream": f"file storage, 1 replica, 4 subjects, persist_mode={LOAD[durability]['persist']}",
+            "stream": f"file storage, {self.count} replicas, 4 subjects, persist_mode={LOAD[durability]['persist']}",
             "client.append": SEND[durability],
             "client.latency": "Publish, 4 callers on a connection",
             "client.read": "ordered consumer of all subjects, 10000 messages asked for ahead",
@@ -57,20 +60,43 @@ class Nats:
 
     @contextmanager
     def running(self, folder: Path, durability: Durability) -> Iterator[Serving]:
-        """Serve from a store in the folder."""
-        port = java_build.free_port()
-        jetstream = {"store_dir": str(folder / "data"), **_jetstream(durability)}
-        configuration = folder / "nats.conf"
-        configuration.write_text(json.dumps({"listen": f"127.0.0.1:{port}", "jetstream": jetstream}))
-        words = [go_build.program("nats-server"), "--config", str(configuration)]
+        """Serve from a store for each server in the folder."""
+        targets = [f"127.0.0.1:{java_build.free_port()}" for _ in range(self.count)]
+        routes = [f"127.0.0.1:{java_build.free_port()}" for _ in range(self.count)]
+        starts = []
+        for node, (target, route) in enumerate(zip(targets, routes, strict=True)):
+            settings: dict[str, object] = {"listen": target, "server_name": f"n{node}"}
+            settings["jetstream"] = {"store_dir": str(folder / f"data-{node}"), **_jetstream(durability)}
+            if self.count > 1:
+                others = [f"nats-route://{other}" for other in routes if other != route]
+                settings["cluster"] = {"name": "bench", "listen": route, "routes": others}
+            configuration = folder / f"nats-{node}.conf"
+            configuration.write_text(json.dumps(settings))
+            starts.append(
+                java_build.Start(
+                    words=[go_build.program("nats-server"), "--config", str(configuration)],
+                    log_path=folder / f"nats-{node}.log",
+                    ready=READY if self.count == 1 else CLUSTER_READY,
+                    environment=ENVIRONMENT,
+                )
+            )
         stream = [word for name, value in LOAD[durability].items() for word in (f"--{name}", value)]
-        with java_build.server(words, log_path=folder / "nats.log", ready=READY, environment=ENVIRONMENT) as pid:
+        stream += ["--replicas", str(self.count)]
+        with java_build.servers(*starts) as pids:
             yield Serving(
-                target=f"127.0.0.1:{port}",
-                pids=(pid,),
+                target=",".join(targets),
+                pids=pids,
                 load_command=(go_build.program("natsload"),),
                 load_arguments={"append": stream, "latency": stream},
             )
+
+
+class NatsCluster(Nats):
+    """Three servers, each of which has the stream; two of them have to store a message before it is acknowledged."""
+
+    name = "NATS JetStream, 3 replicas"
+    operations: frozenset[Operation] = frozenset({"append", "latency"})
+    count = 3
 
 
 def _jetstream(durability: Durability) -> Mapping[str, str]:

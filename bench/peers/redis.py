@@ -66,10 +66,10 @@ class Redis:
         port = java_build.free_port()
         settings = {"port": str(port), "bind": "127.0.0.1", "dir": str(folder), **_server(durability)}
         words = ["redis-server", *(word for name, value in settings.items() for word in (f"--{name}", value))]
-        with java_build.server(words, log_path=folder / "redis.log", ready=READY) as pid:
+        with java_build.servers(java_build.Start(words=words, log_path=folder / "redis.log", ready=READY)) as pids:
             yield Serving(
                 target=f"127.0.0.1:{port}",
-                pids=(pid,),
+                pids=pids,
                 load_command=(go_build.program("redisload"),),
                 load_arguments={"append": ("--connections", str(CONNECTIONS[durability]))},
             )

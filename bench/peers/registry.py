@@ -13,6 +13,10 @@ ROOMS = {
     "redis": ("redis", "Redis"),
     "reput-store": ("reput", "ReputStore"),
     "rocketmq-store": ("rocketmq", "RocketMqStore"),
+    "reput-3": ("reput", "ReputCluster"),
+    "rocketmq-3": ("rocketmq", "RocketMqCluster"),
+    "kafka-3": ("kafka", "KafkaCluster"),
+    "nats-3": ("nats", "NatsCluster"),
 }
 """Name -> module of this package and class, in the order of the report's columns."""
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from bench import store
 from bench.peers.peer import Durability, Operation, Serving
 
+REPLICA_COUNT = 3
+LEADER: Mapping[str, str] = {"REPUT_COMMITLOG_ROLE": "sync_master"}
 PACKAGES = ("grpcio", "protobuf", "uvloop", "isal", "cython")
 
 
@@ -42,6 +44,29 @@ class Reput:
                     "read": indexer,
                     "lookup": indexer,
                 },
+            )
+
+
+class ReputCluster(Reput):
+    """Three copies of all services, the first of which leads; an acknowledgement waits for the disks of all."""
+
+    name = "Reput, 3 replicas"
+    operations: frozenset[Operation] = frozenset({"append", "latency"})
+
+    def settings(self, durability: Durability) -> Mapping[str, str]:
+        """See Peer."""
+        return {**super().settings(durability), **LEADER, "reput up": f"--replicas {REPLICA_COUNT}"}
+
+    @contextmanager
+    def running(self, folder: Path, durability: Durability) -> Iterator[Serving]:
+        """See Peer."""
+        with store.replicated(folder, durability, REPLICA_COUNT, **LEADER) as running:
+            asked = ("--durability", "replicated")
+            yield Serving(
+                target=running.commitlog,
+                pids=running.pids,
+                load_command=(sys.executable, "-m", "bench.load"),
+                load_arguments={"append": ("--indexer", running.indexer, *asked), "latency": asked},
             )
 
 

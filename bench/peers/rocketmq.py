@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apache RocketMQ: a name server and a broker with its own Java client, and its message store alone in a process."""
+"""Apache RocketMQ: a name server, a broker or three, its own Java client, and its message store alone in a process."""
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from bench.peers import java_build
 from bench.peers.peer import Durability, Operation, Serving
@@ -21,7 +25,6 @@ OPENS = (
 )
 # As bin/runbroker.sh has them, but for the size of the heap and for touching all of it at the start.
 BROKER_JVM = (
-    *java_build.SERVER_HEAP,
     "-server",
     "-XX:+UseG1GC",
     "-XX:G1HeapRegionSize=16m",
@@ -32,6 +35,7 @@ BROKER_JVM = (
     "-XX:MaxDirectMemorySize=15g",
     "-XX:-UseLargePages",
 )
+STORE_JVM = (*java_build.SERVER_HEAP, *BROKER_JVM)
 NAME_SERVER_JVM = ("-Xms256m", "-Xmx256m", "-server", "-XX:+UseG1GC")
 
 STORE: Mapping[str, str] = {
@@ -67,10 +71,15 @@ BROKER: Mapping[str, str] = {
 PLACE: Mapping[str, str] = {
     "brokerClusterName": "cluster",
     "brokerName": "broker",
-    "brokerId": "0",
     "bindAddress": "127.0.0.1",
     "brokerIP1": "127.0.0.1",
     "brokerIP2": "127.0.0.1",
+}
+
+
+LEADER: Mapping[str, str] = {
+    # An acknowledgement waits until all that follow have the message in their files.
+    "brokerRole": "SYNC_MASTER",
 }
 
 
@@ -79,6 +88,8 @@ class RocketMq:
 
     name = "Apache RocketMQ"
     operations: frozenset[Operation] = frozenset({"append", "latency", "read", "lookup"})
+    count = 1
+    heap: Sequence[str] = java_build.SERVER_HEAP
 
     def settings(self, durability: Durability) -> Mapping[str, str]:
         """Return the broker's settings, those of the JVM and the client's."""
@@ -89,7 +100,12 @@ class RocketMq:
             "client.read": "pull of 4096 messages, one thread for each queue",
             "client.lookup": "queryMessage(key), newest match",
         }
-        return {**_store(durability), **BROKER, "jvm": " ".join(BROKER_JVM), **client}
+        broker = {**_store(durability), **BROKER, **self.of_leader()}
+        return {**broker, "jvm": " ".join((*self.heap, *BROKER_JVM)), **client}
+
+    def of_leader(self) -> Mapping[str, str]:
+        """Return what sets the first broker apart from those that follow it."""
+        return {**LEADER, "inSyncReplicas": str(self.count), "totalReplicas": str(self.count)} if self.count > 1 else {}
 
     def prepare(self) -> Mapping[str, str]:
         """Fetch RocketMQ and build its load generators."""
@@ -100,27 +116,54 @@ class RocketMq:
         """Serve from the folder. The target of the clients is the name server."""
         target = f"127.0.0.1:{java_build.free_port()}"
         names = _write(folder / "namesrv.conf", {"bindAddress": "127.0.0.1", "listenPort": target.partition(":")[2]})
-        port = java_build.free_port(below=FAST_PORT_DISTANCE)
-        settings = {**_store(durability), **BROKER, **PLACE, **_paths(folder)}
-        settings |= {"namesrvAddr": target, "listenPort": str(port)}
-        broker = _write(folder / "broker.conf", settings)
-        environment = {"ROCKETMQ_HOME": str(folder)}
-        with (
-            java_build.server(
-                [*_command("org.apache.rocketmq.namesrv.NamesrvStartup", NAME_SERVER_JVM, folder), "-c", str(names)],
-                log_path=folder / "namesrv.log",
-                ready=NAME_SERVER_READY,
-                environment=environment,
-            ) as name_server_pid,
-            java_build.server(
-                [*_command("org.apache.rocketmq.broker.BrokerStartup", BROKER_JVM, folder), "-c", str(broker)],
-                log_path=folder / "broker.log",
-                ready=BROKER_READY,
-                environment=environment,
-            ) as broker_pid,
-        ):
+        name_server = java_build.Start(
+            words=[
+                *_command("org.apache.rocketmq.namesrv.NamesrvStartup", NAME_SERVER_JVM, folder), "-c", str(names)
+            ],
+            log_path=folder / "namesrv.log",
+            ready=NAME_SERVER_READY,
+            environment={"ROCKETMQ_HOME": str(folder)},
+        )  # fmt: skip
+        replica_ports = [java_build.free_port() for _ in range(self.count)]
+        leader = f"127.0.0.1:{replica_ports[0]}"
+        brokers = [
+            self._broker(folder / f"broker-{number}", durability, target, leader, number, port)
+            for number, port in enumerate(replica_ports)
+        ]
+        with java_build.servers(name_server) as names_pids, java_build.servers(*brokers) as pids:
+            _wait_for_replicas(pids[0], replica_ports[0], self.count - 1)
             load = _command("io.reput.bench.RocketMqLoad", java_build.LOAD_JVM, folder)
-            yield Serving(target=target, pids=(broker_pid, name_server_pid), load_command=load, load_arguments={})
+            yield Serving(target=target, pids=(*pids, *names_pids), load_command=load, load_arguments={})
+
+    def _broker(
+        self, folder: Path, durability: Durability, name_server: str, leader: str, number: int, replica_port: int
+    ) -> java_build.Start:
+        """Return how a broker is started, of which the first one leads."""
+        folder.mkdir()
+        settings = {**_store(durability), **BROKER, **PLACE, **_paths(folder), "brokerId": str(number)}
+        settings |= {"brokerRole": "SLAVE", "haMasterAddress": leader} if number else self.of_leader()
+        settings |= {
+            "namesrvAddr": name_server,
+            "listenPort": str(java_build.free_port(below=FAST_PORT_DISTANCE)),
+            "haListenPort": str(replica_port),
+        }
+        broker = _write(folder / "broker.conf", settings)
+        command = _command("org.apache.rocketmq.broker.BrokerStartup", (*self.heap, *BROKER_JVM), folder)
+        return java_build.Start(
+            words=[*command, "-c", str(broker)],
+            log_path=folder / "broker.log",
+            ready=BROKER_READY,
+            environment={"ROCKETMQ_HOME": str(folder)},
+        )
+
+
+class RocketMqCluster(RocketMq):
+    """A broker and two that follow it."""
+
+    name = "Apache RocketMQ, 3 replicas"
+    operations: frozenset[Operation] = frozenset({"append", "latency"})
+    count = 3
+    heap = java_build.CLUSTER_HEAP
 
 
 class RocketMqStore:
@@ -135,7 +178,7 @@ class RocketMqStore:
             "call.append": "asyncPutMessages of prebuilt, encoded batches, 8 of them under way for each thread",
             "call.latency": "putMessage",
         }
-        return {**_store(durability), "jvm": " ".join(BROKER_JVM), **calls}
+        return {**_store(durability), "jvm": " ".join(STORE_JVM), **calls}
 
     def prepare(self) -> Mapping[str, str]:
         """Fetch RocketMQ and build its load generators."""
@@ -145,8 +188,22 @@ class RocketMqStore:
     def running(self, folder: Path, durability: Durability) -> Iterator[Serving]:
         """Write the settings: there is no server, and the load opens the store that they name."""
         settings = _write(folder / "store.conf", {**_store(durability), **_paths(folder)})
-        load = _command("io.reput.bench.RocketMqStoreLoad", BROKER_JVM, folder)
+        load = _command("io.reput.bench.RocketMqStoreLoad", STORE_JVM, folder)
         yield Serving(target=str(settings), pids=(), load_command=load, load_arguments={})
+
+
+def _wait_for_replicas(pid: int, port: int, count: int) -> None:
+    """Wait until so many follow a broker. Raises RuntimeError when they don't come."""
+    deadline_s = time.monotonic() + java_build.START_TIMEOUT_S
+    while sum(_is_taken(one, port) for one in psutil.Process(pid).net_connections()) < count:
+        if time.monotonic() > deadline_s:
+            raise RuntimeError(f"not all {count} replicas follow the broker at port {port}")
+        time.sleep(0.1)
+
+
+def _is_taken(connection: Any, port: int) -> bool:
+    """Return whether somebody has connected to this port of a process."""
+    return bool(connection.laddr.port == port and connection.status == psutil.CONN_ESTABLISHED)
 
 
 def _prepare() -> Mapping[str, str]:

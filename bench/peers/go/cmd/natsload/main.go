@@ -26,6 +26,7 @@ var queues = [...]string{"bench.q0", "bench.q1", "bench.q2", "bench.q3"}
 var (
 	publish = flag.String("publish", "async", "how a stream is sent: async, fast (fast ingest) or atomic (atomic batches)")
 	pending = flag.Int("pending", 4000, "most messages that one producer has on their way")
+	replicas = flag.Int("replicas", 1, "servers that have the stream")
 	persist = flag.String("persist", "default", "persist mode of the stream: default or async")
 )
 
@@ -70,7 +71,7 @@ func (s *system) createStream() error {
 		Name:               streamName,
 		Subjects:           []string{"bench.*"},
 		Storage:            jetstream.FileStorage,
-		Replicas:           1,
+		Replicas:           *replicas,
 		AllowDirect:        true,
 		AllowAtomicPublish: *publish == "atomic",
 		AllowBatchPublish:  *publish == "fast",

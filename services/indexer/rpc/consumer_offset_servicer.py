@@ -50,6 +50,7 @@ class ConsumerOffsetServicer:
                 topic = self._answers.served(requests.topic(offset.topic, f"{path}.topic"), f"{path}.topic")
                 queue_id = requests.queue_id(offset.queue_id, f"{path}.queue_id")
                 offsets[topic, queue_id] = check_range(offset.queue_offset, f"{path}.queue_offset")
+        self._sharing.check_room()
         self._groups.commit(group, offsets)
         return messages.CommitConsumerOffsetResponse()
 
@@ -104,6 +105,7 @@ class ConsumerOffsetServicer:
         """Forget a group, or what it has of a topic. Synced, and in the log if that has copies, before the answer."""
         group = requests.group(request.group)
         topic = requests.topic(request.topic) if request.topic else None
+        self._sharing.check_room()
         count = await self._groups.delete(group, topic)
         await self._groups.save()
         await self._sharing.send()

@@ -23,7 +23,7 @@ from libs.machine.fs import Fs
 from libs.machine.loop import SupervisedLoop, in_steps
 from libs.machine.uninterrupted import uninterrupted
 from libs.machine.workers import workers
-from libs.requests.errors import DependencyUnavailable
+from libs.requests.errors import DependencyUnavailable, WindowFull
 from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
@@ -61,6 +61,7 @@ class Sharing:
         sink: LogSink,
         *,
         interval_ms: int,
+        unsent_count_max: int,
     ) -> None:
         self._fs = fs
         self._path = path
@@ -68,6 +69,7 @@ class Sharing:
         self._groups = groups
         self._delay_offsets = delay_offsets
         self._sink = sink
+        self._unsent_count_max = unsent_count_max
         self._origin = f"{workers().chance().getrandbits(128):032x}"
         self._number = 0
         self._standing: Standing | None = None
@@ -106,6 +108,11 @@ class Sharing:
         is_new = self._standing is None and not self._groups.had_file and not self._indexes.completeness.is_complete
         if is_new or (self.is_on and self._gathering is not None):
             raise GroupsUnknown
+
+    def check_room(self) -> None:
+        """Raise WindowFull while too many changes wait for a log that leads."""
+        if self._changes.unsent_count >= self._unsent_count_max:
+            raise WindowFull("changes of consumer offsets that wait for the log", limit=self._unsent_count_max)
 
     def load(self) -> None:
         """Read how far the records were read, and the levels are. Blocks. Raises ConfigFileDamaged."""

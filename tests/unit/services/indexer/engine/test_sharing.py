@@ -4,13 +4,14 @@
 import asyncio
 import contextlib
 import random
+from dataclasses import replace
 
 import pytest
 
 from libs.formats import store_layout
 from libs.formats.records.state_record import StateRecord
 from libs.formats.state.system_topics import STATE_QUEUE_ID, STATE_TOPIC
-from libs.requests.errors import DependencyUnavailable
+from libs.requests.errors import DependencyUnavailable, WindowFull
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.source import Standing
 from services.indexer.errors import GroupsUnknown
@@ -142,6 +143,24 @@ async def test_changes_wait_for_a_leader() -> None:
                 await other.follow.sharing.send()
             copies.sink.is_leaderless = False
         await eventually(lambda: knows(one, 5))
+
+
+async def test_changes_that_wait_are_bounded() -> None:
+    """Without a leader nobody makes an Indexer hold more and more of what was deleted."""
+    copies = Copies()
+    copies.follower.config = replace(copies.follower.config, consumer_offset_count_max=3)
+    async with copies.leader.running(), copies.follower.running() as other:
+        await eventually(lambda: knows(other, None))
+        copies.sink.is_leaderless = True
+        for number in range(3):
+            other.follow.sharing.check_room()
+            other.groups.commit(f"g{number}", {("T", 0): 1})
+            await other.groups.delete(f"g{number}")
+        with pytest.raises(WindowFull):
+            other.follow.sharing.check_room()
+        copies.sink.is_leaderless = False
+        await other.follow.sharing.send()
+        other.follow.sharing.check_room()
 
 
 async def test_a_restart_goes_on() -> None:

@@ -220,9 +220,10 @@ class Sharing:
 
     @property
     def _has_read_all(self) -> bool:
-        """Whether all records of former epochs were read. Nobody knows without the epochs."""
+        """Whether all records of former epochs, and of former processes, were read. Nobody knows without the epochs."""
         epochs, indexed = self._indexes.history.epochs, self._indexes.reached.indexed_physical_offset
-        return bool(epochs) and indexed >= epochs[-1].start_physical_offset and self._queue.is_level
+        is_indexed = bool(epochs) and indexed >= epochs[-1].start_physical_offset
+        return is_indexed and self._indexes.completeness.is_complete and self._queue.is_level
 
     def _note(self, group: str, offsets: Mapping[Queue, int | None]) -> None:
         """Remember what changed here, unless nobody wants to know."""

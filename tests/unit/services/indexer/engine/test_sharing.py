@@ -11,6 +11,7 @@ import pytest
 from libs.formats import store_layout
 from libs.formats.records.state_record import StateRecord
 from libs.formats.state.system_topics import STATE_QUEUE_ID, STATE_TOPIC
+from libs.machine.testing.memory_fs import MemoryFs
 from libs.requests.errors import DependencyUnavailable, WindowFull
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.source import Standing
@@ -161,6 +162,37 @@ async def test_changes_that_wait_are_bounded() -> None:
         copies.sink.is_leaderless = False
         await other.follow.sharing.send()
         other.follow.sharing.check_room()
+
+
+async def test_a_leader_s_indexer_that_lost_its_disk() -> None:
+    """It reads all that is in the log before it claims to know everything, also in the first epoch of the log."""
+    copies = Copies()
+    copies.log.segment_size_bytes = 1 << 12  # so that it comes in many steps
+    async with copies.leader.running() as one:
+        one.groups.commit("g", {("T", 0): 5})
+        await one.follow.sharing.send()
+        begin = copies.log.end_physical_offset
+        for number in range(5_000):
+            copies.log.append("T", body=b"%d" % number)
+        end = copies.log.end_physical_offset
+        await eventually(lambda: one.indexes.reached.indexed_physical_offset >= end)
+        await one.follow.sharing.keep(begin)
+        copies.log.trim(begin)
+    copies.leader.fs = MemoryFs()
+    async with copies.leader.running() as again:
+        answers: set[int | str | None] = set()
+        while not answers - {"unknown"}:
+            answers.add(told(again))
+            await asyncio.sleep(0)
+        assert answers <= {"unknown", 5}
+
+
+def told(indexer: Indexer) -> int | str | None:
+    """What an Indexer says now."""
+    try:
+        return found(indexer)
+    except GroupsUnknown:
+        return "unknown"
 
 
 async def test_a_restart_goes_on() -> None:

@@ -128,7 +128,7 @@ async def test_plans_are_made_in_steps() -> None:
 
 async def test_a_scan_of_many_ranges_works_in_steps() -> None:
     """Empty ones, and those that a partition of keys is cut to, of which each record must lie in one."""
-    log = ComputedLog(2_000, wanted=range(2_000))
+    log = ComputedLog(20_000, wanted=range(2_000))
     indexer = await indexed(log)
     empty = tuple(ScanRange("topic-00000", 0, 5, 5) for _ in range(10_000))
     small = tuple(ScanRange("topic-00000", 0, offset, offset + 1) for offset in range(0, 20_000, 2))

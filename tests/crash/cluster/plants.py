@@ -212,7 +212,7 @@ OF_THE_CODE = (
         "a tail of its own counts for who comes",
         23,
         (
-            f"{REPLICATE}/leader.py",
+            f"{REPLICATE}/stream.py",
             "            flushed_physical_offset=min(common_end_physical_offset, hello.flushed_physical_offset),\n",
             "            flushed_physical_offset=hello.flushed_physical_offset,\n",
         ),

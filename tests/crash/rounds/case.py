@@ -123,6 +123,9 @@ class Rounds:
                 await asyncio.sleep(AFTER_S)
             await self._trio.together()
         leader, wrong = await self._check()
+        for machine in self._machines:
+            wrong += await machine.stop(only_index=True)
+        await self._trio.together(are_indexed=False)  # an Indexer may have shared something until it stopped
         for machine in sorted(self._machines, key=lambda one: one is leader):  # so that nobody begins another epoch
             wrong += await machine.stop()
         return wrong + await asyncio.to_thread(self._compare_stores, leader)

@@ -142,10 +142,10 @@ class Machine:
             if child is not None:
                 await child.wait_ended()
 
-    async def stop(self) -> list[str]:
-        """End both in order; what is wrong with how they ended."""
+    async def stop(self, *, only_index: bool = False) -> list[str]:
+        """End both in order, or the Indexer; what is wrong with how they ended."""
         wrong = []
-        for child in (self.index, self.log):
+        for child in (self.index,) if only_index else (self.index, self.log):
             if child is not None and not child.ended.done():
                 child.send(signal.SIGTERM)
                 code = await child.wait_ended()

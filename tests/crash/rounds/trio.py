@@ -122,7 +122,7 @@ class Trio:
         found = [machine for machine, state in zip(self.machines.values(), states, strict=True) if leads(state)]
         return found[0] if len(found) == 1 else None
 
-    async def together(self) -> Machine:
+    async def together(self, *, are_indexed: bool = True) -> Machine:
         """Wait until one leads, all are in sync, and all have all on their disks and in their indexes; who leads.
 
         Raises NotTogether with what everybody says.
@@ -131,7 +131,7 @@ class Trio:
             async with asyncio.timeout(LIMIT_S):
                 while True:
                     machine = await self.leader()
-                    if machine is not None and await self._all_have(await machine.status()):
+                    if machine is not None and await self._all_have(await machine.status(), are_indexed=are_indexed):
                         return machine
                     await asyncio.sleep(LOOK_S)
         except TimeoutError:
@@ -145,14 +145,14 @@ class Trio:
             lines.append(f"{machine.name}: {' '.join(str(state).split())}")
         return "\n".join(lines)
 
-    async def _all_have(self, leader: log_pb.GetStatusResponse) -> bool:
+    async def _all_have(self, leader: log_pb.GetStatusResponse, *, are_indexed: bool) -> bool:
         if not leads(leader) or len(leader.in_sync_replica_ids) < len(NAMES) or leader.live_in_sync_count < len(NAMES):
             return False
         end = leader.max_physical_offset
         states = await asyncio.gather(*(machine.status() for machine in self.machines.values()))
         if any(min(one.flushed_physical_offset, one.confirmed_physical_offset) != end for one in states):
             return False
-        return all([await _indexed(machine) == end for machine in self.machines.values()])
+        return not are_indexed or all([await _indexed(machine) == end for machine in self.machines.values()])
 
 
 def leads(state: log_pb.GetStatusResponse) -> bool:

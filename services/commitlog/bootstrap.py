@@ -195,9 +195,8 @@ class Service:
         return LeaderAt(target, link.open, self._roles.cut, self._decider.move, connection.channel.close)
 
     def _connect(self, target: str) -> Connection:
-        peer = replace(self._peer, config=replace(self._peer.config, target=target))
         interceptors = self._shell.telemetry.client_interceptors()
-        return peer.connect(interceptors=interceptors, reconnect_ms_max=self._config.reconnect_ms_max)
+        return self._peer.at(target).connect(interceptors=interceptors, reconnect_ms_max=self._config.reconnect_ms_max)
 
     async def _leads(self, target: str) -> bool:
         """Ask a log whether it leads."""

@@ -97,9 +97,8 @@ class Service:
             self.server.add_service(service, servicer, around=around(service, self.indexer.follow.completeness))
 
     def _connect(self, target: str) -> Connection:
-        peer = replace(self._peer, config=replace(self._peer.config, target=target))
         interceptors = self._shell.telemetry.client_interceptors()
-        return peer.connect(interceptors=interceptors, reconnect_ms_max=self._reconnect_ms_max)
+        return self._peer.at(target).connect(interceptors=interceptors, reconnect_ms_max=self._reconnect_ms_max)
 
     async def open(self) -> None:
         """Recover the files and begin to follow the log."""

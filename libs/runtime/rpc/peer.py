@@ -4,7 +4,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partialmethod
 from pathlib import Path
 from typing import Any, cast
@@ -51,6 +51,10 @@ class Peer:
     name: str
     config: PeerConfig
     token: TokenFile
+
+    def at(self, target: str) -> "Peer":
+        """Return how to reach another service of the same kind, by host:port."""
+        return replace(self, config=replace(self.config, target=target))
 
     def connect(self, *, interceptors: Sequence[grpc.aio.ClientInterceptor], reconnect_ms_max: int) -> Connection:
         """Return a connection whose calls carry the token. Without a CA file there is no TLS.

@@ -79,7 +79,7 @@ def build(
     flush = FlushLoop(config, indexes, ballast, source, clock, on_failure=fail, on_standing=sharing.hear)
     reput = ReputLoop(config, source, indexes, states, flush, on_history_change=sharing.change_history)
     delivery = None
-    if sink is not NO_SINK and config.deliver_delayed:
+    if config.deliver_delayed and not isinstance(sink, NoSink):
         make_level = functools.partial(
             LevelDelivery,
             *(reput, queues, polls, records, sink, delay_offsets, sharing, clock),

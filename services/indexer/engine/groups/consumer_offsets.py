@@ -144,8 +144,7 @@ class ConsumerOffsets:
         Many are forgotten in steps; a commit meanwhile stays or not.
         """
         count = 0
-        async for keys in in_steps(list(self._offsets_of(group))):
-            gone = self._drop(group, [key for key in keys if topic in (None, _queue(key)[0])])
+        async for gone in self._forget(group, topic):
             self.on_change(group, {_queue(key): None for key in gone})
             count += len(gone)
         return count
@@ -178,14 +177,19 @@ class ConsumerOffsets:
         """
         await uninterrupted(self._save())
 
+    async def _forget(self, group: str, topic: str | None = None) -> AsyncGenerator[list[str], None]:
+        """Drop the offsets of a group, all or those of a topic, and yield which they were, some at a time."""
+        async for keys in in_steps(list(self._offsets_of(group))):
+            yield self._drop(group, [key for key in keys if topic in (None, _queue(key)[0])])
+
     async def _expire(self, limit_s: float) -> None:
         """Forget the groups that were used last before this moment."""
         expired: list[str] = []
         async for names in self.group_names():
             for name in names:
                 if self._used_s.get(name, self._begin_s) <= limit_s:
-                    async for keys in in_steps(list(self._offsets_of(name))):
-                        self._drop(name, keys)
+                    async for _ in self._forget(name):
+                        pass
                     expired.append(name)
         if expired:
             shown = ", ".join(expired[:EXPIRED_SHOWN]) + (", …" if len(expired) > EXPIRED_SHOWN else "")

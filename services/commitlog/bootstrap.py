@@ -98,7 +98,7 @@ class Service:
         is_elected = self._config.coordinator != "none"
         leader_target = "" if is_elected else settings.leader.target
         own = Seat(SLAVE if is_elected else self._config.role, leader_target)
-        self._roles = Roles(own, self._open_log, self._reopen, self._leader_at, shell.fail)
+        self._roles = Roles(own, self._open_log, self._hold, self._open_again, self._leader_at, shell.fail)
         shell.telemetry.observe("roles", self._roles.statistics)
         self._member = self._elected_member() if is_elected else None
         self._label = label_role(self._config.coordinator, settings.kubernetes, self._is_leader)
@@ -177,13 +177,15 @@ class Service:
             log.replicas, service_streams, config, self._decider, lambda: self._roles.seat
         )
 
-    async def _reopen(self, seat: Seat, cut: Cut | None, reign: Reign) -> None:
-        """Open the log anew. Calls get RECOVERING meanwhile, and those that last too long use what is closed."""
+    async def _hold(self) -> None:
+        """Close the log. Calls get RECOVERING meanwhile, and those that last too long use what is closed."""
         self.server.hold()
         self._end_streams()
         drain_timeout_s = self._settings.server.drain_timeout_ms / 1000
         await self.server.wait_calls(drain_timeout_s, but_count=self._roles.asking_count)
         await self._close_log()
+
+    async def _open_again(self, seat: Seat, cut: Cut | None, reign: Reign) -> None:
         await self._open(seat, cut, reign)
         self.server.admit()
 

@@ -69,7 +69,9 @@ class Node:
         process = self._process = CommitLog(config, machine.fs, machine.clock, on_failure=machine.failures.append)
         self.door = self.cluster.coordinator.door(f"{self.name}/{next(_numbers)}")
         self.door.is_cut = self.is_cut_from_coordinator
-        roles = self.roles = Roles(Seat(SLAVE), self._open_log, self._reopen, self._leader_at, machine.failures.append)
+        roles = self.roles = Roles(
+            Seat(SLAVE), self._open_log, self._close, self._open_again, self._leader_at, machine.failures.append
+        )
         self.member = ElectedMember(self.door, roles, machine.clock, config, self.target, self.door.identity)
         await self._open(process, Seat(SLAVE))
         self.member.start()
@@ -113,13 +115,16 @@ class Node:
         idle = {"disk guard", "queue offset snapshot"}
         await process.open(LISTEN_HOST, idle=idle, leader=leader, cut=cut, reign=reign, role=seat.role)
 
-    async def _reopen(self, seat: Seat, cut: Cut | None, reign: Reign) -> None:
+    async def _close(self) -> None:
         process = self._process
         assert process is not None
         if process.log is not None:
             process.log.replicas.drain()
         await process.close()
-        await self._open(process, seat, cut, reign)
+
+    async def _open_again(self, seat: Seat, cut: Cut | None, reign: Reign) -> None:
+        assert self._process is not None
+        await self._open(self._process, seat, cut, reign)
 
     def _leader_at(self, target: str) -> LeaderAt:
         if not target:

@@ -58,11 +58,12 @@ class RoleStatistics:
 
 @dataclass(slots=True, eq=False)
 class Roles:
-    """`_reopen` closes the log, and opens it on a seat: after a cut, or as one that was elected, if there is that."""
+    """`_open` opens the log on a seat: after a cut, or as one that was elected, if there is that."""
 
     seat: Seat
     _open_log: Callable[[], OpenLog]
-    _reopen: Callable[[Seat, Cut | None, Reign], Awaitable[None]]
+    _close: Callable[[], Awaitable[None]]
+    _open: Callable[[Seat, Cut | None, Reign], Awaitable[None]]
     _leader_at: Callable[[str], LeaderAt]
     _on_failure: Callable[[BaseException], None]
     asking_count: int = 0
@@ -108,22 +109,33 @@ class Roles:
             await asyncio.wait([self._change])
 
     async def reopen(self, seat: Seat, *, cut: Cut | None = None, reign: Reign = BY_HAND) -> None:
-        """Open the log anew. One that can't be cut, as for want of room for the copy, stays as it is for a while."""
+        """Open the log anew. One that can't be cut, as for want of room for the copy, stays as it is for a while.
+
+        One that is sealed, or does not close, ends the process: what is on its disk is known to the next one alone.
+        """
+        log = self.log
         self.seat = seat
         try:
-            try:
-                await self._reopen(seat, cut, reign)
-                self.change_count += 1
-                self.cut_count += cut is not None
-            except OSError as error:
-                if cut is None:
-                    raise
-                _log.error("the log can't be cut, so it does not follow for %d s: %s", self.cut_pause_s, error)
-                self._cut_at_s = asyncio.get_running_loop().time() + self.cut_pause_s
-                await self._reopen(seat, None, BY_HAND)
+            await self._close()
+            log.seal.check()
+            if cut is None:
+                await self._open(seat, None, reign)
+            else:
+                await self._open_cut(seat, cut, reign)
+            self.change_count += 1
         except Exception as error:
             self._on_failure(error)  # without its log the process has nothing to do
             raise
+
+    async def _open_cut(self, seat: Seat, cut: Cut, reign: Reign) -> None:
+        try:
+            await self._open(seat, cut, reign)
+            self.cut_count += 1
+        except OSError as error:
+            _log.error("the log can't be cut, so it does not follow for %d s: %s", self.cut_pause_s, error)
+            self._cut_at_s = asyncio.get_running_loop().time() + self.cut_pause_s
+            await self._close()
+            await self._open(seat, None, BY_HAND)
 
     async def turn(self, leader_target: str) -> None:
         """Follow another leader, empty for none. A log that leads is opened anew for that."""

@@ -99,7 +99,7 @@ class Node:
             door = self.door = LateDoor(world.coordinator, self.run, world.loop)
             door.is_cut, door.late_ratio = self.is_cut_from_coordinator, world.late_ratio
             roles = self._roles = Roles(
-                Seat(SLAVE), self._open_log, self._reopen, self._leader_at, process.failures.append
+                Seat(SLAVE), self._open_log, self._close, self._open_again, self._leader_at, process.failures.append
             )
             member = self.member = ElectedMember(door, roles, self.clock, config, self.target, self.run)
 
@@ -213,13 +213,15 @@ class Node:
         leader = self._leader_at(seat.leader_target) if seat.role == SLAVE else None
         await commit_log.open(LISTEN_HOST, leader=leader, cut=cut, reign=reign, role=seat.role)
 
-    async def _reopen(self, seat: Seat, cut: Cut | None, reign: Reign) -> None:
-        commit_log = self._commit_log
-        assert commit_log is not None
+    async def _close(self) -> None:
+        assert self._commit_log is not None
+        await self._end_streams(self._commit_log)
+        await self._commit_log.close()
+
+    async def _open_again(self, seat: Seat, cut: Cut | None, reign: Reign) -> None:
+        assert self._commit_log is not None
         self.world.count("tails cut off", cut is not None)
-        await self._end_streams(commit_log)
-        await commit_log.close()
-        await self._open(commit_log, seat, cut, reign)
+        await self._open(self._commit_log, seat, cut, reign)
 
     async def _end_streams(self, commit_log: CommitLog) -> None:
         if commit_log.log is not None:

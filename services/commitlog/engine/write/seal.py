@@ -34,6 +34,11 @@ class Seal:
         """Whether something failed."""
         return self._gate.holds(Reason.SEALED)
 
+    def check(self) -> None:
+        """Raise StoreSealed if something failed."""
+        if self.is_set:
+            raise StoreSealed
+
     def set(self, cause: Exception) -> None:
         """Promise nothing from now on."""
         if not self._gate.put(Reason.SEALED, holds=True):

@@ -16,6 +16,7 @@ from services.commitlog.engine.replicate.ledger import BY_HAND, Reign
 from services.commitlog.engine.replicate.steps import NOBODY, LeaderAt
 from services.commitlog.engine.roles import Roles
 from services.commitlog.engine.start.cut import Cut
+from services.commitlog.errors import StoreSealed
 from tests.support.patience import eventually
 
 CUT = Cut(7, [Epoch(3, 0)])
@@ -30,7 +31,10 @@ class Log:
         self.turned: list[str] = []
         self.failures: list[BaseException] = []
         self.sit_errors: list[Exception] = []
+        self.close_errors: list[Exception] = []
         self.reopen_errors: list[Exception] = []
+        self.seal_errors: list[Exception] = []
+        self.seal = SimpleNamespace(check=self.check)
         self.taken_back_count = 0
         self.leading: Sequence[str] = ()
         self.chain = SimpleNamespace(max_physical_offset=100)
@@ -49,6 +53,14 @@ class Log:
         if self.sit_errors:
             raise self.sit_errors.pop()
         self.sat.append(seat)
+
+    async def close(self) -> None:
+        if self.close_errors:
+            raise self.close_errors.pop()
+
+    def check(self) -> None:
+        if self.seal_errors:
+            raise self.seal_errors.pop()
 
     async def reopen(self, seat: Seat, cut: Cut | None, reign: Reign) -> None:
         assert reign is BY_HAND
@@ -69,7 +81,7 @@ class Log:
 def roles_of(log: Log, seat: Seat) -> tuple[Roles, ByHand]:
     """Those of a log whose settings are its seat, and who decides about them."""
     found: Any = log
-    roles = Roles(seat, lambda: found, log.reopen, log.leader_at, log.failures.append)
+    roles = Roles(seat, lambda: found, log.close, log.reopen, log.leader_at, log.failures.append)
     return roles, ByHand(roles, seat, log.leads)
 
 
@@ -107,6 +119,17 @@ async def test_a_cut_without_room_for_the_copy() -> None:
     roles.cut(CUT)
     await roles.no_change()
     assert len(log.reopened) == 1
+
+
+@pytest.mark.parametrize("cause", ["close_errors", "seal_errors"])
+async def test_a_log_that_does_not_close_is_not_opened_again(cause: str) -> None:
+    """Not without its cut either: its disk may know less than the log has told."""
+    log, error = Log(leads=False), OSError("no sync") if cause == "close_errors" else StoreSealed()
+    roles, _ = roles_of(log, Seat("slave", "a:1"))
+    getattr(log, cause).append(error)
+    roles.cut(CUT)
+    await roles.no_change()
+    assert (log.reopened, log.failures) == ([], [error])
 
 
 async def test_a_cut_that_failed_is_tried_again() -> None:

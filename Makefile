@@ -21,8 +21,8 @@ $(READY): pyproject.toml uv.lock setup.py tools/setup_environment.py $(KERNEL)
 demo: $(READY) ## run everything on a real data set and check every answer; KEEP=DIR keeps the store
 	@KEEP="$(KEEP)" $(VENV)/python -m demo
 
-test: $(READY) ## all tests with the compiled kernel; TESTS='-k name' narrows them
-	@REPUT_REQUIRE_EXTENSIONS=1 $(VENV)/python -m pytest $(TESTS)
+test: $(READY) ## all tests with the compiled kernel, several at once; TESTS='-k name' narrows them
+	@REPUT_REQUIRE_EXTENSIONS=1 $(VENV)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
 
 test-pure: $(READY) ## the tests of the kernel and all that stands on it, with the uncompiled kernel
 	@REPUT_NO_EXTENSIONS=1 $(VENV)/python -m pytest -m "pure and not slow" $(TESTS)

@@ -15,6 +15,8 @@ from tests.support.surroundings import forget_surroundings, is_of_this_loop
 
 PURE_RUN = os.environ.get("REPUT_NO_EXTENSIONS") == "1"
 PURE_ROOMS = ("unit", "golden", "property")
+WORKER_COUNT_MAX = 8
+"""More would start more of Spark's processes than a laptop has memory for."""
 
 forget_surroundings()
 logging.getLogger("asyncio").addFilter(is_of_this_loop)
@@ -34,9 +36,16 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make test-pure` runs."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return how many tests run at once: one more than the processors, as many of them wait most of the time."""
+    return min(len(os.sched_getaffinity(0)) + 1, WORKER_COUNT_MAX)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what `make test-pure` runs. Of several at once, what takes long comes first."""
     here = Path(__file__).parent
+    if config.getoption("numprocesses", None):
+        items.sort(key=lambda item: "e2e" not in item.path.parts)
     for item in items:
         if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in PURE_ROOMS:
             item.add_marker(pytest.mark.pure)

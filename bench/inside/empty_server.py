@@ -14,7 +14,7 @@ from reput.common.v1 import message_pb2
 
 from libs.formats.limits import APPEND_REQUEST_SIZE_BYTES_MAX
 from libs.runtime import malloc
-from libs.runtime.rpc.server import server_options
+from libs.runtime.rpc.fronts.grpcio import server_options
 
 SERVICE = "reput.commitlog.v1.AppendService"
 

@@ -50,9 +50,17 @@ class ServerConfig:
     allow_insecure: bool = False
     """Listen beyond loopback without TLS all the same. Everybody who reaches the port can then read and write."""
 
+    front: Literal["http2", "grpcio"] = "http2"
+    """What takes calls from the network: http2 does it in the service's own loop, at a fraction of the processor time;
+    grpcio is gRPC's server for Python."""
+
     concurrent_rpc_max: Annotated[int, Meta(ge=1)] = 16_384
     """Most calls at once, long polls and streams counted; further ones are refused with WINDOW_FULL. Health checks and
     what only services and operators may call have room of their own."""
+
+    request_inflight_bytes_max: Annotated[int, Meta(ge=1 << 20)] = 256 << 20
+    """Bytes of requests that have begun to arrive and that no method has taken yet, over all callers; further ones are
+    refused with WINDOW_FULL. Only the front http2 knows them."""
 
     answer_inflight_bytes_max: Annotated[int, Meta(ge=1 << 20)] = 256 << 20
     """Bytes of answers that readers have not taken yet, over all callers; further ones are refused with WINDOW_FULL.

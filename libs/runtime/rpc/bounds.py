@@ -28,21 +28,27 @@ class CallLimit:
         self.count -= 1
 
 
-class AnswerBudget:
-    """Bytes of answers that gRPC holds because their readers have not received them, at most `limit`."""
+class ByteBudget:
+    """Bytes that are held for others, at most `limit`; `text` says what for, to whoever comes too late."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, text: str, limit: int) -> None:
         self.charged_bytes = 0
+        self._text = text
         self._limit = limit
 
+    @property
+    def is_half_used(self) -> bool:
+        """Whether half of it is used."""
+        return 2 * self.charged_bytes > self._limit
+
     def charge(self, size_bytes: int) -> None:
-        """Count an answer above SMALL_ANSWER_BYTES. Raises ServerFull unless it is the only one."""
+        """Count bytes. Raises ServerFull unless nothing else is counted."""
         if self.charged_bytes and self.charged_bytes + size_bytes > self._limit:
-            raise ServerFull("readers leave too many bytes of answers untaken", limit=self._limit)
+            raise ServerFull(self._text, limit=self._limit)
         self.charged_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """Stop counting an answer whose reader has received it or has gone."""
+        """Stop counting bytes."""
         self.charged_bytes -= size_bytes
         assert self.charged_bytes >= 0
 
@@ -52,5 +58,6 @@ class CallBounds:
 
     def __init__(self, *, call_count_max: int, answer_bytes_max: int, unread_timeout_s: float) -> None:
         self.calls = CallLimit(call_count_max)
-        self.answers = AnswerBudget(answer_bytes_max)
+        self.answers = ByteBudget("readers leave too many bytes of answers untaken", answer_bytes_max)
+        """Of answers above SMALL_ANSWER_BYTES that their readers have not received."""
         self.unread_timeout_s = unread_timeout_s

@@ -6,6 +6,7 @@ read, or that do not fit each other because only one of them is new yet, leave w
 """
 
 import logging
+import ssl
 from collections.abc import Callable
 from typing import cast
 
@@ -41,6 +42,52 @@ def server_credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
     return grpc.dynamic_ssl_server_credentials(
         _configuration(config), fetch, require_client_authentication=config.tls_client_ca_file is not None
     )
+
+
+def ssl_context(config: ServerConfig) -> ssl.SSLContext | None:
+    """Return None for a server without TLS. Raises ConfigError for a file that can't be used.
+
+    As with gRPC's own, the files are looked at again at handshakes.
+    """
+    if config.tls_certificate_file is None or config.tls_key_file is None:
+        return None
+    files = [config.tls_certificate_file, config.tls_key_file]
+    files += [config.tls_client_ca_file] if config.tls_client_ca_file is not None else []
+    watched, current = WatchedFiles(files), _context(config)
+
+    def renew(handshake: ssl.SSLObject, _server_name: str | None, _context_of: ssl.SSLContext) -> None:
+        nonlocal current
+        if watched.have_changed():
+            try:
+                current = _context(config)
+            except ConfigError as error:
+                _log.warning("%s; the certificate that was read before is served", error)
+            else:
+                _log.info("the files of the certificate have changed and are read")
+        handshake.context = current
+
+    first = _context(config)
+    first.sni_callback = renew
+    return first
+
+
+def _context(config: ServerConfig) -> ssl.SSLContext:
+    assert config.tls_certificate_file is not None
+    assert config.tls_key_file is not None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    for setting in ("tls_certificate_file", "tls_key_file", "tls_client_ca_file"):
+        if getattr(config, setting) is not None:
+            read_file(setting, getattr(config, setting))
+    try:
+        context.load_cert_chain(config.tls_certificate_file, config.tls_key_file)
+        if config.tls_client_ca_file is not None:
+            context.load_verify_locations(config.tls_client_ca_file)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except ssl.SSLError as error:
+        raise ConfigError(f"tls_certificate_file {config.tls_certificate_file}: {error}") from error
+    return context
 
 
 def _configuration(config: ServerConfig) -> grpc.ServerCertificateConfiguration:

@@ -5,7 +5,8 @@ import asyncio
 import contextlib
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import grpc
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
@@ -23,6 +24,11 @@ APPEND = "/reput.commitlog.v1.AppendService/Append"
 APPEND_STREAM = "/reput.commitlog.v1.AppendService/AppendStream"
 GET_STATUS = "/reput.commitlog.v1.LogService/GetStatus"
 DISPATCH = "/reput.commitlog.v1.LogService/Dispatch"
+
+
+FRONTS = ("http2", "grpcio")
+front: Literal["http2", "grpcio"] = "http2"
+"""What `serving` listens with, whatever the settings say; see `each_front`."""
 
 
 class TooLate(Exception):
@@ -142,7 +148,7 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """Serve for the time of the block."""
     own_telemetry = telemetry or Telemetry.off()
-    config = config or ServerConfig(port=0)
+    config = replace(config or ServerConfig(port=0), front=front)
     server = GrpcServer(config, errors=TABLE, telemetry=own_telemetry, request_size_bytes_max=request_size_bytes_max)
     served = Served(server)
     await server.start()

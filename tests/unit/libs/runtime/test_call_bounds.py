@@ -10,7 +10,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from libs.runtime.rpc.bounds import SMALL_ANSWER_BYTES, AnswerBudget, CallLimit
+from libs.runtime.rpc.bounds import SMALL_ANSWER_BYTES, ByteBudget, CallLimit
 from libs.runtime.rpc.errors import ServerFull
 from libs.runtime.rpc.health import WATCH_COUNT_MAX
 from libs.runtime.rpc.server import REFLECTION_CALL_COUNT_MAX
@@ -19,6 +19,8 @@ from libs.runtime.trust.tokens import find_local_token
 from tests.attack import http2
 from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, APPEND_STREAM, DISPATCH, Served, TooLate, details_of, serving
+
+pytestmark = pytest.mark.usefixtures("each_front")
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
@@ -231,16 +233,16 @@ async def test_a_watch_tells_each_change_and_ends_with_the_server() -> None:
 
 def test_the_limits_by_themselves() -> None:
     """A limit is reached, not crossed; one answer alone is let through, however large."""
-    calls, answers = CallLimit(1), AnswerBudget(10)
+    calls, answers = CallLimit(1), ByteBudget("too many", 10)
     with calls, pytest.raises(ServerFull, match="calls"), calls:
         pass
     assert calls.count == 0
     answers.charge(11)
-    with pytest.raises(ServerFull, match="answers"):
+    with pytest.raises(ServerFull, match="too many"):
         answers.charge(1)
     answers.give_back(11)
     answers.charge(4)
     answers.charge(6)
-    with pytest.raises(ServerFull, match="answers"):
+    with pytest.raises(ServerFull, match="too many"):
         answers.charge(1)
     assert answers.charged_bytes == 10

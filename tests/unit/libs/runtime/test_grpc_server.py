@@ -33,6 +33,8 @@ from tests.unit.libs.runtime.servers import (
     serving,
 )
 
+pytestmark = pytest.mark.usefixtures("each_front")
+
 NOT_PROTOBUF = b"\xff\xff\xff"
 
 

@@ -13,6 +13,8 @@ from libs.runtime.trust.tokens import TokenFile, ensure_local_token
 from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, DISPATCH, GET_STATUS, Served, details_of, serving
 
+pytestmark = pytest.mark.usefixtures("each_front")
+
 Metadata = tuple[tuple[str, str], ...]
 TRIM = "/reput.indexer.v1.IndexService/TrimTo"
 

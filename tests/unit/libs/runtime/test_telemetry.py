@@ -25,6 +25,8 @@ from libs.runtime.telemetry import Telemetry, set_up_logging
 from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, DISPATCH, TooLate, serving
 
+pytestmark = pytest.mark.usefixtures("each_front")
+
 
 @dataclass(frozen=True)
 class Numbers:

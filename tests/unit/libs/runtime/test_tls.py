@@ -18,6 +18,8 @@ from libs.runtime.trust.tokens import TokenFile
 from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, DISPATCH, Served, serving
 
+pytestmark = pytest.mark.usefixtures("each_front")
+
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
 
 

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Call: one call on a connection, from its head to its end, as a servicer's handler sees it.
+
+To a handler it is what grpc.aio calls the ServicerContext, as far as `libs.runtime.rpc` asks for it.
+Invariants: a handler runs at most once, in a task of its own; what the request holds in memory is counted until the
+handler has taken it; nothing is sent after the end.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, Final, Protocol
+
+import grpc
+
+from libs.runtime.http2.framing import CallRefused, MessageReader
+from libs.runtime.http2.heads import OK, Fields, Head, Metadata, trailers
+
+Handler = Callable[[Any, "Call"], Any]
+QUEUE_BYTES_MAX: Final = 512 << 10
+"""Of requests of one stream that nobody has taken; more stay with the caller."""
+
+_log = logging.getLogger(__name__)
+
+
+class Way(Protocol):
+    """What a call needs of its connection."""
+
+    peer: str
+
+    def send(self, call: "Call", message: bytes) -> None:
+        """Send a message, after the head if it is the first."""
+        ...
+
+    async def sent(self, call: "Call") -> None:
+        """Return when what was sent is not held here any more."""
+        ...
+
+    def finish(self, call: "Call", fields: Fields) -> None:
+        """End a call."""
+        ...
+
+    def acknowledge(self, call: "Call", size_bytes: int) -> None:
+        """Let the caller send so many bytes more."""
+        ...
+
+    def admit(self, size_bytes: int) -> None:
+        """Count bytes of requests. Raises CallRefused."""
+        ...
+
+    def give_back(self, size_bytes: int) -> None:
+        """Stop counting bytes of requests."""
+        ...
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether so many bytes are held that callers should wait."""
+        ...
+
+
+class Call:
+    """See the module. A method with a stream of requests begins with its head, others with their request."""
+
+    __slots__ = (
+        "_aborted", "_behaviour", "_callbacks", "_has_request_stream", "_has_response_stream", "_held_bytes",
+        "_is_expired", "_is_running", "_queue", "_queue_bytes", "_reader", "_taker", "_task", "_way", "counted_bytes",
+        "head", "is_begun", "is_half_closed", "is_over", "stream_id", "tick",
+    )  # fmt: skip
+
+    def __init__(
+        self, way: Way, stream_id: int, head: Head, handler: "grpc.RpcMethodHandler[Any, Any]", size_bytes_max: int
+    ) -> None:
+        self._way = way
+        self.stream_id: Final = stream_id
+        self.head: Final = head
+        self._has_request_stream = handler.request_streaming
+        self._has_response_stream = handler.response_streaming
+        self._behaviour: Handler = _behaviour_of(handler)
+        self._reader = MessageReader(head.encoding, size_bytes_max, self._admit)
+        self._queue: deque[bytes] = deque()
+        self._queue_bytes = self._held_bytes = self.counted_bytes = 0
+        self._taker: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._callbacks: list[Callable[[Any], None]] = []
+        self._aborted: Fields = ()
+        self._is_expired = self._is_running = False
+        self.is_begun = False
+        """Whether its head was sent."""
+        self.is_half_closed = False
+        """Whether the caller has said all."""
+        self.is_over = False
+        """Whether its end was sent, or the caller is gone."""
+        self.tick: int | None = None
+        if self._has_request_stream:
+            self._start(self._requests())
+
+    # What comes from the connection.
+
+    def feed(self, data: bytes, *, is_last: bool) -> None:
+        """Take bytes of the request. Raises CallRefused."""
+        messages = self._reader.feed(data)
+        if self._has_request_stream:
+            self._take_stream(messages, len(data))
+        else:
+            self._way.acknowledge(self, len(data))
+            if messages:
+                self._take_request(messages)
+        if is_last:
+            self.close_half()
+
+    def close_half(self) -> None:
+        """Note that the caller has said all. Raises CallRefused."""
+        self.is_half_closed = True
+        if not self._reader.is_between:
+            raise CallRefused(grpc.StatusCode.INTERNAL, "the last message of the request is not whole")
+        if self._has_request_stream:
+            self._wake()
+        elif not self._queue:
+            raise CallRefused(grpc.StatusCode.UNIMPLEMENTED, "the method takes one message, and none was sent")
+        elif self._task is None:
+            self._start(self._queue.popleft())
+
+    def expire(self) -> None:
+        """End it, for its deadline has passed."""
+        self.tick = None
+        self._is_expired = True
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Let its handler end."""
+        if self._task is not None:
+            self._task.cancel()
+        if not self._is_running:
+            self._end_cancelled()
+
+    def drop(self) -> None:
+        """The caller is gone, or has all of the answer."""
+        was_over, self.is_over = self.is_over, True
+        if not was_over and self._task is not None:
+            self._task.cancel()
+        self._way.give_back(self.counted_bytes)
+        self.counted_bytes = 0
+        for callback in self._callbacks:
+            callback(self)
+        self._callbacks.clear()
+
+    @property
+    def task(self) -> "asyncio.Task[None] | None":
+        """What runs the handler."""
+        return self._task
+
+    # What a handler asks for, by the names of grpc.aio.
+
+    def peer(self) -> str:
+        """Return the caller's address as gRPC writes it."""
+        return self._way.peer
+
+    def invocation_metadata(self) -> Metadata:
+        """Return what the caller said beside its request."""
+        return self.head.invocation_metadata
+
+    def trailing_metadata(self) -> Metadata:
+        """Return what goes with the status: nothing until then."""
+        return ()
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Call back when nothing of the call is held any more."""
+        if self.is_over:
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
+    async def write(self, message: bytes) -> None:
+        """Send a message of a stream. Returns when it is not held here any more."""
+        if self.is_over:
+            raise asyncio.CancelledError
+        self._way.send(self, message)
+        await self._way.sent(self)
+
+    async def abort(self, code: grpc.StatusCode, text: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> None:
+        """End the call with a status. Always raises AbortError."""
+        self._aborted = trailers(code, text, metadata)
+        raise grpc.aio.AbortError
+
+    # How it runs.
+
+    def _start(self, argument: Any) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(argument))
+
+    async def _run(self, argument: Any) -> None:
+        self._is_running = True
+        try:
+            reply = await self._behaviour(argument, self)
+        except grpc.aio.AbortError:
+            self._finish(self._aborted)
+        except asyncio.CancelledError:
+            self._end_cancelled()
+        except Exception:  # noqa: BLE001 - the boundary: the caller learns that, the log gets all of it
+            _log.exception("the handler of %s failed", self.head.method)
+            self._finish(trailers(grpc.StatusCode.UNKNOWN, "the handler failed"))
+        else:
+            if not self._has_response_stream and not self.is_over:
+                self._way.send(self, reply)
+            self._finish(OK)
+
+    def _end_cancelled(self) -> None:
+        if self._is_expired:
+            self._finish(trailers(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed"))
+        else:
+            self._finish(trailers(grpc.StatusCode.CANCELLED, "the call was cancelled"))
+
+    def _finish(self, fields: Fields) -> None:
+        if not self.is_over:
+            self._way.finish(self, fields)
+
+    # The request.
+
+    def _admit(self, size_bytes: int) -> None:
+        if not self._has_request_stream:
+            self._way.admit(size_bytes)
+            self.counted_bytes += size_bytes
+
+    def _take_request(self, messages: list[bytes]) -> None:
+        if len(messages) + len(self._queue) > 1 or self._task is not None:
+            raise CallRefused(grpc.StatusCode.UNIMPLEMENTED, "the method takes one message, and more were sent")
+        self._queue.extend(messages)
+
+    def _take_stream(self, messages: list[bytes], size_bytes: int) -> None:
+        self._way.admit(size_bytes)
+        self.counted_bytes += size_bytes
+        self._held_bytes += size_bytes
+        for message in messages:
+            self._queue_bytes += len(message)
+        self._queue.extend(messages)
+        self._let_more_come()
+        if messages:
+            self._wake()
+
+    def _let_more_come(self) -> None:
+        """Let the caller send more, unless enough waits to be taken."""
+        if self._held_bytes and self._queue_bytes <= (0 if self._way.is_pressed else QUEUE_BYTES_MAX):
+            self._way.acknowledge(self, self._held_bytes)
+            self._held_bytes = 0
+
+    def _wake(self) -> None:
+        if self._taker is not None and not self._taker.done():
+            self._taker.set_result(None)
+
+    async def _requests(self) -> AsyncIterator[bytes]:
+        while True:
+            while self._queue:
+                message = self._queue.popleft()
+                self._queue_bytes -= len(message)
+                if not self._queue:
+                    self._way.give_back(self.counted_bytes)
+                    self.counted_bytes = 0
+                self._let_more_come()
+                yield message
+            if self.is_half_closed:
+                return
+            self._taker = asyncio.get_running_loop().create_future()
+            await self._taker
+
+
+def _behaviour_of(handler: "grpc.RpcMethodHandler[Any, Any]") -> Handler:
+    requests = "stream" if handler.request_streaming else "unary"
+    responses = "stream" if handler.response_streaming else "unary"
+    behaviour: Handler = getattr(handler, f"{requests}_{responses}")
+    return behaviour

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connection: one caller's connection, whose calls it begins, feeds, answers and ends.
+
+All calls whose bytes arrive together begin in one turn of the loop; all answers of one turn leave in one write.
+Invariants: bytes leave the library only when the transport takes them; a connection whose rules were broken is asked
+for nothing more; when it is gone, so are its calls.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Collection
+from typing import Any, Final, Protocol
+
+import grpc
+
+from libs.runtime.http2 import wire as h2
+from libs.runtime.http2.call import Call
+from libs.runtime.http2.deadlines import Deadlines
+from libs.runtime.http2.framing import CallRefused, frame
+from libs.runtime.http2.heads import HEAD, Fields, Head, HttpRefused, ending
+
+WRITE_BYTES: Final = 256 << 10
+"""At most so much is handed to the transport at once."""
+
+UNSENT_BYTES_MAX: Final = 64 << 10
+"""Bytes of a stream's answers that may wait here while its handler goes on."""
+
+NO_ERROR: Final = 0
+_log = logging.getLogger(__name__)
+
+
+class Budget(Protocol):
+    """Bytes that are held for callers."""
+
+    @property
+    def is_half_used(self) -> bool:
+        """Whether callers should wait."""
+        ...
+
+    def charge(self, size_bytes: int) -> None:
+        """Count bytes. Raises CallRefused."""
+        ...
+
+    def give_back(self, size_bytes: int) -> None:
+        """Stop counting bytes."""
+        ...
+
+
+class Server(Protocol):
+    """What a connection needs of its server."""
+
+    deadlines: Deadlines
+    incoming: Budget
+    """Bytes of requests that no handler has taken, over all connections."""
+    request_size_bytes_max: int
+    call_count: int
+    call_count_max: int
+    """Calls whose answers have not left, over all connections."""
+
+    def handler_of(self, head: Head) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        """Return who answers, or None."""
+        ...
+
+    def opened(self, connection: "Connection") -> bool:
+        """Note a connection. Returns False if there is no room for it."""
+        ...
+
+    def closed(self, connection: "Connection") -> None:
+        """Forget a connection."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    """See the module."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._calls: dict[int, Call] = {}
+        self._unsent: dict[int, asyncio.Future[None]] = {}
+        """Of handlers that wait until their answers have left."""
+        self._early: set[int] = set()
+        """Streams whose answer ended before their request did."""
+        self._is_paused = self._is_flush_due = self._is_broken = False
+        self.received_at_s = self._loop.time()
+        self.peer = ""
+        self._receivers: dict[type, Callable[[Any], None]] = {
+            h2.DataReceived: self._data,
+            h2.RequestReceived: self._request,
+            h2.StreamClosed: self._stream_closed,
+            h2.StreamReset: self._stream_reset,
+            h2.TrailersReceived: self._trailers,
+            h2.ConnectionClosed: self._connection_closed,
+        }
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: Any) -> None:
+        """Greet the caller."""
+        self._transport: asyncio.Transport = transport
+        self.peer = peer_of(transport)
+        self._wire = h2.open_wire()
+        if not self._server.opened(self):
+            self._is_broken = True
+            transport.abort()
+            return
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has arrived."""
+        if self._is_broken:
+            return
+        self.received_at_s = self._loop.time()
+        try:
+            self._wire.receive_data(data)
+            self._take(self._wire.events())
+        except h2.WireError as error:
+            self._break(error)
+        else:
+            self._flush()
+
+    def pause_writing(self) -> None:
+        """Hand over nothing more: the caller does not read."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._is_paused = False
+        self._flush()
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        """End what the caller has begun."""
+        self._is_broken = True
+        for call in list(self._calls.values()):
+            self._forget(call)
+        self._calls.clear()
+        for waiting in self._unsent.values():
+            waiting.cancel()
+        self._unsent.clear()
+        self._server.closed(self)
+
+    # Way, for its calls.
+
+    def send(self, call: Call, message: bytes) -> None:
+        """Send a message, after the head if it is the first."""
+        if not call.is_begun:
+            call.is_begun = True
+            self._wire.send_response(call.stream_id, HEAD)
+        self._wire.send_data(call.stream_id, frame(message))
+        self._flush_soon()
+
+    async def sent(self, call: Call) -> None:
+        """Return when few enough bytes of the call's answers are held here."""
+        if self._is_broken or self._wire.queued_body_size(call.stream_id) <= UNSENT_BYTES_MAX:
+            return
+        waiting = self._unsent[call.stream_id] = self._loop.create_future()
+        try:
+            await waiting
+        finally:
+            self._unsent.pop(call.stream_id, None)
+
+    def finish(self, call: Call, fields: Fields) -> None:
+        """End a call."""
+        call.is_over = True
+        if call.tick is not None:
+            self._server.deadlines.take_back(call, call.tick)
+        if self._is_broken:
+            return
+        if call.is_begun:
+            self._wire.send_trailers(call.stream_id, fields)
+        else:
+            self._wire.send_response(call.stream_id, (*HEAD, *fields), end_stream=True)
+        if not call.is_half_closed:
+            self._early.add(call.stream_id)
+        self._flush_soon()
+
+    def acknowledge(self, call: Call, size_bytes: int) -> None:
+        """Let the caller send so many bytes more."""
+        if not self._is_broken:
+            self._wire.acknowledge_received_data(size_bytes, call.stream_id)
+            self._flush_soon()
+
+    def admit(self, size_bytes: int) -> None:
+        """Count bytes of requests. Raises CallRefused."""
+        self._server.incoming.charge(size_bytes)
+
+    def give_back(self, size_bytes: int) -> None:
+        """Stop counting bytes of requests."""
+        self._server.incoming.give_back(size_bytes)
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether so many bytes are held that callers should wait."""
+        return self._server.incoming.is_half_used
+
+    # What the server does to it.
+
+    @property
+    def calls(self) -> Collection[Call]:
+        """Calls whose answers have not left."""
+        return self._calls.values()
+
+    def shut(self) -> None:
+        """Ask the caller to begin no more calls here."""
+        if not self._is_broken:
+            self._wire.send_shutdown_notice()
+            self._flush()
+
+    def cancel(self) -> list["asyncio.Task[None]"]:
+        """Let all handlers end. Returns them."""
+        tasks = []
+        for call in list(self._calls.values()):
+            call.cancel()
+            if call.task is not None:
+                tasks.append(call.task)
+        return tasks
+
+    def ping(self) -> None:
+        """Ask the caller for a sign of life."""
+        if not self._is_broken:
+            self._wire.ping()
+            self._flush()
+
+    def close(self) -> None:
+        """Close it, once what was said has left."""
+        if not self._is_broken:
+            self._wire.send_goaway()
+            self._flush()
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close it at once."""
+        self._transport.abort()
+
+    # Events
+
+    def _take(self, events: list[Any]) -> None:
+        receivers = self._receivers
+        for event in events:
+            receive = receivers.get(type(event))
+            if receive is not None:
+                receive(event)
+
+    def _request(self, event: h2.RequestReceived) -> None:
+        stream_id = event.stream_id
+        try:
+            head = Head(event.headers)
+            head.check()
+            handler = self._server.handler_of(head)
+            if handler is None:
+                raise CallRefused(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")  # noqa: TRY301 - gRPC's own words
+            if self._server.call_count >= self._server.call_count_max:
+                raise CallRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!")  # noqa: TRY301
+        except HttpRefused as refusal:
+            self._refuse(stream_id, ((b":status", b"%d" % refusal.status),), is_last=event.end_stream)
+        except CallRefused as refusal:
+            self._refuse(stream_id, (*HEAD, *ending(refusal)), is_last=event.end_stream)
+        else:
+            self._server.call_count += 1
+            call = self._calls[stream_id] = Call(self, stream_id, head, handler, self._server.request_size_bytes_max)
+            if head.timeout_s is not None:
+                call.tick = self._server.deadlines.set(call, head.timeout_s)
+            if event.end_stream:
+                self._feed(call, b"", is_last=True)
+
+    def _data(self, event: h2.DataReceived) -> None:
+        call = self._calls.get(event.stream_id)
+        if call is None or call.is_over:
+            self._wire.acknowledge_received_data(len(event.data), event.stream_id)
+        else:
+            self._feed(call, event.data, is_last=event.end_stream)
+
+    def _feed(self, call: Call, data: bytes, *, is_last: bool) -> None:
+        try:
+            if data:
+                call.feed(data, is_last=is_last)
+            elif is_last:
+                call.close_half()
+        except CallRefused as refusal:
+            self._end(call, ending(refusal))
+
+    def _trailers(self, event: h2.TrailersReceived) -> None:
+        call = self._calls.get(event.stream_id)
+        if call is not None and not call.is_over:
+            self._feed(call, b"", is_last=True)
+
+    def _stream_reset(self, event: h2.StreamReset) -> None:
+        call = self._calls.pop(event.stream_id, None)
+        if call is not None:
+            self._forget(call)
+
+    def _stream_closed(self, event: h2.StreamClosed) -> None:
+        self._early.discard(event.stream_id)
+        call = self._calls.pop(event.stream_id, None)
+        if call is not None:
+            self._forget(call)
+
+    def _connection_closed(self, _: h2.ConnectionClosed) -> None:
+        self._loop.call_soon(self._transport.close)
+
+    # Ends
+
+    def _refuse(self, stream_id: int, fields: Fields, *, is_last: bool) -> None:
+        self._wire.send_response(stream_id, fields, end_stream=True)
+        if not is_last:
+            self._early.add(stream_id)
+
+    def _end(self, call: Call, fields: Fields) -> None:
+        """End a call whose handler has not seen its request, or sees no more of it."""
+        self.finish(call, fields)
+        if call.task is not None:
+            call.task.cancel()
+
+    def _forget(self, call: Call) -> None:
+        self._server.call_count -= 1
+        if call.tick is not None:
+            self._server.deadlines.take_back(call, call.tick)
+        call.drop()
+
+    def _break(self, error: Exception) -> None:
+        """Say good-bye to one that broke the rules."""
+        _log.debug("%s broke the rules of HTTP/2: %s", self.peer, error)
+        self._is_broken = True
+        with contextlib.suppress(h2.WireError):
+            self._transport.write(self._wire.data_to_send())
+        self._transport.close()
+
+    # Bytes out
+
+    def _flush_soon(self) -> None:
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        if self._is_broken:
+            return
+        try:
+            is_all_out = self._write()
+            if self._early and is_all_out:
+                self._stop_requests()
+            self._take(self._wire.events())
+        except h2.WireError as error:
+            self._break(error)
+            return
+        if self._unsent:
+            self._wake_unsent()
+
+    def _stop_requests(self) -> None:
+        """Tell callers whose answer is out to send nothing more of their requests. Before, it would cut the answer."""
+        for stream_id in [each for each in self._early if not self._wire.queued_body_size(each)]:
+            self._early.discard(stream_id)
+            self._wire.reset_stream(stream_id, NO_ERROR)
+        self._write()
+
+    def _write(self) -> bool:
+        """Hand over what the transport takes. Returns whether that is all."""
+        wire, transport = self._wire, self._transport
+        while not self._is_paused:
+            data = wire.data_to_send(WRITE_BYTES)
+            if not data:
+                return True
+            transport.write(data)
+        return False
+
+    def _wake_unsent(self) -> None:
+        for stream_id, waiting in self._unsent.items():
+            if not waiting.done() and self._wire.queued_body_size(stream_id) <= UNSENT_BYTES_MAX:
+                waiting.set_result(None)
+
+
+def peer_of(transport: asyncio.BaseTransport) -> str:
+    """Return the address of whoever is on the other side, as gRPC writes it."""
+    connection = transport.get_extra_info("socket")
+    name = transport.get_extra_info("peername")
+    if connection is not None and connection.family == socket.AF_UNIX:
+        return "unix:"
+    if not isinstance(name, tuple):
+        return "unknown:"
+    host, port = name[0], name[1]
+    return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"

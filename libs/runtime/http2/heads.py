@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The header fields of a call: what a caller asks for, and how a call ends.
+
+Source: PROTOCOL-HTTP2.md of gRPC, "Requests" and "Responses". No I/O.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import grpc
+
+from libs.runtime.http2.framing import ENCODINGS, IDENTITY, CallRefused, check_encoding
+
+Fields = Sequence[tuple[bytes, bytes]]
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+HEAD: Final = (
+    (b":status", b"200"),
+    (b"content-type", b"application/grpc"),
+    (b"grpc-accept-encoding", ENCODINGS),
+)
+OK: Final = ((b"grpc-status", b"0"),)
+
+_UNITS_S: Final = {72: 3600.0, 77: 60.0, 83: 1.0, 109: 1e-3, 117: 1e-6, 110: 1e-9}
+"""Of grpc-timeout, by the letters H M S m u n."""
+
+_TIMEOUT: Final = re.compile(rb"[0-9]{1,8}[HMSmun]")
+_UNSAFE: Final = re.compile(rb"[^ -$&-~]")
+"""What grpc-message carries as %XX: all but printable ASCII, and the percent sign."""
+
+
+class HttpRefused(Exception):
+    """A request that is none of gRPC's. It is answered with an HTTP status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(str(status))
+        self.status = status
+
+
+class Head:
+    """What a caller asks for. It is what gRPC calls HandlerCallDetails, too."""
+
+    __slots__ = ("_fields", "encoding", "method", "timeout_s")
+
+    def __init__(self, fields: Fields) -> None:
+        """Raises HttpRefused and CallRefused."""
+        self._fields = fields
+        self.encoding = IDENTITY
+        self.timeout_s: float | None = None
+        path = verb = kind = b""
+        for name, value in fields:
+            if name == b":path":
+                path = value
+            elif name == b":method":
+                verb = value
+            elif name == b"content-type":
+                kind = value
+            elif name == b"grpc-timeout":
+                self.timeout_s = timeout_s_of(value)
+            elif name == b"grpc-encoding":
+                self.encoding = value
+        if verb != b"POST":
+            raise HttpRefused(405)
+        if not kind.startswith(b"application/grpc") or kind.startswith(b"application/grpc-web"):
+            raise HttpRefused(415)
+        self.method: Final = path.decode("latin-1")
+
+    def check(self) -> None:
+        """Raise CallRefused for what a servicer should not see."""
+        check_encoding(self.encoding)
+
+    @property
+    def invocation_metadata(self) -> Metadata:
+        """What the caller says beside its request. Values of keys that end in -bin are bytes."""
+        return tuple(_item(name, value) for name, value in self._fields if not _is_reserved(name))
+
+
+def timeout_s_of(value: bytes) -> float:
+    """Return the seconds of a grpc-timeout. Raises CallRefused."""
+    if _TIMEOUT.fullmatch(value) is None:
+        text = f"grpc-timeout {value[:40].decode('latin-1')!r} is not up to 8 digits and one of H, M, S, m, u, n"
+        raise CallRefused(grpc.StatusCode.INTERNAL, text)
+    return int(value[:-1]) * _UNITS_S[value[-1]]
+
+
+def trailers(code: grpc.StatusCode, text: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> Fields:
+    """Return the fields that end a call."""
+    fields = [(b"grpc-status", str(code.value[0]).encode())]
+    if text:
+        fields.append((b"grpc-message", percent_encoded(text)))
+    for key, value in metadata:
+        data = base64.b64encode(value).rstrip(b"=") if isinstance(value, bytes) else value.encode()
+        fields.append((key.encode(), data))
+    return fields
+
+
+def ending(refusal: CallRefused) -> Fields:
+    """Return the fields that end a call which is refused."""
+    return trailers(refusal.code, str(refusal), refusal.metadata)
+
+
+def percent_encoded(text: str) -> bytes:
+    """Return a status text as grpc-message carries it."""
+    return _UNSAFE.sub(lambda found: b"%%%02X" % ord(found[0]), text.encode("utf-8", "replace"))
+
+
+def _is_reserved(name: bytes) -> bool:
+    return name[:1] == b":" or name[:5] == b"grpc-" or name in (b"te", b"content-type")
+
+
+def _item(name: bytes, value: bytes) -> tuple[str, str | bytes]:
+    key = name.decode("latin-1")
+    if not name.endswith(b"-bin"):
+        return key, value.decode("latin-1")
+    try:
+        return key, base64.b64decode(value + b"=" * (-len(value) % 4), validate=True)
+    except binascii.Error as error:
+        raise CallRefused(grpc.StatusCode.INTERNAL, f"the metadata key {key[:60]} is not in base64") from error

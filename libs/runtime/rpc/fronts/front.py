@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Front: what a server is made on, and which one the settings ask for."""
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+import grpc
+
+from libs.runtime.rpc.fronts.grpcio import GrpcioFront
+from libs.runtime.settings import ServerConfig
+
+REQUEST_SLACK_BYTES = 1 << 20
+"""gRPC itself refuses, without a reason of ours, only what is this much above our own limit."""
+
+_log = logging.getLogger(__name__)
+
+
+class Front(Protocol):
+    """What a server is made on."""
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        """Ask these, too, who answers a call. The first one that knows counts."""
+        ...
+
+    async def listen(self) -> int:
+        """Take the settings' address and Unix socket, and return the port. Raises PortInUse or ListenFailed."""
+        ...
+
+    async def start(self) -> None:
+        """Answer."""
+        ...
+
+    async def stop(self, grace_s: float) -> None:
+        """Listen no more. Calls that still run after the grace are cancelled."""
+        ...
+
+
+def front_of(config: ServerConfig, *, request_size_bytes_max: int, call_count_max: int) -> Front:
+    """Return the front that the settings ask for. Raises ConfigError for a file of TLS that can't be used."""
+    size_bytes_max = request_size_bytes_max + REQUEST_SLACK_BYTES
+    if config.front == "http2":
+        try:
+            from libs.runtime.rpc.fronts.in_loop import Http2Front
+
+            return Http2Front(config, size_bytes_max, call_count_max)
+        except ModuleNotFoundError as error:
+            _log.warning("the front is grpcio, as %s is not installed", error.name)
+    return GrpcioFront(config, size_bytes_max, call_count_max)

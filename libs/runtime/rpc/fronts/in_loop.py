@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The front in the event loop, as the settings want it."""
+
+from pathlib import Path
+
+from libs.runtime.http2.framing import CallRefused
+from libs.runtime.http2.server import Http2Server
+from libs.runtime.rpc.bounds import ByteBudget
+from libs.runtime.rpc.errors import BASE_TABLE, STATUS_METADATA_KEY, ServerFull, code_of, status_of
+from libs.runtime.rpc.fronts.addresses import address_of, listen_error, probe_unix
+from libs.runtime.settings import ServerConfig
+from libs.runtime.trust.credentials import ssl_context
+
+
+class Http2Front(Http2Server):
+    """On the event loop."""
+
+    def __init__(self, config: ServerConfig, request_size_bytes_max: int, call_count_max: int) -> None:
+        budget = IncomingBudget(
+            "callers leave too many bytes of requests unfinished", config.request_inflight_bytes_max
+        )
+        super().__init__(request_size_bytes_max=request_size_bytes_max, incoming=budget, call_count_max=call_count_max)
+        self._config = config
+
+    async def listen(self) -> int:
+        """See `Front`."""
+        config = self._config
+        try:
+            port = await self.listen_tcp(config.listen_host, config.port, ssl_context(config))
+        except OSError as error:
+            raise listen_error(address_of(config), error) from error
+        if config.unix_socket is not None:
+            await self._listen_unix(config.unix_socket)
+        return port
+
+    async def _listen_unix(self, path: Path) -> None:
+        try:
+            probe_unix(path)
+            await self.listen_unix(path)
+        except BaseException:
+            self.close_listeners()
+            raise
+
+
+class IncomingBudget(ByteBudget):
+    """Bytes of requests that no handler has taken, over all callers. Whoever comes too late is refused."""
+
+    def charge(self, size_bytes: int) -> None:
+        """Count bytes. Raises CallRefused unless nothing else is counted."""
+        try:
+            super().charge(size_bytes)
+        except ServerFull as error:
+            status = status_of(error, BASE_TABLE)
+            details = ((STATUS_METADATA_KEY, status.SerializeToString()),)
+            raise CallRefused(code_of(status), status.message, details) from error

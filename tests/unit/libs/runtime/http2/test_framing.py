@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gRPC's messages in the bytes of a stream, however they are cut."""
+
+import random
+import zlib
+
+import grpc
+import pytest
+
+from libs.runtime.http2.framing import IDENTITY, CallRefused, MessageReader, check_encoding, frame
+
+LIMIT = 1_000
+GOLDEN = bytes.fromhex("00 00000003 616263") + bytes.fromhex("00 00000000") + bytes.fromhex("00 00000001 64")
+"""Three messages: abc, an empty one, d."""
+
+
+def reader(encoding: bytes = IDENTITY, admitted: list[int] | None = None) -> MessageReader:
+    return MessageReader(encoding, LIMIT, (admitted if admitted is not None else []).append)
+
+
+def packed(data: bytes, *, flag: int = 1) -> bytes:
+    return bytes([flag]) + len(data).to_bytes(4, "big") + data
+
+
+def test_the_bytes_of_messages() -> None:
+    """A flag, four bytes of size in network order, the message."""
+    assert b"".join(frame(message) for message in (b"abc", b"", b"d")) == GOLDEN
+    assert reader().feed(GOLDEN) == [b"abc", b"", b"d"]
+
+
+def test_messages_cut_anywhere(chance: random.Random) -> None:
+    """The same messages come out of any pieces, each as soon as its last byte is there."""
+    for _ in range(200):
+        messages = [chance.randbytes(chance.choice([0, 1, 4, 5, 6, 300])) for _ in range(chance.randint(1, 6))]
+        stream = b"".join(map(frame, messages))
+        found, split, at = [], reader(), 0
+        while at < len(stream):
+            size = chance.choice([1, 2, 4, 5, 6, 50, 1_000])
+            found += split.feed(stream[at : at + size])
+            at += size
+            whole = sum(1 for count in range(len(messages)) if len(b"".join(map(frame, messages[: count + 1]))) <= at)
+            assert len(found) == whole
+        assert found == messages
+        assert split.is_between
+
+
+def test_a_size_is_admitted_before_its_bytes_come() -> None:
+    """Once for each message that is not there yet, prefix included, and never for what is there at once."""
+    admitted: list[int] = []
+    split = reader(admitted=admitted)
+    split.feed(frame(b"x" * 10))
+    assert admitted == []
+    for byte in frame(b"y" * 20)[:-1]:
+        assert split.feed(bytes([byte])) == []
+    assert admitted == [25]
+    assert not split.is_between
+    assert split.feed(b"y" + frame(b"z")) == [b"y" * 20, b"z"]
+
+
+@pytest.mark.parametrize("piece_bytes", [5, 6, 2_000])
+def test_a_message_above_the_limit(piece_bytes: int) -> None:
+    """It is refused by its prefix alone."""
+    data = frame(b"x" * (LIMIT + 1))
+    with pytest.raises(CallRefused, match="has 1001 bytes, the limit is 1000") as caught:
+        reader().feed(data[:piece_bytes])
+    assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize(("encoding", "bits"), [(b"gzip", 31), (b"deflate", 15)])
+def test_compressed_messages(encoding: bytes, bits: int) -> None:
+    """Each message says for itself whether it is compressed."""
+    stream = zlib.compressobj(wbits=bits)
+    data = stream.compress(b"abc" * 100) + stream.flush()
+    assert reader(encoding).feed(packed(data) + frame(b"plain")) == [b"abc" * 100, b"plain"]
+
+
+@pytest.mark.parametrize(
+    ("data", "encoding", "text"),
+    [
+        (packed(b"x"), IDENTITY, "grpc-encoding is not set"),
+        (packed(b"xx", flag=2), b"gzip", "can't be decompressed"),
+        (packed(b"xx"), b"gzip", "can't be decompressed"),
+        (packed(zlib.compress(b"x" * 50)[:-2]), b"deflate", "not whole"),
+        (packed(zlib.compress(b"\0" * 5_000_000)[:900]), b"deflate", "once it is decompressed"),
+    ],
+)
+def test_compressed_messages_that_are_refused(data: bytes, encoding: bytes, text: str) -> None:
+    """Damaged ones, and such as would become too large."""
+    with pytest.raises(CallRefused, match=text):
+        reader(encoding).feed(data)
+
+
+def test_an_encoding_that_is_not_known() -> None:
+    """The caller hears which ones are."""
+    check_encoding(b"gzip")
+    with pytest.raises(CallRefused, match="'zstd' is not known here, but identity,gzip,deflate are") as caught:
+        check_encoding(b"zstd")
+    assert caught.value.code is grpc.StatusCode.UNIMPLEMENTED

@@ -33,15 +33,13 @@ from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from prometheus_client import CollectorRegistry
 
+from libs.runtime.durations import CallDurations
 from libs.runtime.errors import ListenFailed, PortInUse
 from libs.runtime.metrics_server import MetricsServer
 from libs.runtime.settings import TelemetryConfig
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-DURATION_BUCKETS_S = (0.000_25, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
-"""Edges of the histogram of call durations: from a memory acknowledgement to a long poll."""
 
 SNAPSHOT_AGE_S_MAX = 0.05
 """Fields that are read within this time belong to one collection."""
@@ -71,11 +69,11 @@ class Telemetry:
         self._reader = PrometheusMetricReader(registry=self.registry)
         self._meter_provider = MeterProvider([self._reader], resource, shutdown_on_exit=False)
         self._meter = self._meter_provider.get_meter("reput")
-        self._rpc_duration = self._meter.create_histogram(
-            f"reput_{service}_rpc_duration_seconds",
-            description="Duration of served calls; streams count when they end.",
-            explicit_bucket_boundaries_advisory=DURATION_BUCKETS_S,
+        self._durations = CallDurations(
+            f"reput_{service}_rpc_duration_seconds", "Duration of served calls; streams count when they end."
         )
+        self.registry.register(self._durations)
+        self.count_rpc = self._durations.count
         self._exporter = exporter
         self.tracer_provider: TracerProvider | None = None
         self._tracer: trace.Tracer | None = None
@@ -116,10 +114,6 @@ class Telemetry:
                 self._meter.create_observable_counter(full_name.removesuffix("_total"), [callback])
             else:
                 self._meter.create_observable_gauge(full_name, [callback])
-
-    def count_rpc(self, method: str, code_name: str, duration_s: float) -> None:
-        """Count one served call. Thread-safe."""
-        self._rpc_duration.record(duration_s, {"method": method, "code": code_name})
 
     def server_span(
         self, method: str, context: grpc.aio.ServicerContext[Any, Any]

@@ -83,7 +83,7 @@ class Connection(asyncio.Protocol):
         """Of handlers that wait until their answers have left."""
         self._early: set[int] = set()
         """Streams whose answer ended before their request did."""
-        self._is_paused = self._is_flush_due = self._is_broken = False
+        self._is_paused = self._is_flush_due = self._is_broken = self._is_ending = False
         self.received_at_s = self._loop.time()
         self.peer = ""
         self._receivers: dict[type, Callable[[Any], None]] = {
@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
             self._is_broken = True
             transport.abort()
             return
-        self._flush()
+        self.flush()
 
     def data_received(self, data: bytes) -> None:
         """Take what has arrived."""
@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
         except h2.WireError as error:
             self._break(error)
         else:
-            self._flush()
+            self._flush_soon()  # with the answers of those that begin now, if they are quick
 
     def pause_writing(self) -> None:
         """Hand over nothing more: the caller does not read."""
@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Go on."""
         self._is_paused = False
-        self._flush()
+        self.flush()
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """End what the caller has begun."""
@@ -206,7 +206,7 @@ class Connection(asyncio.Protocol):
         """Ask the caller to begin no more calls here."""
         if not self._is_broken:
             self._wire.send_shutdown_notice()
-            self._flush()
+            self.flush()
 
     def cancel(self) -> list["asyncio.Task[None]"]:
         """Let all handlers end. Returns them."""
@@ -221,13 +221,13 @@ class Connection(asyncio.Protocol):
         """Ask the caller for a sign of life."""
         if not self._is_broken:
             self._wire.ping()
-            self._flush()
+            self.flush()
 
     def close(self) -> None:
         """Close it, once what was said has left."""
         if not self._is_broken:
             self._wire.send_goaway()
-            self._flush()
+            self.flush()
             self._transport.close()
 
     def abort(self) -> None:
@@ -298,7 +298,7 @@ class Connection(asyncio.Protocol):
             self._forget(call)
 
     def _connection_closed(self, _: h2.ConnectionClosed) -> None:
-        self._loop.call_soon(self._transport.close)
+        self._is_ending = True
 
     # Ends
 
@@ -332,9 +332,10 @@ class Connection(asyncio.Protocol):
     def _flush_soon(self) -> None:
         if not self._is_flush_due:
             self._is_flush_due = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Hand over what is ready, and close what has ended."""
         self._is_flush_due = False
         if self._is_broken:
             return
@@ -348,6 +349,8 @@ class Connection(asyncio.Protocol):
             return
         if self._unsent:
             self._wake_unsent()
+        if self._is_ending:
+            self._transport.close()
 
     def _stop_requests(self) -> None:
         """Tell callers whose answer is out to send nothing more of their requests. Before, it would cut the answer."""

@@ -123,6 +123,7 @@ class Pair:
             data = self.caller.data_to_send()
             if data:
                 self.connection.data_received(data)
+            self.connection.flush()
             written, self.transport.written = self.transport.written, []
             for piece in written:
                 self.caller.receive_data(piece)
@@ -367,6 +368,6 @@ async def test_what_is_no_http2(data: bytes) -> None:
     with serving() as (_, _, connect):
         pair = connect()
         pair.connection.data_received(data)
-        await asyncio.sleep(0)
+        pair.connection.flush()
         assert pair.transport.is_closed
         pair.connection.data_received(data)

@@ -145,11 +145,17 @@ class Connection(asyncio.Protocol):
 
     def send(self, call: Call, message: bytes) -> None:
         """Send a message, after the head if it is the first."""
-        if not call.is_begun:
-            call.is_begun = True
-            self._wire.send_response(call.stream_id, HEAD)
-        self._wire.send_data(call.stream_id, frame(message))
-        self._flush_soon()
+        if self._is_broken:
+            return
+        try:
+            if not call.is_begun:
+                call.is_begun = True
+                self._wire.send_response(call.stream_id, HEAD)
+            self._wire.send_data(call.stream_id, frame(message))
+        except h2.WireError as error:
+            self._break(error)
+        else:
+            self._flush_soon()
 
     async def sent(self, call: Call) -> None:
         """Return when few enough bytes of the call's answers are held here."""
@@ -168,18 +174,27 @@ class Connection(asyncio.Protocol):
             self._server.deadlines.take_back(call, call.tick)
         if self._is_broken:
             return
-        if call.is_begun:
-            self._wire.send_trailers(call.stream_id, fields)
-        else:
-            self._wire.send_response(call.stream_id, (*HEAD, *fields), end_stream=True)
+        try:
+            if call.is_begun:
+                self._wire.send_trailers(call.stream_id, fields)
+            else:
+                self._wire.send_response(call.stream_id, (*HEAD, *fields), end_stream=True)
+        except h2.WireError as error:
+            self._break(error)
+            return
         if not call.is_half_closed:
             self._early.add(call.stream_id)
         self._flush_soon()
 
     def acknowledge(self, call: Call, size_bytes: int) -> None:
         """Let the caller send so many bytes more."""
-        if not self._is_broken:
+        if self._is_broken:
+            return
+        try:
             self._wire.acknowledge_received_data(size_bytes, call.stream_id)
+        except h2.WireError as error:
+            self._break(error)
+        else:
             self._flush_soon()
 
     def admit(self, size_bytes: int) -> None:
@@ -204,9 +219,7 @@ class Connection(asyncio.Protocol):
 
     def shut(self) -> None:
         """Ask the caller to begin no more calls here."""
-        if not self._is_broken:
-            self._wire.send_shutdown_notice()
-            self.flush()
+        self._say(h2.Wire.send_shutdown_notice)
 
     def cancel(self) -> list["asyncio.Task[None]"]:
         """Let all handlers end. Returns them."""
@@ -219,16 +232,19 @@ class Connection(asyncio.Protocol):
 
     def ping(self) -> None:
         """Ask the caller for a sign of life."""
-        if not self._is_broken:
-            self._wire.ping()
-            self.flush()
+        self._say(h2.Wire.ping)
 
     def close(self) -> None:
         """Close it, once what was said has left."""
+        self._say(h2.Wire.send_goaway)
+        self._transport.close()
+
+    def _say(self, what: Callable[[h2.Wire], None]) -> None:
+        """Say something of the connection, unless it ends already."""
         if not self._is_broken:
-            self._wire.send_goaway()
+            with contextlib.suppress(h2.WireError):
+                what(self._wire)
             self.flush()
-            self._transport.close()
 
     def abort(self) -> None:
         """Close it at once."""

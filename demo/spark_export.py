@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 GRPC_FORKS = "GRPC_ENABLE_FORK_SUPPORT"
 """Spark starts its JVM by a fork. There gRPC's threads would begin again, meet closed files, and end the child, unless
-this was 0 when this process called first. Spark's own workers need it, so it is gone when they start."""
+this was 0 when this process imported it. Spark's own workers need it, so it is gone when they start."""
 SUBMIT_TIMEOUT_S = 600
 LOG_SIZE_SHOWN = 2000
 """Characters at the end of a log that a failure shows."""

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any, Final, Protocol
 
@@ -26,6 +27,9 @@ WRITE_BYTES: Final = 256 << 10
 
 UNSENT_BYTES_MAX: Final = 64 << 10
 """Bytes of a stream's answers that may wait here while its handler goes on."""
+
+EVENTS_A_TURN: Final = 24
+"""Events of one connection that one turn of the loop takes: a call is two or three of them."""
 
 NO_ERROR: Final = 0
 _log = logging.getLogger(__name__)
@@ -83,6 +87,8 @@ class Connection(asyncio.Protocol):
         """Of handlers that wait until their answers have left."""
         self._early: set[int] = set()
         """Streams whose answer ended before their request did."""
+        self._events: deque[Any] = deque()
+        self._is_taking, self._may_read = False, True
         self._is_paused = self._is_flush_due = self._is_broken = self._is_ending = False
         self.received_at_s = self._loop.time()
         self.peer = ""
@@ -115,11 +121,12 @@ class Connection(asyncio.Protocol):
         self.received_at_s = self._loop.time()
         try:
             self._wire.receive_data(data)
-            self._take(self._wire.events())
+            self._events.extend(self._wire.events())
         except h2.WireError as error:
             self._break(error)
         else:
-            self._flush_soon()  # with the answers of those that begin now, if they are quick
+            if not self._is_taking:
+                self._take_some()
 
     def pause_writing(self) -> None:
         """Hand over nothing more: the caller does not read."""
@@ -252,9 +259,35 @@ class Connection(asyncio.Protocol):
 
     # Events
 
-    def _take(self, events: list[Any]) -> None:
-        receivers = self._receivers
-        for event in events:
+    def _take_some(self) -> None:
+        """Take as many events as fit into one turn of the loop, and let nothing more come until all are taken."""
+        self._is_taking = False
+        if self._is_broken:
+            return
+        try:
+            self._take()
+        except h2.WireError as error:
+            self._break(error)
+            return
+        self._flush_soon()  # with the answers of those that begin now, if they are quick
+        if self._events:
+            self._is_taking = True
+            self._loop.call_soon(self._take_some)
+        self._read_more(not self._events)
+
+    def _read_more(self, may_read: bool) -> None:
+        if may_read is self._may_read or self._transport.is_closing():
+            return
+        self._may_read = may_read
+        if may_read:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _take(self) -> None:
+        receivers, taken = self._receivers, self._events
+        for _ in range(min(len(taken), EVENTS_A_TURN)):
+            event = taken.popleft()
             receive = receivers.get(type(event))
             if receive is not None:
                 receive(event)
@@ -359,10 +392,12 @@ class Connection(asyncio.Protocol):
             is_all_out = self._write()
             if self._early and is_all_out:
                 self._stop_requests()
-            self._take(self._wire.events())
+            self._events.extend(self._wire.events())
         except h2.WireError as error:
             self._break(error)
             return
+        if self._events and not self._is_taking:
+            self._take_some()
         if self._unsent:
             self._wake_unsent()
         if self._is_ending:

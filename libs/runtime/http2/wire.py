@@ -45,7 +45,7 @@ STREAM_COUNT_MAX: Final = 8_192
 
 HEADER_LIST_BYTES_MAX: Final = 16 << 10
 HEADER_COUNT_MAX: Final = 128
-RESET_RATE: Final = (10_000, 500)
+RESET_RATE: Final = (2_000, 200)
 """Calls that a caller takes back: at once, and a second. All deadlines of one client may pass together."""
 
 _CONFIGURATION: Final = ngh2.Configuration(

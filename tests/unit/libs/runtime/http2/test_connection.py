@@ -11,7 +11,7 @@ import ngh2
 import pytest
 from ngh2 import events
 
-from libs.runtime.http2.connection import Connection
+from libs.runtime.http2.connection import EVENTS_A_TURN, Connection
 from libs.runtime.http2.framing import frame
 from libs.runtime.http2.server import Http2Server
 from libs.runtime.http2.wire import CONNECTION_WINDOW_BYTES
@@ -79,6 +79,7 @@ class Transport(asyncio.Transport):
         super().__init__()
         self.written: list[bytes] = []
         self.is_closed = False
+        self.is_reading = True
 
     def write(self, data: Any) -> None:
         self.written.append(bytes(data))
@@ -91,6 +92,17 @@ class Transport(asyncio.Transport):
 
     def abort(self) -> None:
         self.is_closed = True
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def pause_reading(self) -> None:
+        assert self.is_reading
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.is_reading
+        self.is_reading = True
 
 
 class Pair:
@@ -118,7 +130,7 @@ class Pair:
         return stream_id
 
     def pass_on(self) -> None:
-        """Hand bytes back and forth until neither side has any."""
+        """Hand bytes back and forth until neither side has any, as far as that goes in one turn of the loop."""
         while True:
             data = self.caller.data_to_send()
             if data:
@@ -192,7 +204,7 @@ async def test_calls_that_come_together_leave_together() -> None:
         pair = connect()
         pair.pass_on()
         ids = []
-        for number in range(20):
+        for number in range(EVENTS_A_TURN // 3):
             ids.append(pair.begin("Echo"))
             pair.caller.send_data(ids[-1], frame(b"%d" % number), end_stream=True)
         pair.connection.data_received(pair.caller.data_to_send())
@@ -298,6 +310,24 @@ async def test_a_connection_lives_on_after_many_calls_that_were_cut() -> None:
             pair.caller.reset_stream(stream_id)
             pair.pass_on()
         assert (await pair.end_of(pair.call("Echo", b"x" * 500_000)))[b"grpc-status"] == b"0"
+
+
+async def test_many_calls_at_once_take_many_turns() -> None:
+    """Others have theirs in between; nothing more is read meanwhile, and all calls are answered."""
+    with serving() as (servicer, _, connect):
+        pair = connect()
+        pair.pass_on()
+        for _ in range(90):
+            pair.caller.send_data(stream_id := pair.begin("Echo"), frame(b"x"), end_stream=True)
+        pair.connection.data_received(pair.caller.data_to_send())
+        seen = []
+        while len(servicer.taken) < 90:
+            await asyncio.sleep(0)
+            seen.append(len(servicer.taken))
+            assert not pair.transport.is_reading or len(servicer.taken) > 90 - EVENTS_A_TURN
+        assert max(after - before for before, after in zip([0, *seen], seen, strict=False)) <= EVENTS_A_TURN
+        assert (await pair.end_of(stream_id))[b"grpc-status"] == b"0"
+        await eventually(lambda: pair.transport.is_reading)
 
 
 async def test_a_caller_that_does_not_read() -> None:

@@ -24,7 +24,7 @@ APPEND_RATIO_MAX = 3.0
 
 @dataclass(frozen=True)
 class Row:
-    """`name` is that of its function in tests.attack.greedy; gRPC's own buffers are not judged."""
+    """`name` is that of its function in tests.attack.greedy."""
 
     name: str
     target: str
@@ -32,7 +32,6 @@ class Row:
     checks: tuple[str, ...]
     """Which limits it is about. All is measured, whatever counts."""
     seconds: float = 10.0
-    is_judged: bool = True
     has_messages: bool = False
     """Whether the store is filled with large messages first."""
     has_collisions: bool = False
@@ -77,7 +76,7 @@ _CHECKS: dict[str, Callable[[Row, Measured], str]] = {
 
 
 def violations(row: Row, found: Measured) -> list[str]:
-    """Every promise of the row that did not hold, whether it is judged or not."""
+    """Every promise of the row that did not hold."""
     return [text for name in row.checks if (text := _CHECKS[name](row, found))] + found.broken
 
 

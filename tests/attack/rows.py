@@ -30,10 +30,10 @@ OFFSETS_MIB = 60.0
 MEMORY, LOOP = ("peak", "kept"), ("pause", "append")
 
 ROWS = (
-    Row("unread_answers", "indexer", MEMORY, is_judged=False, has_messages=True),
-    Row("half_requests", "commitlog", MEMORY, is_judged=False),
-    Row("continuation_flood", "commitlog", MEMORY, is_judged=False),
-    Row("rapid_reset", "commitlog", ("append",), is_judged=False),
+    Row("unread_answers", "indexer", MEMORY, has_messages=True),
+    Row("half_requests", "commitlog", MEMORY),
+    Row("continuation_flood", "commitlog", MEMORY),
+    Row("rapid_reset", "commitlog", ("append",)),
     Row("refused_requests", "indexer", MEMORY),
     Row("empty_parts", "indexer", MEMORY + LOOP),
     Row("readers_that_do_not_read", "commitlog", MEMORY, has_messages=True),

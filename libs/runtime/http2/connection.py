@@ -28,6 +28,9 @@ WRITE_BYTES: Final = 256 << 10
 UNSENT_BYTES_MAX: Final = 64 << 10
 """Bytes of a stream's answers that may wait here while its handler goes on."""
 
+REQUEST_S: Final = 60.0
+"""How long a request of one message may take to come. What is held for it is held from others."""
+
 EVENTS_A_TURN: Final = 24
 """Events of one connection that one turn of the loop takes: a call is two or three of them."""
 
@@ -85,6 +88,8 @@ class Connection(asyncio.Protocol):
         self._calls: dict[int, Call] = {}
         self._unsent: dict[int, asyncio.Future[None]] = {}
         """Of handlers that wait until their answers have left."""
+        self._unfinished: set[int] = set()
+        """Streams whose one request is not whole, and has less time for that than the call has."""
         self._early: set[int] = set()
         """Streams whose answer ended before their request did."""
         self._events: deque[Any] = deque()
@@ -309,10 +314,25 @@ class Connection(asyncio.Protocol):
         else:
             self._server.call_count += 1
             call = self._calls[stream_id] = Call(self, stream_id, head, handler, self._server.request_size_bytes_max)
-            if head.timeout_s is not None:
-                call.tick = self._server.deadlines.set(call, head.timeout_s)
+            self._set_deadline(call, is_whole=handler.request_streaming or event.end_stream)
             if event.end_stream:
                 self._feed(call, b"", is_last=True)
+
+    def _set_deadline(self, call: Call, *, is_whole: bool) -> None:
+        """Let a call end in its time, and one whose request does not come to its end sooner than that."""
+        timeout_s = call.head.timeout_s
+        if not is_whole and (timeout_s is None or timeout_s > REQUEST_S):
+            timeout_s = REQUEST_S
+            self._unfinished.add(call.stream_id)
+        if timeout_s is not None:
+            call.tick = self._server.deadlines.set(call, timeout_s)
+
+    def _finish_request(self, call: Call) -> None:
+        self._unfinished.discard(call.stream_id)
+        if call.tick is not None and not call.is_over:
+            self._server.deadlines.take_back(call, call.tick)
+            call.tick = None
+            self._set_deadline(call, is_whole=True)
 
     def _data(self, event: h2.DataReceived) -> None:
         call = self._calls.get(event.stream_id)
@@ -329,6 +349,8 @@ class Connection(asyncio.Protocol):
                 call.close_half()
         except CallRefused as refusal:
             self._end(call, ending(refusal))
+        if is_last and call.stream_id in self._unfinished:
+            self._finish_request(call)
 
     def _trailers(self, event: h2.TrailersReceived) -> None:
         call = self._calls.get(event.stream_id)
@@ -364,6 +386,7 @@ class Connection(asyncio.Protocol):
 
     def _forget(self, call: Call) -> None:
         self._server.call_count -= 1
+        self._unfinished.discard(call.stream_id)
         if call.tick is not None:
             self._server.deadlines.take_back(call, call.tick)
         call.drop()

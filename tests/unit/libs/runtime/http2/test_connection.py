@@ -11,6 +11,7 @@ import ngh2
 import pytest
 from ngh2 import events
 
+from libs.runtime.http2 import connection
 from libs.runtime.http2.connection import EVENTS_A_TURN, Connection
 from libs.runtime.http2.framing import frame
 from libs.runtime.http2.server import Http2Server
@@ -361,6 +362,22 @@ async def test_deadlines_and_cancellation() -> None:
         pair.pass_on()
         await eventually(lambda: servicer.cancelled_count == 2)
         assert taken_back not in pair.heads
+
+
+async def test_a_request_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has a time of its own. A stream of requests has not, and a whole call has what it asked for."""
+    monkeypatch.setattr(connection, "REQUEST_S", 0.1)
+    with serving() as (_, server, connect):
+        pair = connect()
+        half, hurried = pair.begin("Echo"), pair.begin("Echo", (b"grpc-timeout", b"1H"))
+        for stream_id in (half, hurried):
+            pair.caller.send_data(stream_id, frame(b"x" * 50_000)[:20_000])
+        whole, stream = pair.call("Wait", b"", (b"grpc-timeout", b"1H")), pair.begin("Each")
+        for stream_id in (half, hurried):
+            assert (await pair.end_of(stream_id))[b"grpc-status"] == b"4"
+        await eventually(lambda: pair.pass_on() or server.call_count == 2)
+        await asyncio.sleep(0.2)
+        assert {call.stream_id for call in pair.connection.calls} == {whole, stream}
 
 
 async def test_a_deadline_that_passes_before_the_handler_has_begun() -> None:

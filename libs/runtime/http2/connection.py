@@ -31,8 +31,11 @@ UNSENT_BYTES_MAX: Final = 64 << 10
 REQUEST_S: Final = 60.0
 """How long a request of one message may take to come. What is held for it is held from others."""
 
-EVENTS_A_TURN: Final = 24
-"""Events of one connection that one turn of the loop takes: a call is two or three of them."""
+WORK_A_TURN: Final = 256
+"""What one turn of the loop takes of one connection, in pieces of data."""
+
+WORK_OF_A_CALL: Final = 10
+"""The beginning or end of a call, likewise."""
 
 NO_ERROR: Final = 0
 _log = logging.getLogger(__name__)
@@ -290,10 +293,12 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _take(self) -> None:
-        receivers, taken = self._receivers, self._events
-        for _ in range(min(len(taken), EVENTS_A_TURN)):
+        receivers, taken, left = self._receivers, self._events, WORK_A_TURN
+        while taken and left > 0:
             event = taken.popleft()
-            receive = receivers.get(type(event))
+            kind = type(event)
+            left -= 1 if kind is h2.DataReceived else WORK_OF_A_CALL
+            receive = receivers.get(kind)
             if receive is not None:
                 receive(event)
 

@@ -36,71 +36,71 @@ def frame(message: bytes) -> bytes:
 class MessageReader:
     """The messages of one stream. `admit` hears of the size of each one that is not there yet, and may refuse it."""
 
-    __slots__ = ("_admit", "_encoding", "_have_bytes", "_parts", "_size_bytes_max", "_want_bytes")
+    __slots__ = ("_admit", "_encoding", "_is_compressed", "_missing_bytes", "_parts", "_prefix", "_size_bytes_max")
 
     def __init__(self, encoding: bytes, size_bytes_max: int, admit: Callable[[int], None]) -> None:
         self._encoding = encoding
         self._size_bytes_max = size_bytes_max
         self._admit = admit
+        self._prefix = b""
+        """What is there of a prefix that is not whole."""
         self._parts: list[bytes] = []
-        self._have_bytes = 0
-        self._want_bytes = PREFIX_SIZE_BYTES
-        """Of the message that comes, its prefix included; of the prefix alone until it is there."""
+        self._missing_bytes = 0
+        """Of the message whose prefix was there; its parts are what has come of it."""
+        self._is_compressed = False
 
     @property
     def is_between(self) -> bool:
         """Whether nothing of a message is there that has not ended."""
-        return not self._have_bytes
+        return not self._missing_bytes and not self._prefix
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the messages that end in these bytes. Raises CallRefused, and what `admit` does."""
-        if not self._have_bytes and len(data) >= PREFIX_SIZE_BYTES:
-            if len(data) == self._whole_bytes(data):
-                return [self._message(data)]
-        elif self._have_bytes + len(data) < self._want_bytes:
-            self._keep(data)
+        missing_bytes = self._missing_bytes
+        if not missing_bytes:
+            return self._split(data, [])
+        if len(data) < missing_bytes:
+            self._parts.append(data)
+            self._missing_bytes = missing_bytes - len(data)
             return []
-        return self._split(self._joined(data))
+        self._parts.append(data if len(data) == missing_bytes else data[:missing_bytes])
+        message = self._plain(b"".join(self._parts))
+        self._parts.clear()
+        self._missing_bytes = 0
+        return [message] if len(data) == missing_bytes else self._split(data[missing_bytes:], [message])
 
-    def _split(self, data: bytes) -> list[bytes]:
-        messages, at = [], 0
-        while len(data) - at >= PREFIX_SIZE_BYTES:
-            end = at + self._whole_bytes(data[at : at + PREFIX_SIZE_BYTES])
-            if end > len(data):
-                self._want_bytes = end - at
-                self._admit(end - at)
-                break
-            messages.append(self._message(data[at:end]))
-            at = end
-        if at < len(data):
-            self._keep(data[at:])
+    def _split(self, data: bytes, messages: list[bytes]) -> list[bytes]:
+        """Add the messages of bytes that begin with a prefix, and keep what is left."""
+        if self._prefix:
+            data, self._prefix = self._prefix + data, b""
+        at, end = 0, len(data)
+        while end - at >= PREFIX_SIZE_BYTES:
+            size_bytes = self._begin(data, at)
+            at += PREFIX_SIZE_BYTES
+            if end - at < size_bytes:
+                self._admit(PREFIX_SIZE_BYTES + size_bytes)
+                if at < end:
+                    self._parts.append(data[at:])
+                self._missing_bytes = size_bytes - (end - at)
+                return messages
+            messages.append(self._plain(data[at : at + size_bytes]))
+            at += size_bytes
+        self._prefix = data[at:]
         return messages
 
-    def _keep(self, data: bytes) -> None:
-        self._parts.append(data)
-        self._have_bytes += len(data)
-
-    def _joined(self, data: bytes) -> bytes:
-        if self._parts:
-            self._parts.append(data)
-            data = b"".join(self._parts)
-            self._parts.clear()
-        self._have_bytes, self._want_bytes = 0, PREFIX_SIZE_BYTES
-        return data
-
-    def _whole_bytes(self, prefix: bytes) -> int:
-        size_bytes = int.from_bytes(prefix[1:PREFIX_SIZE_BYTES], "big")
+    def _begin(self, data: bytes, at: int) -> int:
+        """Take note of a prefix, and return the size of its message."""
+        size_bytes = int.from_bytes(data[at + 1 : at + PREFIX_SIZE_BYTES], "big")
         if size_bytes > self._size_bytes_max:
             text = f"the message has {size_bytes} bytes, the limit is {self._size_bytes_max}"
             raise CallRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
-        return PREFIX_SIZE_BYTES + size_bytes
-
-    def _message(self, whole: bytes) -> bytes:
-        if whole[0] == 0:
-            return whole[PREFIX_SIZE_BYTES:]
-        if self._encoding == IDENTITY:
+        self._is_compressed = data[at] != 0
+        if self._is_compressed and self._encoding == IDENTITY:
             raise CallRefused(grpc.StatusCode.INTERNAL, "a message is compressed, and grpc-encoding is not set")
-        return decompressed(self._encoding, whole[PREFIX_SIZE_BYTES:], self._size_bytes_max)
+        return size_bytes
+
+    def _plain(self, message: bytes) -> bytes:
+        return decompressed(self._encoding, message, self._size_bytes_max) if self._is_compressed else message
 
 
 def check_encoding(encoding: bytes) -> None:

@@ -3,6 +3,7 @@
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from ngh2 import events
 
 from libs.runtime.http2 import connection
-from libs.runtime.http2.connection import EVENTS_A_TURN, Connection
+from libs.runtime.http2.connection import WORK_A_TURN, WORK_OF_A_CALL, Connection
 from libs.runtime.http2.framing import frame
 from libs.runtime.http2.server import Http2Server
 from libs.runtime.http2.wire import CONNECTION_WINDOW_BYTES
@@ -20,6 +21,7 @@ from libs.runtime.rpc.fronts.in_loop import IncomingBudget
 from tests.support.patience import eventually
 
 BUDGET = 1 << 20
+CALLS_A_TURN = WORK_A_TURN // WORK_OF_A_CALL + 1
 REQUEST_BYTES_MAX = 900_000
 
 
@@ -205,7 +207,7 @@ async def test_calls_that_come_together_leave_together() -> None:
         pair = connect()
         pair.pass_on()
         ids = []
-        for number in range(EVENTS_A_TURN // 3):
+        for number in range(CALLS_A_TURN // 2):
             ids.append(pair.begin("Echo"))
             pair.caller.send_data(ids[-1], frame(b"%d" % number), end_stream=True)
         pair.connection.data_received(pair.caller.data_to_send())
@@ -315,18 +317,18 @@ async def test_a_connection_lives_on_after_many_calls_that_were_cut() -> None:
 
 async def test_many_calls_at_once_take_many_turns() -> None:
     """Others have theirs in between; nothing more is read meanwhile, and all calls are answered."""
-    with serving() as (servicer, _, connect):
+    with serving() as (servicer, server, connect):
         pair = connect()
         pair.pass_on()
         for _ in range(90):
             pair.caller.send_data(stream_id := pair.begin("Echo"), frame(b"x"), end_stream=True)
         pair.connection.data_received(pair.caller.data_to_send())
-        seen = []
+        seen = [(server.call_count, pair.transport.is_reading)]
         while len(servicer.taken) < 90:
             await asyncio.sleep(0)
-            seen.append(len(servicer.taken))
-            assert not pair.transport.is_reading or len(servicer.taken) > 90 - EVENTS_A_TURN
-        assert max(after - before for before, after in zip([0, *seen], seen, strict=False)) <= EVENTS_A_TURN
+            seen.append((server.call_count, pair.transport.is_reading))
+        assert (CALLS_A_TURN, False) in seen
+        assert max(after[0] - before[0] for before, after in itertools.pairwise(seen)) <= CALLS_A_TURN
         assert (await pair.end_of(stream_id))[b"grpc-status"] == b"0"
         await eventually(lambda: pair.transport.is_reading)
 

@@ -21,6 +21,9 @@ Handler = Callable[[Any, "Call"], Any]
 QUEUE_BYTES_MAX: Final = 512 << 10
 """Of requests of one stream that nobody has taken; more stay with the caller."""
 
+ACCOUNT_BYTES: Final = 64 << 10
+"""Bytes of a request are accounted for when so many have come, or a message is whole."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -64,8 +67,8 @@ class Call:
 
     __slots__ = (
         "_aborted", "_behaviour", "_callbacks", "_has_request_stream", "_has_response_stream", "_held_bytes",
-        "_is_expired", "_is_running", "_queue", "_queue_bytes", "_reader", "_taker", "_task", "_way", "counted_bytes",
-        "head", "is_begun", "is_half_closed", "is_over", "stream_id", "tick",
+        "_is_expired", "_is_running", "_new_bytes", "_queue", "_queue_bytes", "_reader", "_taker", "_task", "_way",
+        "counted_bytes", "head", "is_begun", "is_half_closed", "is_over", "stream_id", "tick",
     )  # fmt: skip
 
     def __init__(
@@ -79,7 +82,7 @@ class Call:
         self._behaviour: Handler = _behaviour_of(handler)
         self._reader = MessageReader(head.encoding, size_bytes_max, self._admit)
         self._queue: deque[bytes] = deque()
-        self._queue_bytes = self._held_bytes = self.counted_bytes = 0
+        self._queue_bytes = self._held_bytes = self._new_bytes = self.counted_bytes = 0
         self._taker: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._callbacks: list[Callable[[Any], None]] = []
@@ -100,11 +103,13 @@ class Call:
     def feed(self, data: bytes, *, is_last: bool) -> None:
         """Take bytes of the request. Raises CallRefused."""
         messages = self._reader.feed(data)
-        if self._has_request_stream:
-            self._take_stream(messages, len(data))
-        else:
-            self._way.acknowledge(self, len(data))
-            if messages:
+        self._new_bytes += len(data)
+        if messages or self._new_bytes >= ACCOUNT_BYTES:
+            self._account()
+        if messages:
+            if self._has_request_stream:
+                self._take_stream(messages)
+            else:
                 self._take_request(messages)
         if is_last:
             self.close_half()
@@ -140,7 +145,8 @@ class Call:
         if not was_over and self._task is not None:
             self._task.cancel()
         self._way.give_back(self.counted_bytes)
-        self.counted_bytes = 0
+        self._way.acknowledge(self, self._held_bytes + self._new_bytes)  # else the connection's window would shrink
+        self.counted_bytes = self._held_bytes = self._new_bytes = 0
         for callback in self._callbacks:
             callback(self)
         self._callbacks.clear()
@@ -226,16 +232,20 @@ class Call:
             raise CallRefused(grpc.StatusCode.UNIMPLEMENTED, "the method takes one message, and more were sent")
         self._queue.extend(messages)
 
-    def _take_stream(self, messages: list[bytes], size_bytes: int) -> None:
-        self._way.admit(size_bytes)
-        self.counted_bytes += size_bytes
-        self._held_bytes += size_bytes
+    def _take_stream(self, messages: list[bytes]) -> None:
         for message in messages:
             self._queue_bytes += len(message)
         self._queue.extend(messages)
+        self._wake()
+
+    def _account(self) -> None:
+        """Count what has come of the request, and let the caller send more."""
+        size_bytes, self._new_bytes = self._new_bytes, 0
+        self._held_bytes += size_bytes
+        if self._has_request_stream:
+            self._way.admit(size_bytes)
+            self.counted_bytes += size_bytes
         self._let_more_come()
-        if messages:
-            self._wake()
 
     def _let_more_come(self) -> None:
         """Let the caller send more, unless enough waits to be taken."""

@@ -203,7 +203,7 @@ class Connection(asyncio.Protocol):
 
     def acknowledge(self, call: Call, size_bytes: int) -> None:
         """Let the caller send so many bytes more."""
-        if self._is_broken:
+        if self._is_broken or not size_bytes:
             return
         try:
             self._wire.acknowledge_received_data(size_bytes, call.stream_id)

@@ -68,7 +68,7 @@ class Call:
     __slots__ = (
         "_aborted", "_behaviour", "_callbacks", "_has_request_stream", "_has_response_stream", "_held_bytes",
         "_is_expired", "_is_running", "_new_bytes", "_queue", "_queue_bytes", "_reader", "_taker", "_task", "_way",
-        "counted_bytes", "head", "is_begun", "is_half_closed", "is_over", "stream_id", "tick",
+        "counted_bytes", "has_spoken", "head", "is_begun", "is_half_closed", "is_over", "stream_id", "tick",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +88,8 @@ class Call:
         self._callbacks: list[Callable[[Any], None]] = []
         self._aborted: Fields = ()
         self._is_expired = self._is_running = False
+        self.has_spoken = False
+        """Whether the caller has said more than its head."""
         self.is_begun = False
         """Whether its head was sent."""
         self.is_half_closed = False
@@ -102,6 +104,7 @@ class Call:
 
     def feed(self, data: bytes, *, is_last: bool) -> None:
         """Take bytes of the request. Raises CallRefused."""
+        self.has_spoken = True
         messages = self._reader.feed(data)
         self._new_bytes += len(data)
         if messages or self._new_bytes >= ACCOUNT_BYTES:
@@ -116,7 +119,7 @@ class Call:
 
     def close_half(self) -> None:
         """Note that the caller has said all. Raises CallRefused."""
-        self.is_half_closed = True
+        self.is_half_closed = self.has_spoken = True
         if not self._reader.is_between:
             raise CallRefused(grpc.StatusCode.INTERNAL, "the last message of the request is not whole")
         if self._has_request_stream:

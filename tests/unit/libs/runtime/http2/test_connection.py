@@ -254,8 +254,9 @@ async def test_a_request_that_breaks_the_rules(parts: list[bytes], status: bytes
         assert (await pair.end_of(pair.call("Echo", b"x")))[b"grpc-status"] == b"0"
 
 
-async def test_what_nobody_serves() -> None:
+async def test_what_nobody_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     """UNIMPLEMENTED for a method, 405 and 415 for what is no call, and the rest of such a request is not waited for."""
+    monkeypatch.setattr(connection, "EARLY_S", 0.05)
     with serving() as (_, _, connect):
         pair = connect()
         assert (await pair.end_of(pair.call("Nothing", b"")))[b"grpc-status"] == b"12"
@@ -263,7 +264,11 @@ async def test_what_nobody_serves() -> None:
         unfinished = pair.begin("Nothing")
         pair.pass_on()
         assert pair.heads[got] == [{b":status": b"405"}]
-        assert pair.resets == {unfinished: 0}
+        assert unfinished not in pair.heads, "a caller that has said no word yet would not understand"
+        assert (await pair.end_of(unfinished))[b"grpc-status"] == b"12"
+        assert pair.heads[unfinished][0][b"grpc-status"] == b"12"
+        assert pair.resets == {}, "a caller sees the end of its answer first"
+        await eventually(lambda: pair.pass_on() or pair.resets == {unfinished: 0})
 
 
 async def test_a_stream_both_ways() -> None:

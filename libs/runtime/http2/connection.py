@@ -19,6 +19,7 @@ import grpc
 from libs.runtime.http2 import wire as h2
 from libs.runtime.http2.call import Call
 from libs.runtime.http2.deadlines import Deadlines
+from libs.runtime.http2.ends import Ends
 from libs.runtime.http2.framing import CallRefused, frame
 from libs.runtime.http2.heads import HEAD, Fields, Head, HttpRefused, ending
 
@@ -36,13 +37,6 @@ WORK_A_TURN: Final = 256
 
 WORK_OF_A_CALL: Final = 10
 """The beginning or end of a call, likewise."""
-
-EARLY_S: Final = 0.5
-"""So long after the end of its answer a caller is told to send nothing more of its request. Most stop by themselves."""
-
-SPEAK_S: Final = 0.1
-"""So long a refusal waits for the first message of its call: gRPC's asyncio client for Python takes an end that comes
-before it has sent one for an error of its own, and says INTERNAL."""
 
 NO_ERROR: Final = 0
 _log = logging.getLogger(__name__)
@@ -100,11 +94,7 @@ class Connection(asyncio.Protocol):
         """Of handlers that wait until their answers have left."""
         self._unfinished: set[int] = set()
         """Streams whose one request is not whole, and has less time for that than the call has."""
-        self._refusals: dict[int, tuple[Fields, bool]] = {}
-        """Ends of calls whose callers have said nothing but their head, and whether they will."""
-        self._early: dict[int, float] = {}
-        """Streams whose answer ended before their request did, and when that is told to a caller who goes on."""
-        self._early_timer: asyncio.TimerHandle | None = None
+        self._ends = Ends(self._say_end, self._cut_request)
         self._events: deque[Any] = deque()
         self._is_taking, self._may_read = False, True
         self._is_paused = self._is_flush_due = self._is_broken = self._is_ending = False
@@ -164,8 +154,7 @@ class Connection(asyncio.Protocol):
         for waiting in self._unsent.values():
             waiting.cancel()
         self._unsent.clear()
-        if self._early_timer is not None:
-            self._early_timer.cancel()
+        self._ends.close()
         self._server.closed(self)
 
     # Way, for its calls.
@@ -202,7 +191,7 @@ class Connection(asyncio.Protocol):
         if self._is_broken:
             return
         if not call.is_begun:
-            self._refuse(call.stream_id, (*HEAD, *fields), has_spoken=call.has_spoken, is_last=call.is_half_closed)
+            self._ends.refuse(call.stream_id, (*HEAD, *fields), has_spoken=call.has_spoken, is_last=call.is_half_closed)
             return
         try:
             self._wire.send_trailers(call.stream_id, fields)
@@ -210,7 +199,7 @@ class Connection(asyncio.Protocol):
             self._break(error)
             return
         if not call.is_half_closed:
-            self._note_early(call.stream_id)
+            self._ends.note_early(call.stream_id)
         self._flush_soon()
 
     def acknowledge(self, call: Call, size_bytes: int) -> None:
@@ -326,10 +315,10 @@ class Connection(asyncio.Protocol):
                 raise CallRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!")  # noqa: TRY301
         except HttpRefused as refusal:
             fields: Fields = ((b":status", b"%d" % refusal.status),)
-            self._refuse(stream_id, fields, has_spoken=event.end_stream, is_last=event.end_stream)
+            self._ends.refuse(stream_id, fields, has_spoken=event.end_stream, is_last=event.end_stream)
         except CallRefused as refusal:
             fields = (*HEAD, *ending(refusal))
-            self._refuse(stream_id, fields, has_spoken=event.end_stream, is_last=event.end_stream)
+            self._ends.refuse(stream_id, fields, has_spoken=event.end_stream, is_last=event.end_stream)
         else:
             self._server.call_count += 1
             call = self._calls[stream_id] = Call(self, stream_id, head, handler, self._server.request_size_bytes_max)
@@ -357,7 +346,7 @@ class Connection(asyncio.Protocol):
         call = self._calls.get(event.stream_id)
         if call is None or call.is_over:
             self._wire.acknowledge_received_data(len(event.data), event.stream_id)
-            self._say_refusal(event.stream_id)
+            self._ends.heard(event.stream_id)
         else:
             self._feed(call, event.data, is_last=event.end_stream)
 
@@ -378,14 +367,13 @@ class Connection(asyncio.Protocol):
             self._feed(call, b"", is_last=True)
 
     def _stream_reset(self, event: h2.StreamReset) -> None:
-        self._refusals.pop(event.stream_id, None)
+        self._ends.forget(event.stream_id)
         call = self._calls.pop(event.stream_id, None)
         if call is not None:
             self._forget(call)
 
     def _stream_closed(self, event: h2.StreamClosed) -> None:
-        self._early.pop(event.stream_id, None)
-        self._refusals.pop(event.stream_id, None)
+        self._ends.forget(event.stream_id)
         call = self._calls.pop(event.stream_id, None)
         if call is not None:
             self._forget(call)
@@ -395,31 +383,29 @@ class Connection(asyncio.Protocol):
 
     # Ends
 
-    def _refuse(self, stream_id: int, fields: Fields, *, has_spoken: bool, is_last: bool) -> None:
-        """Answer a call with its end alone, once its caller has begun to speak, or soon."""
-        self._refusals[stream_id] = fields, is_last
-        if has_spoken:
-            self._say_refusal(stream_id)
-        else:
-            self._loop.call_later(SPEAK_S, self._say_refusal, stream_id)
-
-    def _say_refusal(self, stream_id: int) -> None:
-        fields, is_last = self._refusals.pop(stream_id, ((), False))
-        if not fields or self._is_broken:
+    def _say_end(self, stream_id: int, fields: Fields) -> None:
+        if self._is_broken:
             return
         try:
             self._wire.send_response(stream_id, fields, end_stream=True)
         except h2.WireError as error:
             self._break(error)
-            return
-        if not is_last:
-            self._note_early(stream_id)
-        self._flush_soon()
+        else:
+            self._flush_soon()
 
-    def _note_early(self, stream_id: int) -> None:
-        self._early[stream_id] = self._loop.time() + EARLY_S
-        if self._early_timer is None:
-            self._early_timer = self._loop.call_later(EARLY_S, self._stop_requests)
+    def _cut_request(self, stream_id: int) -> bool:
+        """Stop a request, unless its answer is not out: that would be cut, too. Returns whether it is stopped."""
+        if self._is_broken:
+            return True
+        try:
+            if not self._write() or self._wire.queued_body_size(stream_id):
+                return False
+            self._wire.reset_stream(stream_id, NO_ERROR)
+        except h2.WireError as error:
+            self._break(error)
+        else:
+            self._flush_soon()
+        return True
 
     def _end(self, call: Call, fields: Fields) -> None:
         """End a call whose handler has not seen its request, or sees no more of it."""
@@ -466,25 +452,6 @@ class Connection(asyncio.Protocol):
             self._wake_unsent()
         if self._is_ending:
             self._transport.close()
-
-    def _stop_requests(self) -> None:
-        """Tell callers whose answer is out to send nothing more of their requests. Before, it would cut the answer."""
-        self._early_timer = None
-        if self._is_broken:
-            return
-        now_s = self._loop.time()
-        try:
-            is_all_out = self._write()
-            for stream_id, due_s in list(self._early.items()):
-                if is_all_out and due_s <= now_s and not self._wire.queued_body_size(stream_id):
-                    del self._early[stream_id]
-                    self._wire.reset_stream(stream_id, NO_ERROR)
-        except h2.WireError as error:
-            self._break(error)
-            return
-        self._flush_soon()
-        if self._early:
-            self._early_timer = self._loop.call_later(EARLY_S, self._stop_requests)
 
     def _write(self) -> bool:
         """Hand over what the transport takes. Returns whether that is all."""

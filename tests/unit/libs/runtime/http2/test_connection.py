@@ -12,7 +12,7 @@ import ngh2
 import pytest
 from ngh2 import events
 
-from libs.runtime.http2 import connection
+from libs.runtime.http2 import connection, ends
 from libs.runtime.http2.connection import WORK_A_TURN, WORK_OF_A_CALL, Connection
 from libs.runtime.http2.framing import frame
 from libs.runtime.http2.server import Http2Server
@@ -256,7 +256,7 @@ async def test_a_request_that_breaks_the_rules(parts: list[bytes], status: bytes
 
 async def test_what_nobody_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     """UNIMPLEMENTED for a method, 405 and 415 for what is no call, and the rest of such a request is not waited for."""
-    monkeypatch.setattr(connection, "EARLY_S", 0.05)
+    monkeypatch.setattr(ends, "CUT_S", 0.05)
     with serving() as (_, _, connect):
         pair = connect()
         assert (await pair.end_of(pair.call("Nothing", b"")))[b"grpc-status"] == b"12"

@@ -12,7 +12,7 @@ from bench.peers.peer import Durability, Operation, Serving
 
 REPLICA_COUNT = 3
 LEADER: Mapping[str, str] = {"REPUT_COMMITLOG_ROLE": "sync_master"}
-PACKAGES = ("grpcio", "protobuf", "uvloop", "isal", "cython")
+PACKAGES = ("grpcio", "ngh2", "protobuf", "uvloop", "isal", "cython")
 
 
 class Reput:

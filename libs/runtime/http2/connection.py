@@ -36,7 +36,7 @@ WORK_A_TURN: Final = 256
 """What one turn of the loop takes of one connection, in pieces of data."""
 
 WORK_OF_A_CALL: Final = 10
-"""The beginning or end of a call, likewise."""
+"""The beginning of a call, the end of its request, which starts most handlers, or its own end, likewise."""
 
 NO_ERROR: Final = 0
 _log = logging.getLogger(__name__)
@@ -298,7 +298,7 @@ class Connection(asyncio.Protocol):
         while taken and left > 0:
             event = taken.popleft()
             kind = type(event)
-            left -= 1 if kind is h2.DataReceived else WORK_OF_A_CALL
+            left -= 1 if kind is h2.DataReceived and not event.end_stream else WORK_OF_A_CALL
             receive = receivers.get(kind)
             if receive is not None:
                 receive(event)

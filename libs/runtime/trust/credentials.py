@@ -23,9 +23,7 @@ def server_credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
     """Return None for a server without TLS. Raises ConfigError for a file that can't be read."""
     if config.tls_certificate_file is None or config.tls_key_file is None:
         return None
-    files = [config.tls_certificate_file, config.tls_key_file]
-    files += [config.tls_client_ca_file] if config.tls_client_ca_file is not None else []
-    watched = WatchedFiles(files)
+    watched = _watched(config)
 
     def renewed() -> grpc.ServerCertificateConfiguration | None:
         if not watched.have_changed():
@@ -51,9 +49,7 @@ def ssl_context(config: ServerConfig) -> ssl.SSLContext | None:
     """
     if config.tls_certificate_file is None or config.tls_key_file is None:
         return None
-    files = [config.tls_certificate_file, config.tls_key_file]
-    files += [config.tls_client_ca_file] if config.tls_client_ca_file is not None else []
-    watched, current = WatchedFiles(files), _context(config)
+    watched, current = _watched(config), _context(config)
 
     def renew(handshake: ssl.SSLObject, _server_name: str | None, _context_of: ssl.SSLContext) -> None:
         nonlocal current
@@ -69,6 +65,11 @@ def ssl_context(config: ServerConfig) -> ssl.SSLContext | None:
     first = _context(config)
     first.sni_callback = renew
     return first
+
+
+def _watched(config: ServerConfig) -> WatchedFiles:
+    files = (config.tls_certificate_file, config.tls_key_file, config.tls_client_ca_file)
+    return WatchedFiles(file for file in files if file is not None)
 
 
 def _context(config: ServerConfig) -> ssl.SSLContext:

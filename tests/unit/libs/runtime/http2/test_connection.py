@@ -329,10 +329,12 @@ async def test_many_calls_at_once_take_many_turns() -> None:
         for _ in range(90):
             pair.caller.send_data(stream_id := pair.begin("Echo"), frame(b"x"), end_stream=True)
         pair.connection.data_received(pair.caller.data_to_send())
-        seen = [(server.call_count, pair.transport.is_reading)]
+        seen, taken_count = [(server.call_count, pair.transport.is_reading)], 0
         while len(servicer.taken) < 90:
             await asyncio.sleep(0)
             seen.append((server.call_count, pair.transport.is_reading))
+            assert len(servicer.taken) - taken_count <= CALLS_A_TURN
+            taken_count = len(servicer.taken)
         assert (CALLS_A_TURN, False) in seen
         assert max(after[0] - before[0] for before, after in itertools.pairwise(seen)) <= CALLS_A_TURN
         assert (await pair.end_of(stream_id))[b"grpc-status"] == b"0"

@@ -12,6 +12,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, Final, Protocol
 
 import grpc
@@ -161,17 +162,10 @@ class Connection(asyncio.Protocol):
 
     def send(self, call: Call, message: bytes) -> None:
         """Send a message, after the head if it is the first."""
-        if self._is_broken:
-            return
-        try:
-            if not call.is_begun:
-                call.is_begun = True
-                self._wire.send_response(call.stream_id, HEAD)
-            self._wire.send_data(call.stream_id, frame(message))
-        except h2.WireError as error:
-            self._break(error)
-        else:
-            self._flush_soon()
+        if not call.is_begun:
+            call.is_begun = True
+            self._tell(h2.Wire.send_response, call.stream_id, HEAD)
+        self._tell(h2.Wire.send_data, call.stream_id, frame(message))
 
     async def sent(self, call: Call) -> None:
         """Return when few enough bytes of the call's answers are held here."""
@@ -193,25 +187,14 @@ class Connection(asyncio.Protocol):
         if not call.is_begun:
             self._ends.refuse(call.stream_id, (*HEAD, *fields), has_spoken=call.has_spoken, is_last=call.is_half_closed)
             return
-        try:
-            self._wire.send_trailers(call.stream_id, fields)
-        except h2.WireError as error:
-            self._break(error)
-            return
+        self._tell(h2.Wire.send_trailers, call.stream_id, fields)
         if not call.is_half_closed:
             self._ends.note_early(call.stream_id)
-        self._flush_soon()
 
     def acknowledge(self, call: Call, size_bytes: int) -> None:
         """Let the caller send so many bytes more."""
-        if self._is_broken or not size_bytes:
-            return
-        try:
-            self._wire.acknowledge_received_data(size_bytes, call.stream_id)
-        except h2.WireError as error:
-            self._break(error)
-        else:
-            self._flush_soon()
+        if size_bytes:
+            self._tell(h2.Wire.acknowledge_received_data, size_bytes, call.stream_id)
 
     def admit(self, size_bytes: int) -> None:
         """Count bytes of requests. Raises CallRefused."""
@@ -384,14 +367,7 @@ class Connection(asyncio.Protocol):
     # Ends
 
     def _say_end(self, stream_id: int, fields: Fields) -> None:
-        if self._is_broken:
-            return
-        try:
-            self._wire.send_response(stream_id, fields, end_stream=True)
-        except h2.WireError as error:
-            self._break(error)
-        else:
-            self._flush_soon()
+        self._tell(partial(h2.Wire.send_response, end_stream=True), stream_id, fields)
 
     def _cut_request(self, stream_id: int) -> bool:
         """Stop a request, unless its answer is not out: that would be cut, too. Returns whether it is stopped."""
@@ -429,6 +405,17 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     # Bytes out
+
+    def _tell(self, what: Callable[..., None], *arguments: Any) -> None:
+        """Have the library send something in this turn. What it refuses ends the connection."""
+        if self._is_broken:
+            return
+        try:
+            what(self._wire, *arguments)
+        except h2.WireError as error:
+            self._break(error)
+        else:
+            self._flush_soon()
 
     def _flush_soon(self) -> None:
         if not self._is_flush_due:

@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 
 import libs.kernel
-from tests.support.surroundings import forget_surroundings, is_of_this_loop
+from tests.support.surroundings import forget_surroundings, import_grpc_without_forks, is_of_this_loop
 
 PURE_RUN = os.environ.get("REPUT_NO_EXTENSIONS") == "1"
 PURE_ROOMS = ("unit", "golden", "property")
@@ -19,6 +19,7 @@ WORKER_COUNT_MAX = 8
 """More would start more of Spark's processes than a laptop has memory for."""
 
 forget_surroundings()
+import_grpc_without_forks()
 logging.getLogger("asyncio").addFilter(is_of_this_loop)
 
 hypothesis.settings.register_profile("reput", deadline=None, print_blob=True, max_examples=60)

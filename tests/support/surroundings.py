@@ -6,6 +6,7 @@ and with settings of a store in the environment.
 """
 
 import contextlib
+import importlib
 import logging
 import os
 import random
@@ -18,6 +19,7 @@ STORE_SETTINGS = tuple(
 )
 OTHERS = ("OTEL_", "NOTIFY_SOCKET", "FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES", "KEEP", "SPARK_HOME", "PYSPARK_")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "GRPC_PROXY")
+GRPC_FORKS = "GRPC_ENABLE_FORK_SUPPORT"
 PORTS = (20_000, 32_000)
 """Below the range that Linux takes ports of outgoing connections from, so that a port stays free through a restart."""
 
@@ -27,6 +29,17 @@ def forget_surroundings() -> None:
     for name in list(os.environ):
         if name.startswith((*STORE_SETTINGS, *OTHERS)) or name.upper() in PROXIES:
             del os.environ[name]
+
+
+def import_grpc_without_forks() -> None:
+    """Load gRPC so that it does nothing in children of this process.
+
+    PySpark starts its JVM by a fork. There the threads of gRPC, which other tests used, would begin again, meet closed
+    files and end the child. gRPC looks at the variable once, when it is loaded; Spark's own workers must not see it.
+    """
+    os.environ[GRPC_FORKS] = "0"
+    importlib.import_module("grpc")
+    del os.environ[GRPC_FORKS]
 
 
 def is_of_this_loop(record: logging.LogRecord) -> bool:

@@ -223,6 +223,8 @@ def fill_and_kill(store: Store, chance: random.Random) -> None:
         history = retention_service_pb2_grpc.RetentionServiceStub(channel)
         runs = history.ListHistory(retention_service_pb2.ListHistoryRequest(page_size=100)).runs
     assert {decision.reason for one in runs for decision in one.decisions if decision.action == 2} == {"EXPIRED"}
+    # What is acknowledged in memory is shown once it is synced.
+    wait_until(lambda: kept(store.log)[0][-1] + 1 >= producer.acknowledged_count, "what is acknowledged is read")
     numbers, _ = kept(store.log)
     assert numbers == list(range(numbers[0], numbers[-1] + 1))
     assert producer.acknowledged_count <= numbers[-1] + 1 <= producer.acknowledged_count + BATCH_COUNT

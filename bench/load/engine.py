@@ -42,7 +42,7 @@ async def append(log: OpenLog, source: batches.Source, seconds: float) -> Loaded
         appended = await log.pipeline.append(batch.data, BORN_HOST)
         message_count += appended.message_count
         acknowledgement = log.acknowledgements.of(appended)
-        if acknowledgement.has_waited:
+        if not acknowledgement.is_settled:
             waiting.append(acknowledgement)
         if len(waiting) == WINDOW_COUNT:
             await synced(waiting.popleft())

@@ -7,6 +7,7 @@ with a length are views of the caller's buffer and live no longer than it.
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import TYPE_CHECKING
 
@@ -21,12 +22,15 @@ VARINT, FIXED64, LENGTH_DELIMITED, FIXED32 = 0, 1, 2, 5
 FIELD_NUMBER_MAX = 2**29 - 1
 VARINT_SIZE_BYTES_MAX = 10
 _UINT64_MASK = 2**64 - 1
+_ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
 _FIXED64 = struct.Struct("<Q")
 _FIXED32 = struct.Struct("<I")
 
 
 def varint(value: int) -> bytes:
     """Return a number below 2**64 in base 128, a negative one as its 64-bit two's complement, ten bytes."""
+    if 0 <= value <= 0x7F:
+        return _ONE_BYTE[value]
     assert -(2**63) <= value <= _UINT64_MASK
     value &= _UINT64_MASK
     encoded = bytearray()
@@ -37,6 +41,7 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
+@functools.lru_cache(maxsize=1_024)
 def tag(number: int, wire_type: int) -> bytes:
     """Return field number and wire type as they stand before a value."""
     assert 1 <= number <= FIELD_NUMBER_MAX

@@ -171,12 +171,6 @@ class CommitLogConfig:
     append_stream_inflight_bytes_max: Annotated[int, Meta(ge=limits.KIB, le=limits.GIB)] = 64 * limits.MIB
     """Bytes of batches of one AppendStream whose outcomes are not yet sent; the stream is not read meanwhile."""
 
-    acknowledge_delay_ms: Annotated[int, Meta(ge=0)] = 1
-    """How long outcomes that wait for no sync are collected into one response of an AppendStream."""
-
-    acknowledge_count_max: Annotated[int, Meta(ge=1)] = 64
-    """Outcomes that are sent at once without waiting for more."""
-
     auto_create_topics: bool = True
     """Make a topic when the first message for it arrives."""
 

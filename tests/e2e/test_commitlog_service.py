@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import grpc
 import pytest
@@ -17,6 +18,7 @@ from reput.commitlog.v1 import segment_service_pb2 as segment_pb
 from reput.commitlog.v1 import topic_service_pb2 as topic_pb
 
 from libs.formats.records import record
+from services.commitlog.bootstrap import Service
 from tests.support.commitlog import SEGMENT_SIZE, message
 from tests.support.served_commitlog import Client, served
 from tests.support.service_process import Refusal
@@ -126,20 +128,28 @@ async def test_a_writer_in_a_stream(tmp_path: Path) -> None:
         assert service.commit_log.log.pipeline.message_count == 4
 
 
-async def test_stream_outcomes_are_collected(tmp_path: Path) -> None:
-    """Outcomes that wait for nothing share responses, and a slow caller gets each one soon."""
-    async with served(tmp_path, acknowledge_delay_ms=50, acknowledge_count_max=10) as (_, client):
+async def test_outcomes_of_a_stream_share_responses(tmp_path: Path) -> None:
+    """Those of requests that come together do, and a slow caller gets each one soon."""
+    async with served(tmp_path) as (service, client):
         call = client.append.AppendStream()
-        await call.write(stream(b"one"))
-        assert len((await call.read()).outcomes) == 1
-        for index in range(30):
+        for index in range(3):
             await call.write(stream(b"%d" % index))
+            assert len((await call.read()).outcomes) == 1
         await call.done_writing()
-        responses = []
-        while (response := await call.read()) is not grpc.aio.EOF:
-            responses.append(len(response.outcomes))
-        assert sum(responses) == 30
-        assert len(responses) < 15
+        sizes = [len(response.outcomes) for response in await together(service, 30)]
+        assert (sum(sizes), len(sizes)) == (30, 1)
+
+
+async def together(service: Service, count: int) -> list[append_pb.AppendStreamResponse]:
+    """Responses to so many requests that are all there at once."""
+
+    async def requests() -> AsyncIterator[bytes]:
+        for index in range(count):
+            yield stream(b"%d" % index).SerializeToString()
+
+    context = mock.Mock(peer=lambda: "unix:")
+    replies = service.append.made.AppendStream(requests(), context)
+    return [append_pb.AppendStreamResponse.FromString(reply) async for reply in replies]
 
 
 async def test_a_stream_that_is_dropped_frees_what_it_took(tmp_path: Path) -> None:

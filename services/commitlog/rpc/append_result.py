@@ -7,6 +7,7 @@ A test reads the bytes with the stubs of protos/reput/commitlog/v1/append_servic
 import sys
 
 from google.rpc.status_pb2 import Status
+from reput.commitlog.v1.append_service_pb2 import AppendResult
 
 from libs.formats import fields
 from libs.formats.protobuf_wire import int_field, length_delimited
@@ -25,17 +26,20 @@ class AppendResultEncoder:
 
     def response(self, batch: AppendedBatch, durability: int) -> bytes:
         """Return a serialized AppendResponse. An AppendOutcome with a result is the same bytes."""
+        numbers = AppendResult(
+            start_physical_offset=batch.start_physical_offset,
+            end_physical_offset=batch.end_physical_offset,
+            store_time_ms=batch.store_time_ms,
+            durability=durability,  # type: ignore[arg-type]  # the enum's number
+            is_repeated=batch.is_repeated,
+        )
         result = b"".join(
             (
-                int_field(fields.APPEND_RESULT_START_PHYSICAL_OFFSET, batch.start_physical_offset),
-                int_field(fields.APPEND_RESULT_END_PHYSICAL_OFFSET, batch.end_physical_offset),
-                int_field(fields.APPEND_RESULT_STORE_TIME_MS, batch.store_time_ms),
-                int_field(fields.APPEND_RESULT_DURABILITY, durability),
+                numbers.SerializeToString(),
                 length_delimited(fields.APPEND_RESULT_PHYSICAL_OFFSETS, batch.physical_offsets),
                 length_delimited(fields.APPEND_RESULT_QUEUE_OFFSETS, batch.queue_offsets),
                 length_delimited(fields.APPEND_RESULT_QUEUE_IDS, batch.queue_ids),
                 self._store_host,
-                int_field(fields.APPEND_RESULT_IS_REPEATED, batch.is_repeated),
             )
         )
         return length_delimited(fields.APPEND_RESPONSE_RESULT, result)

@@ -2,8 +2,8 @@
 """AppendStream: one pipelined stream of batches.
 
 A reading task takes requests, appends them and queues their outcomes; the responder sends outcomes in request order,
-several in one response. Outcomes that wait for nothing are collected for about a millisecond; those behind a sync are
-collected by the sync itself. A third task ends a stream that brings nothing for long.
+those that are there together in one response: of requests that came together, of one sync, or of the time that the
+response before took. A third task ends a stream that brings nothing for long.
 Invariants: one outcome for each request that was appended or refused, in order; the bytes of requests without a sent
 outcome are bounded, and while the bound is reached the stream is not read. A caller that does not read its outcomes
 fills its own window only: what no longer waits for durability is out of the common budget.
@@ -11,7 +11,6 @@ Callers: one servicer call; the loop that owns the log.
 """
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
@@ -63,7 +62,6 @@ class AppendStreamSession:
     _is_too_idle: bool = False
     _outcomes: deque[PendingOutcome] = field(default_factory=deque)
     _arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    _many_wait: asyncio.Event = field(default_factory=asyncio.Event)
     _reading: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
@@ -81,7 +79,7 @@ class AppendStreamSession:
         idling = asyncio.create_task(self._end_when_idle(), name="append stream: idle")
         try:
             while await self._wait_for_outcome():
-                await self._collect()
+                await self._outcomes[0].acknowledgement.settle()
                 outcomes, size_bytes = self._pop_ready()
                 yield stream_response(outcomes)
                 self._window.give_back(size_bytes)
@@ -124,8 +122,6 @@ class AppendStreamSession:
                 acknowledgement.when_reached(partial(self._inflight.give_back, len(request)))
             self._outcomes.append(outcome)
             self._arrived.set()
-            if len(self._outcomes) >= self._config.acknowledge_count_max:
-                self._many_wait.set()
             self._idle_since_s = clock()
 
     async def _append(self, request: bytes) -> PendingOutcome:
@@ -143,22 +139,6 @@ class AppendStreamSession:
             self._arrived.clear()
             await self._arrived.wait()
         return bool(self._outcomes)
-
-    async def _collect(self) -> None:
-        """Wait until the first outcome is settled, and a little longer for more of those that need no waiting."""
-        assert self._reading is not None
-        first = self._outcomes[0].acknowledgement
-        if first.has_waited:
-            await first.settle()
-        elif (
-            self._config.acknowledge_delay_ms
-            and len(self._outcomes) < self._config.acknowledge_count_max
-            and not self._reading.done()
-        ):
-            self._many_wait.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._config.acknowledge_delay_ms / 1000):
-                    await self._many_wait.wait()
 
     def _pop_ready(self) -> tuple[list[bytes], int]:
         """Pop the settled outcomes at the head, at least one. Returns them serialized, and their size in the window."""

@@ -36,18 +36,13 @@ class Acknowledgement:
         self._deadline_s = deadline_s
 
     @property
-    def has_waited(self) -> bool:
-        """Whether there was something to wait for."""
-        return self._reached is not None
-
-    @property
     def is_settled(self) -> bool:
         """Whether nothing is waited for any more."""
         return self._reached is None or self._reached.done() or _now_s() >= self._deadline_s
 
     async def settle(self) -> None:
         """Wait until it is settled."""
-        if self._reached is not None:
+        if self._reached is not None and not self._reached.done():
             await asyncio.wait([self._reached], timeout=max(self._deadline_s - _now_s(), 0))
 
     def durability(self) -> int:

@@ -5,11 +5,13 @@ Values only. A bootstrap puts them next to its engine's configuration, and `libs
 one section.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
+
+from libs.runtime.http2.limits import ConnectionLimits
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 
@@ -57,6 +59,8 @@ class ServerConfig:
     concurrent_rpc_max: Annotated[int, Meta(ge=1)] = 16_384
     """Most calls at once, long polls and streams counted; further ones are refused with WINDOW_FULL. Health checks and
     what only services and operators may call have room of their own."""
+
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     request_inflight_bytes_max: Annotated[int, Meta(ge=1 << 20)] = 256 << 20
     """Bytes of requests that have begun to arrive and that no method has taken yet, over all callers; further ones are

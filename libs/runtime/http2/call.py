@@ -67,8 +67,9 @@ class Call:
 
     __slots__ = (
         "_aborted", "_behaviour", "_callbacks", "_has_request_stream", "_has_response_stream", "_held_bytes",
-        "_is_expired", "_is_running", "_new_bytes", "_queue", "_queue_bytes", "_reader", "_taker", "_task", "_way",
-        "counted_bytes", "has_spoken", "head", "is_begun", "is_half_closed", "is_over", "stream_id", "tick",
+        "_is_running", "_new_bytes", "_queue", "_queue_bytes", "_reader", "_taker", "_task", "_way",
+        "counted_bytes", "has_spoken", "head", "is_begun", "is_expired", "is_half_closed", "is_over", "stream_id",
+        "tick",
     )  # fmt: skip
 
     def __init__(
@@ -87,11 +88,13 @@ class Call:
         self._task: asyncio.Task[None] | None = None
         self._callbacks: list[Callable[[Any], None]] = []
         self._aborted: Fields = ()
-        self._is_expired = self._is_running = False
+        self._is_running = False
         self.has_spoken = False
         """Whether the caller has said more than its head."""
         self.is_begun = False
         """Whether its head was sent."""
+        self.is_expired = False
+        """Whether its time has passed."""
         self.is_half_closed = False
         """Whether the caller has said all."""
         self.is_over = False
@@ -132,7 +135,7 @@ class Call:
     def expire(self) -> None:
         """End it, for its deadline has passed."""
         self.tick = None
-        self._is_expired = True
+        self.is_expired = True
         self.cancel()
 
     def cancel(self) -> None:
@@ -214,7 +217,7 @@ class Call:
             self._finish(OK)
 
     def _end_cancelled(self) -> None:
-        if self._is_expired:
+        if self.is_expired:
             self._finish(trailers(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed"))
         else:
             self._finish(trailers(grpc.StatusCode.CANCELLED, "the call was cancelled"))

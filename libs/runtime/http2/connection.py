@@ -19,6 +19,7 @@ import grpc
 
 from libs.runtime.http2 import wire as h2
 from libs.runtime.http2.call import Call
+from libs.runtime.http2.connections import Connections
 from libs.runtime.http2.deadlines import Deadlines
 from libs.runtime.http2.ends import Ends
 from libs.runtime.http2.framing import CallRefused, frame
@@ -30,8 +31,8 @@ WRITE_BYTES: Final = 256 << 10
 UNSENT_BYTES_MAX: Final = 64 << 10
 """Bytes of a stream's answers that may wait here while its handler goes on."""
 
-REQUEST_S: Final = 60.0
-"""How long a request of one message may take to come. What is held for it is held from others."""
+CLOSE_S: Final = 1.0
+"""How long a closed connection may take to hand over what was said."""
 
 WORK_A_TURN: Final = 256
 """What one turn of the loop takes of one connection, in pieces of data."""
@@ -45,6 +46,8 @@ _log = logging.getLogger(__name__)
 
 class Budget(Protocol):
     """Bytes that are held for callers."""
+
+    charged_bytes: int
 
     @property
     def is_half_used(self) -> bool:
@@ -63,6 +66,7 @@ class Budget(Protocol):
 class Server(Protocol):
     """What a connection needs of its server."""
 
+    connections: Connections
     deadlines: Deadlines
     incoming: Budget
     """Bytes of requests that no handler has taken, over all connections."""
@@ -75,12 +79,8 @@ class Server(Protocol):
         """Return who answers, or None."""
         ...
 
-    def opened(self, connection: "Connection") -> bool:
-        """Note a connection. Returns False if there is no room for it."""
-        ...
-
-    def closed(self, connection: "Connection") -> None:
-        """Forget a connection."""
+    def open_wire(self) -> h2.Wire:
+        """Return HTTP/2 for a connection."""
         ...
 
 
@@ -116,8 +116,8 @@ class Connection(asyncio.Protocol):
         """Greet the caller."""
         self._transport: asyncio.Transport = transport
         self.peer = peer_of(transport)
-        self._wire = h2.open_wire()
-        if not self._server.opened(self):
+        self._wire = self._server.open_wire()
+        if not self._server.connections.opened(self):
             self._is_broken = True
             transport.abort()
             return
@@ -156,7 +156,7 @@ class Connection(asyncio.Protocol):
             waiting.cancel()
         self._unsent.clear()
         self._ends.close()
-        self._server.closed(self)
+        self._server.connections.closed(self)
 
     # Way, for its calls.
 
@@ -180,6 +180,8 @@ class Connection(asyncio.Protocol):
     def finish(self, call: Call, fields: Fields) -> None:
         """End a call."""
         call.is_over = True
+        if call.is_expired and call.stream_id in self._unfinished:
+            self._server.connections.counts.late_requests += 1
         if call.tick is not None:
             self._server.deadlines.take_back(call, call.tick)
         if self._is_broken:
@@ -236,7 +238,7 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Close it, once what was said has left."""
         self._say(h2.Wire.send_goaway)
-        self._transport.close()
+        self._hang_up()
 
     def _say(self, what: Callable[[h2.Wire], None]) -> None:
         """Say something of the connection, unless it ends already."""
@@ -304,6 +306,8 @@ class Connection(asyncio.Protocol):
             self._ends.refuse(stream_id, fields, has_spoken=event.end_stream, is_last=event.end_stream)
         else:
             self._server.call_count += 1
+            if not self._calls:
+                self._server.connections.busy(self)
             call = self._calls[stream_id] = Call(self, stream_id, head, handler, self._server.request_size_bytes_max)
             self._set_deadline(call, is_whole=handler.request_streaming or event.end_stream)
             if event.end_stream:
@@ -312,8 +316,9 @@ class Connection(asyncio.Protocol):
     def _set_deadline(self, call: Call, *, is_whole: bool) -> None:
         """Let a call end in its time, and one whose request does not come to its end sooner than that."""
         timeout_s = call.head.timeout_s
-        if not is_whole and (timeout_s is None or timeout_s > REQUEST_S):
-            timeout_s = REQUEST_S
+        request_s = self._server.connections.limits.call_request_timeout_ms / 1000
+        if not is_whole and (timeout_s is None or timeout_s > request_s):
+            timeout_s = request_s
             self._unfinished.add(call.stream_id)
         if timeout_s is not None:
             call.tick = self._server.deadlines.set(call, timeout_s)
@@ -395,14 +400,22 @@ class Connection(asyncio.Protocol):
         if call.tick is not None:
             self._server.deadlines.take_back(call, call.tick)
         call.drop()
+        if not self._calls:
+            self._server.connections.idle(self)
 
     def _break(self, error: Exception) -> None:
         """Say good-bye to one that broke the rules."""
+        self._server.connections.counts.broken += 1
         _log.debug("%s broke the rules of HTTP/2: %s", self.peer, error)
         self._is_broken = True
         with contextlib.suppress(h2.WireError):
             self._transport.write(self._wire.data_to_send())
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Close it once the caller has taken what was said, or after a moment."""
         self._transport.close()
+        self._loop.call_later(CLOSE_S, self._transport.abort)
 
     # Bytes out
 

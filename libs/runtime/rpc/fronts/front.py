@@ -9,6 +9,7 @@ import grpc
 
 from libs.runtime.rpc.fronts.grpcio import GrpcioFront
 from libs.runtime.settings import ServerConfig
+from libs.runtime.telemetry import Telemetry
 
 REQUEST_SLACK_BYTES = 1 << 20
 """gRPC itself refuses, without a reason of ours, only what is this much above our own limit."""
@@ -21,6 +22,10 @@ class Front(Protocol):
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
         """Ask these, too, who answers a call. The first one that knows counts."""
+        ...
+
+    def observe(self, telemetry: Telemetry) -> None:
+        """Report what it counts."""
         ...
 
     async def listen(self) -> int:

@@ -8,6 +8,7 @@ import grpc.aio
 from libs.runtime.errors import ListenFailed
 from libs.runtime.rpc.fronts.addresses import address_of, listen_error, probe_unix
 from libs.runtime.settings import ServerConfig
+from libs.runtime.telemetry import Telemetry
 from libs.runtime.trust.credentials import server_credentials
 
 RESPONSE_SIZE_BYTES_MAX = 64 << 20
@@ -33,6 +34,9 @@ class GrpcioFront:
         self.add_generic_rpc_handlers = self._server.add_generic_rpc_handlers
         self.start = self._server.start
         self.stop = self._server.stop
+
+    def observe(self, telemetry: Telemetry) -> None:
+        """See `Front`. gRPC's server tells nothing."""
 
     async def listen(self) -> int:
         """See `Front`."""

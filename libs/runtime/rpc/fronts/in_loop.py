@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The front in the event loop, as the settings want it."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from libs.runtime.http2.framing import CallRefused
@@ -9,7 +10,24 @@ from libs.runtime.rpc.bounds import ByteBudget
 from libs.runtime.rpc.errors import BASE_TABLE, STATUS_METADATA_KEY, ServerFull, code_of, status_of
 from libs.runtime.rpc.fronts.addresses import address_of, listen_error, probe_unix
 from libs.runtime.settings import ServerConfig
+from libs.runtime.telemetry import Telemetry
 from libs.runtime.trust.credentials import ssl_context
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FrontStatistics:
+    """What the front counts, for telemetry."""
+
+    connections: int
+    idle_connections: int
+    calls: int
+    request_inflight_bytes: int
+    connections_total: int
+    refused_connections_total: int
+    displaced_connections_total: int
+    silent_connections_total: int
+    broken_connections_total: int
+    late_requests_total: int
 
 
 class Http2Front(Http2Server):
@@ -19,7 +37,12 @@ class Http2Front(Http2Server):
         budget = IncomingBudget(
             "callers leave too many bytes of requests unfinished", config.request_inflight_bytes_max
         )
-        super().__init__(request_size_bytes_max=request_size_bytes_max, incoming=budget, call_count_max=call_count_max)
+        super().__init__(
+            config.connections,
+            request_size_bytes_max=request_size_bytes_max,
+            incoming=budget,
+            call_count_max=call_count_max,
+        )
         self._config = config
 
     async def listen(self) -> int:
@@ -32,6 +55,25 @@ class Http2Front(Http2Server):
         if config.unix_socket is not None:
             await self._listen_unix(config.unix_socket)
         return port
+
+    def observe(self, telemetry: Telemetry) -> None:
+        """See `Front`."""
+        telemetry.observe("front", self._statistics)
+
+    def _statistics(self) -> FrontStatistics:
+        counts = self.connections.counts
+        return FrontStatistics(
+            connections=len(self.connections),
+            idle_connections=self.connections.idle_count,
+            calls=self.call_count,
+            request_inflight_bytes=self.incoming.charged_bytes,
+            connections_total=counts.opened,
+            refused_connections_total=counts.refused,
+            displaced_connections_total=counts.displaced,
+            silent_connections_total=counts.silent,
+            broken_connections_total=counts.broken,
+            late_requests_total=counts.late_requests,
+        )
 
     async def _listen_unix(self, path: Path) -> None:
         try:

@@ -12,11 +12,11 @@ import ngh2
 import pytest
 from ngh2 import events
 
-from libs.runtime.http2 import connection, ends
+from libs.runtime.http2 import ends
 from libs.runtime.http2.connection import WORK_A_TURN, WORK_OF_A_CALL, Connection
 from libs.runtime.http2.framing import frame
+from libs.runtime.http2.limits import ConnectionLimits
 from libs.runtime.http2.server import Http2Server
-from libs.runtime.http2.wire import CONNECTION_WINDOW_BYTES
 from libs.runtime.rpc.fronts.in_loop import IncomingBudget
 from tests.support.patience import eventually
 
@@ -170,10 +170,13 @@ class Pair:
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[tuple[Servicer, Http2Server, Callable[[], Pair]]]:
+def serving(**limits: int) -> Iterator[tuple[Servicer, Http2Server, Callable[[], Pair]]]:
     """A server without sockets, and a way to connect to it."""
     server = Http2Server(
-        request_size_bytes_max=REQUEST_BYTES_MAX, incoming=IncomingBudget("full", BUDGET), call_count_max=100
+        ConnectionLimits(**limits),
+        request_size_bytes_max=REQUEST_BYTES_MAX,
+        incoming=IncomingBudget("full", BUDGET),
+        call_count_max=100,
     )
     servicer = Servicer()
     server.add_generic_rpc_handlers([servicer.handler()])
@@ -187,7 +190,7 @@ def serving() -> Iterator[tuple[Servicer, Http2Server, Callable[[], Pair]]]:
     for pair in pairs:
         pair.connection.connection_lost(None)
     server.deadlines.close()
-    assert (server.call_count, server.incoming.charged_bytes) == (0, 0)  # type: ignore[attr-defined]
+    assert (server.call_count, server.incoming.charged_bytes) == (0, 0)
 
 
 async def test_a_call() -> None:
@@ -300,7 +303,7 @@ async def test_requests_that_nobody_takes_stay_with_the_caller() -> None:
             with contextlib.suppress(Exception):
                 pair.pass_on()
             await asyncio.sleep(0)
-        assert server.incoming.charged_bytes <= BUDGET  # type: ignore[attr-defined]
+        assert server.incoming.charged_bytes <= BUDGET
         assert (await pair.end_of(stream_id))[b"grpc-status"] == b"8", "beyond the budget it is refused"
         assert (await pair.end_of(pair.call("Echo", b"x")))[b"grpc-status"] == b"0"
 
@@ -310,7 +313,7 @@ async def test_a_connection_lives_on_after_many_calls_that_were_cut() -> None:
     with serving() as (servicer, _, connect):
         pair = connect()
         servicer.may_take.clear()
-        for _ in range(2 * CONNECTION_WINDOW_BYTES // 200_000):
+        for _ in range(2 * ConnectionLimits().connection_window_size_bytes // 200_000):
             stream_id = pair.begin("Each")
             for _ in range(2):
                 pair.caller.send_data(stream_id, frame(b"x" * 399_000))
@@ -374,10 +377,9 @@ async def test_deadlines_and_cancellation() -> None:
         assert taken_back not in pair.heads
 
 
-async def test_a_request_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_never_ends() -> None:
     """It has a time of its own. A stream of requests has not, and a whole call has what it asked for."""
-    monkeypatch.setattr(connection, "REQUEST_S", 0.1)
-    with serving() as (_, server, connect):
+    with serving(call_request_timeout_ms=100) as (_, server, connect):
         pair = connect()
         half, hurried = pair.begin("Echo"), pair.begin("Echo", (b"grpc-timeout", b"1H"))
         for stream_id in (half, hurried):
@@ -388,6 +390,7 @@ async def test_a_request_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> Non
         await eventually(lambda: pair.pass_on() or server.call_count == 2)
         await asyncio.sleep(0.2)
         assert {call.stream_id for call in pair.connection.calls} == {whole, stream}
+        assert server.connections.counts.late_requests == 2
 
 
 async def test_a_deadline_that_passes_before_the_handler_has_begun() -> None:
@@ -414,7 +417,7 @@ async def test_a_caller_that_is_gone() -> None:
         assert server.call_count == 3
         pair.connection.connection_lost(None)
         await eventually(lambda: servicer.cancelled_count == 1)
-        assert (server.call_count, server.incoming.charged_bytes) == (0, 0)  # type: ignore[attr-defined]
+        assert (server.call_count, server.incoming.charged_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize(

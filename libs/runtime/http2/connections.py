@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections: all that are open, who has to make room, and who is asked for a sign of life or closed.
+
+Invariants: no more are open than the limit; a connection with a call never makes room for another one; whoever is
+closed for its age or its idleness was asked to leave before.
+Callers: one event loop.
+"""
+
+import asyncio
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from libs.runtime.http2.limits import ConnectionLimits
+
+SILENCE_S: Final = 60.0
+"""A caller that has said nothing for so long is asked for a sign of life."""
+
+ANSWER_S: Final = 20.0
+"""So long it has for that."""
+
+LOOKS: Final = 4
+"""How often it is looked within the shortest of the times."""
+
+AGE_SPREAD: Final = 0.2
+"""Part of the age that connections differ by, so that those that were made together do not end together."""
+
+GOLDEN_RATIO: Final = 0.618034
+"""Its multiples spread evenly over an interval."""
+
+
+class Connection(Protocol):
+    """What is known here of one."""
+
+    received_at_s: float
+
+    def ping(self) -> None:
+        """Ask for a sign of life."""
+        ...
+
+    def shut(self) -> None:
+        """Ask its caller to begin no more calls on it."""
+        ...
+
+    def cancel(self) -> "list[asyncio.Task[None]]":
+        """Let all handlers end. Returns them."""
+        ...
+
+    def close(self) -> None:
+        """Close it, once what was said has left."""
+        ...
+
+    def abort(self) -> None:
+        """Close it at once."""
+        ...
+
+
+@dataclass(slots=True)
+class Counts:
+    """How connections came and went, since the start."""
+
+    opened: int = 0
+    refused: int = 0
+    """There was no room, and all others had calls."""
+    displaced: int = 0
+    """They made room for others."""
+    silent: int = 0
+    """Gave no sign of life."""
+    broken: int = 0
+    """Did what HTTP/2 or the limits forbid."""
+    late_requests: int = 0
+    """Requests that took too long to arrive."""
+
+
+class Connections:
+    """See the module."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self.counts = Counts()
+        self._old_at_s: dict[Connection, float] = {}
+        """All of them, with the time from which on they are too old."""
+        self._idle_since_s: dict[Connection, float] = {}
+        """Those without a call, the one that has had none for longest first."""
+        self._greeting: weakref.WeakSet[Connection] = weakref.WeakSet()
+        """Those whose handshake of TLS is under way. Nobody tells when one fails."""
+        self._leaving: set[Connection] = set()
+        """Were asked to leave."""
+        self._loop = asyncio.get_running_loop()
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._old_at_s)
+
+    def __iter__(self) -> Iterator[Connection]:
+        """Go through those that are there now."""
+        return iter(list(self._old_at_s))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is none, and none on its way."""
+        return not self._old_at_s and not self._greeting
+
+    @property
+    def idle_count(self) -> int:
+        """How many have no call."""
+        return len(self._idle_since_s)
+
+    def greeting(self, connection: Connection) -> None:
+        """Take note of one that is not open yet."""
+        self._greeting.add(connection)
+
+    def opened(self, connection: Connection) -> bool:
+        """Take note that one is open. Returns False if there is no room for it."""
+        self._greeting.discard(connection)
+        if len(self) >= self.limits.connection_count_max and not self._make_room():
+            self.counts.refused += 1
+            return False
+        self.counts.opened += 1
+        now_s, age_s = self._loop.time(), self.limits.connection_age_max_ms / 1000
+        age_s *= 1 + AGE_SPREAD * (self.counts.opened * GOLDEN_RATIO % 1 - 0.5)
+        self._old_at_s[connection] = now_s + age_s if age_s else float("inf")
+        self._idle_since_s[connection] = now_s
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        """Forget one."""
+        self._old_at_s.pop(connection, None)
+        self._idle_since_s.pop(connection, None)
+        self._leaving.discard(connection)
+
+    def busy(self, connection: Connection) -> None:
+        """Take note that it has a call."""
+        self._idle_since_s.pop(connection, None)
+
+    def idle(self, connection: Connection) -> None:
+        """Take note that it has none any more."""
+        if connection in self._old_at_s:
+            self._idle_since_s[connection] = self._loop.time()
+
+    async def look_after(self) -> None:
+        """Look at all of them, again and again."""
+        times_ms = (self.limits.connection_idle_timeout_ms, self.limits.connection_age_max_ms)
+        interval_s = min([ANSWER_S, *(time_ms / 1000 / LOOKS for time_ms in times_ms if time_ms)])
+        while True:
+            await asyncio.sleep(interval_s)
+            now_s = self._loop.time()
+            for connection in self:
+                self._look_at(connection, now_s)
+
+    def _look_at(self, connection: Connection, now_s: float) -> None:
+        silent_s = now_s - connection.received_at_s
+        if silent_s > SILENCE_S + ANSWER_S:
+            self.counts.silent += 1
+            connection.abort()
+        elif connection in self._leaving and connection in self._idle_since_s:
+            connection.close()
+        elif connection not in self._leaving and self._has_to_leave(connection, now_s):
+            self._leaving.add(connection)
+            connection.shut()
+        elif silent_s > SILENCE_S:
+            connection.ping()
+
+    def _has_to_leave(self, connection: Connection, now_s: float) -> bool:
+        timeout_s = self.limits.connection_idle_timeout_ms / 1000
+        idle_s = now_s - self._idle_since_s.get(connection, now_s)
+        return now_s >= self._old_at_s[connection] or 0 < timeout_s <= idle_s
+
+    def _make_room(self) -> bool:
+        longest = next(iter(self._idle_since_s), None)
+        if longest is None:
+            return False
+        self.counts.displaced += 1
+        self.closed(longest)
+        longest.close()
+        return True

@@ -30,6 +30,10 @@ COLOURS: Mapping[str, str] = {
     "rocketmq-3": "#d9772b",
     "kafka-3": "#4a4a4a",
     "nats-3": "#3aa655",
+    "reput-go": "#1b6ca8",
+    "reput-grpcio-go": "#7fb2d9",
+    "front-go": "#9a9a9a",
+    "front-grpcio-go": "#c4c4c4",
 }
 PERCENTILES: Mapping[str, float] = {"p50_ms": 1.0, "p99_ms": 0.65, "p999_ms": 0.35}
 """Figure -> opacity of its bar."""
@@ -141,7 +145,7 @@ def _latencies(subject: Subject, results: Results) -> Figure | None:
     scenarios = [
         scenario
         for scenario in subject.scenarios
-        if scenario.table == "latency"
+        if scenario.table in ("latency", "calls")
         and any(results.spread(scenario.name, name, "p50_ms") for name in subject.peer_names)
     ]
     if not scenarios:

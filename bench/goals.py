@@ -54,6 +54,19 @@ def faster(scenario: str, peer: str, factor: float, peer_name: str) -> Goal:
     )
 
 
+def calls(
+    scenario: str, figure: str, peer: str, *, at_least: float | None = None, at_most: float | None = None
+) -> Goal:
+    """Make a goal of single calls by a Go client, through another system or front."""
+    return Goal(
+        sentence=f"{scenario}: {figure} of Reput ÷ {peer}",
+        value=(scenario, "reput-go", figure),
+        through=(scenario, peer, figure),
+        at_least=at_least,
+        at_most=at_most,
+    )
+
+
 def keeps_up(scenario: str) -> Goal:
     """Make a goal of the Indexer's rate through the append rate."""
     return Goal(
@@ -108,6 +121,20 @@ GOALS = (
         through=("floor-unary-16", "reput", "p99_ms"),
         at_most=1.3,
     ),
+    *(
+        calls(scenario, "messages_per_s", peer, at_least=factor)
+        for scenario, peer, factor in (
+            ("calls-16", "reput-grpcio-go", 6),
+            ("calls-64", "reput-grpcio-go", 8),
+            ("calls-64", "rocketmq", 3),
+            ("calls-64", "nats", 0.4),
+            ("calls-64-sync", "reput-grpcio-go", 4),
+            ("calls-64-sync", "rocketmq", 1),
+        )
+    ),
+    calls("calls-1", "p50_ms", "reput-grpcio-go", at_most=0.4),
+    calls("calls-16", "p99_ms", "rocketmq", at_most=1),
+    calls("calls-16", "p99_ms", "kafka", at_most=1),
     *(
         Goal(
             sentence=f"{scenario}: Reput ÷ RocketMQ's DefaultMessageStore",

@@ -8,11 +8,12 @@ from bench.goals import GOALS
 from bench.results import Results, Spread
 from bench.scenarios import Scenario, Table
 
-OWN = {"store": "reput-store", "replicated": "reput-3"}
+OWN = {"store": "reput-store", "replicated": "reput-3", "calls": "reput-go"}
 """Table -> the column that the others are compared with; reput if not named."""
 TITLES: Mapping[Table, str] = {
     "append": "Append, messages/s",
     "latency": "Latency of single messages, ms",
+    "calls": "Single calls of compiled clients, ms",
     "read": "Reading back, messages/s",
     "lookup": "Lookup by key",
     "replicated": "Append with three replicas, messages/s",
@@ -23,6 +24,7 @@ TITLES: Mapping[Table, str] = {
 COMPARED: Mapping[Table, Sequence[str]] = {
     "append": ("messages_per_s",),
     "latency": ("p50_ms", "p99_ms", "p999_ms", "messages_per_s"),
+    "calls": ("p50_ms", "p99_ms", "p999_ms", "messages_per_s"),
     "read": ("messages_per_s",),
     "lookup": ("messages_per_s", "p50_ms", "p99_ms"),
     "replicated": ("messages_per_s",),
@@ -34,6 +36,7 @@ COSTS: Mapping[str, str] = {
     "own_megabytes": "MB of memory, without pages of files",
     "resident_megabytes": "MB of memory, with pages of mapped files",
 }
+COSTED: Sequence[Table] = ("append", "latency", "calls", "read", "lookup", "replicated")
 INDEX_FIGURES = ("indexed_messages_per_s", "index_lag_s")
 
 
@@ -121,7 +124,7 @@ def compared(subject: Subject, results: Results, kind: Table) -> Iterator[str]:
 
 def costs(subject: Subject, results: Results) -> Iterator[str]:
     """Yield CPU time and memory of the servers."""
-    scenarios = [one for one in subject.scenarios if one.table in ("append", "latency", "read", "lookup", "replicated")]
+    scenarios = [one for one in subject.scenarios if one.table in COSTED]
     columns = [name for name in subject.peer_names if any(name in scenario.peers for scenario in scenarios)]
     if not any(results.spread(one.name, name, "cpu_s_per_million") for one in scenarios for name in columns):
         return

@@ -17,6 +17,8 @@ MIB, KIB = 1 << 20, 1 << 10
 SYSTEMS = ("reput", "rocketmq", "kafka", "nats", "redis")
 STORES = ("reput-store", "rocketmq-store")
 CLUSTERS = ("reput-3", "rocketmq-3", "kafka-3", "nats-3")
+COMPILED = ("reput-go", "reput-grpcio-go", "front-go", "front-grpcio-go", "rocketmq", "kafka", "nats")
+"""Systems whose clients for single calls are compiled."""
 SIZES = ("short", "full")
 
 ROUND_COUNT_MAX = 1_000
@@ -24,7 +26,7 @@ SHORT_ROUND_COUNT = 3
 """Rounds of the short size."""
 
 Size = Literal["short", "full"]
-Table = Literal["append", "latency", "read", "lookup", "store", "replicated", "inside", "floors"]
+Table = Literal["append", "latency", "calls", "read", "lookup", "store", "replicated", "inside", "floors"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +196,35 @@ PEER_SCENARIOS = (
         table="latency",
         mode="sync",
         what=latency(64, 6_400),
+    ),
+    Scenario(
+        name="calls-1",
+        sentence="one caller, 1 KiB per call, by clients in Go and Java; acknowledged from memory",
+        table="calls",
+        mode="async",
+        what=latency(1, 4_000, peers=COMPILED),
+    ),
+    Scenario(
+        name="calls-16",
+        sentence="16 callers, 1 KiB per call, by clients in Go and Java; acknowledged from memory",
+        table="calls",
+        mode="async",
+        what=latency(16, 16_000, peers=COMPILED),
+        short_round_count_max=SHORT_ROUND_COUNT,
+    ),
+    Scenario(
+        name="calls-64",
+        sentence="64 callers, 1 KiB per call, by clients in Go and Java; acknowledged from memory",
+        table="calls",
+        mode="async",
+        what=latency(64, 32_000, peers=COMPILED),
+    ),
+    Scenario(
+        name="calls-64-sync",
+        sentence="64 callers, 1 KiB per call, by clients in Go and Java; acknowledged from the disk",
+        table="calls",
+        mode="sync",
+        what=latency(64, 16_000, peers=COMPILED),
     ),
     Scenario(
         name="group-64-sync",

@@ -87,6 +87,19 @@ def copied(store: Store) -> Iterator[str]:
 
 
 @contextmanager
+def front_alone(front: str) -> Iterator[tuple[str, int]]:
+    """Serve Append without a log behind it. Yields where, and the process."""
+    words = [sys.executable, "-m", "bench.inside.empty_server", front]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip(), process.pid
+    finally:
+        process.terminate()
+        process.wait(STOP_TIMEOUT_S)
+
+
+@contextmanager
 def _up(folder: Path, flags: Sequence[str], settings: Mapping[str, str]) -> Iterator[tuple[tuple[int, ...], str]]:
     """Run `reput up`. Yields its processes, and the line that says that it is ready."""
     log_path = folder / "log"

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m bench.inside.empty_server`: Append of the CommitLog without a log; prints where it listens.
+"""`python -m bench.inside.empty_server FRONT`: Append of the CommitLog without a log; prints where it listens.
 
-The same grpc.aio server on the same event loop with the same channel options as the services have. Its handler answers
-constant bytes: what is left of a call is gRPC and the client.
+The same front on the same event loop as the services have. Its handler answers constant bytes: what is left of a call
+is gRPC and the client.
 """
 
 import asyncio
+import sys
+from typing import Literal
 
 import grpc
 import uvloop
@@ -14,7 +16,8 @@ from reput.common.v1 import message_pb2
 
 from libs.formats.limits import APPEND_REQUEST_SIZE_BYTES_MAX
 from libs.runtime import malloc
-from libs.runtime.rpc.fronts.grpcio import server_options
+from libs.runtime.rpc.fronts.front import front_of
+from libs.runtime.settings import ServerConfig
 
 SERVICE = "reput.commitlog.v1.AppendService"
 
@@ -33,22 +36,25 @@ def answer() -> bytes:
     return append_service_pb2.AppendResponse(result=result).SerializeToString()
 
 
-async def serve() -> None:
+async def serve(front_name: Literal["http2", "grpcio"]) -> None:
     """Answer until the process is ended."""
     constant = answer()
 
     async def handle(_request: bytes, _context: object) -> bytes:
         return constant
 
-    server = grpc.aio.server(options=server_options(APPEND_REQUEST_SIZE_BYTES_MAX))
+    config = ServerConfig(port=0, front=front_name)
+    front = front_of(
+        config, request_size_bytes_max=APPEND_REQUEST_SIZE_BYTES_MAX, call_count_max=config.concurrent_rpc_max
+    )
     handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {"Append": grpc.unary_unary_rpc_method_handler(handle)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
+    front.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    port = await front.listen()
+    await front.start()
     print(f"127.0.0.1:{port}", flush=True)
     await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
     malloc.tune()
-    uvloop.run(serve())
+    uvloop.run(serve("grpcio" if sys.argv[1:] == ["grpcio"] else "http2"))

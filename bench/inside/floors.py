@@ -2,7 +2,6 @@
 """What nothing on this machine can go below: an RPC that does nothing, and bare writes with fdatasync."""
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -13,28 +12,20 @@ from reput_client import connect
 from bench.inside import filling
 from bench.peers.peer import Durability, Operation, Serving, run_load
 from bench.results import Figures
-from bench.store import running
+from bench.store import front_alone, running
 
 FILE_SIZE_BYTES = 4 << 30
 
 
 def unary(caller_count: int, call_count: int) -> Callable[[Path, Durability, float], Figures]:
-    """Measure calls of a server with our options whose handler is empty, by the load generator of the scenarios."""
+    """Measure calls of a front of ours whose handler is empty, by the load generator of the scenarios."""
 
     def measure(folder: Path, mode: Durability, seconds: float) -> Figures:
         del folder, seconds
         words = {"body": 1024, "callers": caller_count, "calls": call_count, "durability": mode}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bench.inside.empty_server"], stdout=subprocess.PIPE, text=True
-        )
-        try:
-            assert process.stdout is not None
-            target = process.stdout.readline().strip()
-            serving = Serving(target, (process.pid,), (sys.executable, "-m", "bench.load"), {})
+        with front_alone("http2") as (target, pid):
+            serving = Serving(target, (pid,), (sys.executable, "-m", "bench.load"), {})
             done = run_load(serving, "latency", words)
-        finally:
-            process.terminate()
-            process.wait()
         latencies = done["latencies_ms"]
         assert isinstance(latencies, dict)
         return {"messages_per_s": filling.rate(done), **{f"{name}_ms": value for name, value in latencies.items()}}

@@ -16,7 +16,7 @@ from bench.peers.peer import PeerMissing
 SOURCES = Path(__file__).parent / "go"
 BUILD = Path(__file__).resolve().parents[2] / "build" / "bench" / "go"
 NATS_SERVER = "github.com/nats-io/nats-server/v2"
-PACKAGES = ("./cmd/natsload", "./cmd/redisload", NATS_SERVER)
+PACKAGES = ("./cmd/natsload", "./cmd/redisload", "./cmd/reputload", NATS_SERVER)
 NOT_THIS_MACHINE = ("go.mod requires go", "toolchain not available", "dial tcp", "no such host", "Forbidden")
 """What `go build` says when Go is too old, or when the module proxy does not answer."""
 

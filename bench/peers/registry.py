@@ -17,6 +17,10 @@ ROOMS = {
     "rocketmq-3": ("rocketmq", "RocketMqCluster"),
     "kafka-3": ("kafka", "KafkaCluster"),
     "nats-3": ("nats", "NatsCluster"),
+    "reput-go": ("reput", "ReputByGo"),
+    "reput-grpcio-go": ("reput", "GrpcioByGo"),
+    "front-go": ("reput", "FrontByGo"),
+    "front-grpcio-go": ("reput", "GrpcioFrontByGo"),
 }
 """Name -> module of this package and class, in the order of the report's columns."""
 

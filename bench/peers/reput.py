@@ -2,16 +2,18 @@
 """Reput itself: CommitLog, Indexer and Janitor as processes, and its engine alone beside RocketMQ's store."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
 from bench import store
+from bench.peers import go_build
 from bench.peers.peer import Durability, Operation, Serving
 
 REPLICA_COUNT = 3
 LEADER: Mapping[str, str] = {"REPUT_COMMITLOG_ROLE": "sync_master"}
+GRPC_GO = "google.golang.org/grpc"
 PACKAGES = ("grpcio", "ngh2", "protobuf", "uvloop", "isal", "cython")
 
 
@@ -45,6 +47,65 @@ class Reput:
                     "lookup": indexer,
                 },
             )
+
+
+class ReputByGo(Reput):
+    """Single calls of a client in Go, which costs less than the server."""
+
+    name = "Reput, Go client"
+    operations: frozenset[Operation] = frozenset({"latency"})
+    front = "http2"
+
+    def settings(self, durability: Durability) -> Mapping[str, str]:
+        """See Peer."""
+        return {**super().settings(durability), "REPUT_COMMITLOG_FRONT": self.front, "connections": "1"}
+
+    def prepare(self) -> Mapping[str, str]:
+        """See Peer."""
+        go_build.build()
+        return {**super().prepare(), GRPC_GO: go_build.release(GRPC_GO), "go": go_build.go_version()}
+
+    @contextmanager
+    def running(self, folder: Path, durability: Durability) -> Iterator[Serving]:
+        """See Peer."""
+        with store.running(folder, durability, REPUT_COMMITLOG_FRONT=self.front) as running:
+            yield self._serving(running.commitlog, running.pids, durability)
+
+    def _serving(self, target: str, pids: Sequence[int], durability: Durability) -> Serving:
+        command, arguments = (go_build.program("reputload"),), {"latency": ("--durability", durability)}
+        return Serving(target=target, pids=pids, load_command=command, load_arguments=arguments)
+
+
+class GrpcioByGo(ReputByGo):
+    """The same on gRPC's own server."""
+
+    name = "Reput on grpcio, Go client"
+    front = "grpcio"
+
+
+class FrontByGo(ReputByGo):
+    """The front without a store."""
+
+    name = "Front http2 alone, Go client"
+
+    def settings(self, durability: Durability) -> Mapping[str, str]:
+        """See Peer."""
+        del durability
+        return {"front": self.front}
+
+    @contextmanager
+    def running(self, folder: Path, durability: Durability) -> Iterator[Serving]:
+        """See Peer."""
+        del folder
+        with store.front_alone(self.front) as (target, pid):
+            yield self._serving(target, (pid,), durability)
+
+
+class GrpcioFrontByGo(FrontByGo):
+    """The same of gRPC's own server."""
+
+    name = "Front grpcio alone, Go client"
+    front = "grpcio"
 
 
 class ReputCluster(Reput):

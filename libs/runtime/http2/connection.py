@@ -22,7 +22,7 @@ from libs.runtime.http2.call import Call
 from libs.runtime.http2.connections import Connections
 from libs.runtime.http2.deadlines import Deadlines
 from libs.runtime.http2.ends import Ends
-from libs.runtime.http2.framing import CallRefused, frame
+from libs.runtime.http2.framing import CallRefused, framed
 from libs.runtime.http2.heads import HEAD, Fields, Head, HttpRefused, ending
 
 WRITE_BYTES: Final = 256 << 10
@@ -165,7 +165,8 @@ class Connection(asyncio.Protocol):
         if not call.is_begun:
             call.is_begun = True
             self._tell(h2.Wire.send_response, call.stream_id, HEAD)
-        self._tell(h2.Wire.send_data, call.stream_id, frame(message))
+        for piece in framed(message):
+            self._tell(h2.Wire.send_data, call.stream_id, piece)
 
     async def sent(self, call: Call) -> None:
         """Return when few enough bytes of the call's answers are held here."""

@@ -13,6 +13,9 @@ from typing import Final
 import grpc
 
 PREFIX_SIZE_BYTES: Final = 5
+COPIED_BYTES_MAX: Final = 16 << 10
+"""Up to so many bytes, a copy costs less than another piece."""
+
 IDENTITY: Final = b"identity"
 _WINDOW_BITS: Final = {b"gzip": 31, b"deflate": 15}
 ENCODINGS: Final = b"identity,gzip,deflate"
@@ -28,9 +31,10 @@ class CallRefused(Exception):
         self.metadata = metadata
 
 
-def frame(message: bytes) -> bytes:
-    """Return a message as it travels."""
-    return b"\0" + len(message).to_bytes(4, "big") + message
+def framed(message: bytes) -> tuple[bytes, ...]:
+    """Return a message as it travels, in pieces: a large one is not copied."""
+    prefix = b"\0" + len(message).to_bytes(PREFIX_SIZE_BYTES - 1, "big")
+    return (prefix + message,) if len(message) <= COPIED_BYTES_MAX else (prefix, message)
 
 
 class MessageReader:

@@ -14,7 +14,7 @@ from ngh2 import events
 
 from libs.runtime.http2 import ends
 from libs.runtime.http2.connection import WORK_A_TURN, WORK_OF_A_CALL, Connection
-from libs.runtime.http2.framing import frame
+from libs.runtime.http2.framing import framed
 from libs.runtime.http2.limits import ConnectionLimits
 from libs.runtime.http2.server import Http2Server
 from libs.runtime.rpc.fronts.in_loop import IncomingBudget
@@ -23,6 +23,11 @@ from tests.support.patience import eventually
 BUDGET = 1 << 20
 CALLS_A_TURN = WORK_A_TURN // WORK_OF_A_CALL + 1
 REQUEST_BYTES_MAX = 900_000
+
+
+def frame(message: bytes) -> bytes:
+    """A message as it travels."""
+    return b"".join(framed(message))
 
 
 class Servicer:

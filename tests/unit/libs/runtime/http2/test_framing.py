@@ -7,7 +7,7 @@ import zlib
 import grpc
 import pytest
 
-from libs.runtime.http2.framing import IDENTITY, CallRefused, MessageReader, check_encoding, frame
+from libs.runtime.http2.framing import IDENTITY, CallRefused, MessageReader, check_encoding, framed
 
 LIMIT = 1_000
 GOLDEN = bytes.fromhex("00 00000003 616263") + bytes.fromhex("00 00000000") + bytes.fromhex("00 00000001 64")
@@ -22,8 +22,15 @@ def packed(data: bytes, *, flag: int = 1) -> bytes:
     return bytes([flag]) + len(data).to_bytes(4, "big") + data
 
 
+def frame(message: bytes) -> bytes:
+    return b"".join(framed(message))
+
+
 def test_the_bytes_of_messages() -> None:
-    """A flag, four bytes of size in network order, the message."""
+    """A flag, four bytes of size in network order, the message; a large one is the same object."""
+    large = bytes(1 << 20)
+    assert framed(large) == (b"\0\0\x10\0\0", large)
+    assert framed(large)[1] is large
     assert b"".join(frame(message) for message in (b"abc", b"", b"d")) == GOLDEN
     assert reader().feed(GOLDEN) == [b"abc", b"", b"d"]
 

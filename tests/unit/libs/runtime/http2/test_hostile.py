@@ -10,8 +10,7 @@ import random
 
 import ngh2
 
-from libs.runtime.http2.framing import frame
-from tests.unit.libs.runtime.http2.test_connection import Pair, serving
+from tests.unit.libs.runtime.http2.test_connection import Pair, frame, serving
 
 CONNECTION_COUNT = int(os.environ.get("REPUT_HTTP2_CONNECTIONS", "400"))
 METHODS = ("Echo", "Wait", "Fail", "Each", "Many", "Nothing")

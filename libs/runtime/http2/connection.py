@@ -22,8 +22,8 @@ from libs.runtime.http2.call import Call
 from libs.runtime.http2.connections import Connections
 from libs.runtime.http2.deadlines import Deadlines
 from libs.runtime.http2.ends import Ends
-from libs.runtime.http2.framing import CallRefused, framed
-from libs.runtime.http2.heads import HEAD, Fields, Head, HttpRefused, ending
+from libs.runtime.http2.framing import CallRefused, TooManyCalls, framed
+from libs.runtime.http2.heads import HEAD, Fields, Head, HttpRefused
 
 WRITE_BYTES: Final = 256 << 10
 """At most so much is handed to the transport at once."""
@@ -77,6 +77,10 @@ class Server(Protocol):
 
     def handler_of(self, head: Head) -> "grpc.RpcMethodHandler[Any, Any] | None":
         """Return who answers, or None."""
+        ...
+
+    def ending(self, refusal: CallRefused) -> Fields:
+        """Return how a call ends that no handler sees."""
         ...
 
     def open_wire(self) -> h2.Wire:
@@ -298,12 +302,12 @@ class Connection(asyncio.Protocol):
             if handler is None:
                 raise CallRefused(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")  # noqa: TRY301 - gRPC's own words
             if self._server.call_count >= self._server.call_count_max:
-                raise CallRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!")  # noqa: TRY301
+                raise TooManyCalls(self._server.call_count_max)  # noqa: TRY301
         except HttpRefused as refusal:
             fields: Fields = ((b":status", b"%d" % refusal.status),)
             self._ends.refuse(stream_id, fields, has_spoken=event.end_stream, is_last=event.end_stream)
         except CallRefused as refusal:
-            fields = (*HEAD, *ending(refusal))
+            fields = (*HEAD, *self._server.ending(refusal))
             self._ends.refuse(stream_id, fields, has_spoken=event.end_stream, is_last=event.end_stream)
         else:
             self._server.call_count += 1
@@ -346,7 +350,7 @@ class Connection(asyncio.Protocol):
             elif is_last:
                 call.close_half()
         except CallRefused as refusal:
-            self._end(call, ending(refusal))
+            self._end(call, self._server.ending(refusal))
         if is_last and call.stream_id in self._unfinished:
             self._finish_request(call)
 
@@ -421,11 +425,15 @@ class Connection(asyncio.Protocol):
     # Bytes out
 
     def _tell(self, what: Callable[..., None], *arguments: Any) -> None:
-        """Have the library send something in this turn. What it refuses ends the connection."""
+        """Have the library send something in this turn. What it refuses ends the connection, unless it is of a stream
+        that its caller has just taken back, of which an event tells later.
+        """
         if self._is_broken:
             return
         try:
             what(self._wire, *arguments)
+        except h2.StreamError as error:
+            _log.debug("%s took a call back: %s", self.peer, error)
         except h2.WireError as error:
             self._break(error)
         else:

@@ -31,6 +31,23 @@ class CallRefused(Exception):
         self.metadata = metadata
 
 
+class MessageTooLarge(CallRefused):
+    """A message of a request has more bytes than any method takes."""
+
+    def __init__(self, size_bytes: int, size_bytes_max: int) -> None:
+        text = f"the message has {size_bytes} bytes, the limit is {size_bytes_max}"
+        super().__init__(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        self.size_bytes, self.size_bytes_max = size_bytes, size_bytes_max
+
+
+class TooManyCalls(CallRefused):
+    """There is no room for another call."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(grpc.StatusCode.RESOURCE_EXHAUSTED, f"too many calls are under way, the limit is {limit}")
+        self.limit = limit
+
+
 def framed(message: bytes) -> tuple[bytes, ...]:
     """Return a message as it travels, in pieces: a large one is not copied."""
     prefix = b"\0" + len(message).to_bytes(PREFIX_SIZE_BYTES - 1, "big")
@@ -96,8 +113,7 @@ class MessageReader:
         """Take note of a prefix, and return the size of its message."""
         size_bytes = int.from_bytes(data[at + 1 : at + PREFIX_SIZE_BYTES], "big")
         if size_bytes > self._size_bytes_max:
-            text = f"the message has {size_bytes} bytes, the limit is {self._size_bytes_max}"
-            raise CallRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+            raise MessageTooLarge(size_bytes, self._size_bytes_max)
         self._is_compressed = data[at] != 0
         if self._is_compressed and self._encoding == IDENTITY:
             raise CallRefused(grpc.StatusCode.INTERNAL, "a message is compressed, and grpc-encoding is not set")
@@ -122,8 +138,7 @@ def decompressed(encoding: bytes, data: bytes, size_bytes_max: int) -> bytes:
     except zlib.error as error:
         raise CallRefused(grpc.StatusCode.INTERNAL, f"the message can't be decompressed: {error}") from error
     if len(message) > size_bytes_max:
-        text = f"the message has more bytes than the limit, {size_bytes_max}, once it is decompressed"
-        raise CallRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        raise MessageTooLarge(len(message), size_bytes_max)
     if not stream.eof:
         raise CallRefused(grpc.StatusCode.INTERNAL, "the compressed message is not whole")
     return message

@@ -18,7 +18,8 @@ from libs.runtime.http2 import wire as h2
 from libs.runtime.http2.connection import CLOSE_S, Budget, Connection
 from libs.runtime.http2.connections import Connections
 from libs.runtime.http2.deadlines import Deadlines
-from libs.runtime.http2.heads import Head
+from libs.runtime.http2.framing import CallRefused
+from libs.runtime.http2.heads import Fields, Head, ending
 from libs.runtime.http2.limits import ConnectionLimits
 
 HANDSHAKE_S: Final = 10.0
@@ -103,6 +104,10 @@ class Http2Server:
             if found is not None:
                 return found
         return None
+
+    def ending(self, refusal: CallRefused) -> Fields:
+        """Return how a call ends that no handler sees."""
+        return ending(refusal)
 
     def _connection(self) -> Connection:
         connection = Connection(self)

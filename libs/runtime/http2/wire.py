@@ -28,6 +28,7 @@ __all__ = [
     "PingAcknowledged",
     "RequestReceived",
     "StreamClosed",
+    "StreamError",
     "StreamReset",
     "TrailersReceived",
     "Wire",
@@ -36,6 +37,8 @@ __all__ = [
 
 Wire = ngh2.Connection
 WireError = ngh2.NGH2Error
+StreamError = ngh2.StreamProtocolError
+"""One stream can't be used; its connection can."""
 
 FRAME_SIZE_BYTES_MAX: Final = 1 << 20
 HEADER_COUNT_MAX: Final = 128

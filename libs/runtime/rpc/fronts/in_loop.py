@@ -4,10 +4,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from libs.runtime.http2.framing import CallRefused
+from libs.runtime.http2.framing import CallRefused, MessageTooLarge, TooManyCalls
+from libs.runtime.http2.heads import Fields
 from libs.runtime.http2.server import Http2Server
 from libs.runtime.rpc.bounds import ByteBudget
-from libs.runtime.rpc.errors import BASE_TABLE, STATUS_METADATA_KEY, ServerFull, code_of, status_of
+from libs.runtime.rpc.errors import BASE_TABLE, STATUS_METADATA_KEY, RequestTooLarge, ServerFull, code_of, status_of
 from libs.runtime.rpc.fronts.addresses import address_of, listen_error, probe_unix
 from libs.runtime.settings import ServerConfig
 from libs.runtime.telemetry import Telemetry
@@ -56,6 +57,17 @@ class Http2Front(Http2Server):
             await self._listen_unix(config.unix_socket)
         return port
 
+    def ending(self, refusal: CallRefused) -> Fields:
+        """Say in our own words what the services would have said."""
+        match refusal:
+            case MessageTooLarge():
+                error: Exception = RequestTooLarge("bytes", value=refusal.size_bytes, limit=refusal.size_bytes_max)
+            case TooManyCalls():
+                error = ServerFull("too many calls are under way", limit=refusal.limit)
+            case _:
+                return super().ending(refusal)
+        return super().ending(_refusal_of(error))
+
     def observe(self, telemetry: Telemetry) -> None:
         """See `Front`."""
         telemetry.observe("front", self._statistics)
@@ -92,6 +104,9 @@ class IncomingBudget(ByteBudget):
         try:
             super().charge(size_bytes)
         except ServerFull as error:
-            status = status_of(error, BASE_TABLE)
-            details = ((STATUS_METADATA_KEY, status.SerializeToString()),)
-            raise CallRefused(code_of(status), status.message, details) from error
+            raise _refusal_of(error) from error
+
+
+def _refusal_of(error: Exception) -> CallRefused:
+    status = status_of(error, BASE_TABLE)
+    return CallRefused(code_of(status), status.message, ((STATUS_METADATA_KEY, status.SerializeToString()),))

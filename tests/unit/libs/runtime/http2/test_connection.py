@@ -398,6 +398,26 @@ async def test_a_request_that_never_ends() -> None:
         assert server.connections.counts.late_requests == 2
 
 
+async def test_a_call_is_taken_back_while_its_handler_answers() -> None:
+    """The library knows before the handler does, as many other calls came before that: the connection goes on."""
+    with serving() as (servicer, _, connect):
+        pair = connect()
+        servicer.may_take.clear()
+        pair.caller.send_data(taken_back := pair.begin("Each"), frame(b"x"))
+        pair.pass_on()
+        await asyncio.sleep(0)
+        others = [pair.begin("Echo") for _ in range(2 * CALLS_A_TURN)]
+        for stream_id in others:
+            pair.caller.send_data(stream_id, frame(b"x"), end_stream=True)
+        said = pair.caller.data_to_send()
+        pair.caller.reset_stream(taken_back)
+        pair.connection.data_received(said + pair.caller.data_to_send())
+        servicer.may_take.set()
+        for stream_id in others:
+            assert (await pair.end_of(stream_id))[b"grpc-status"] == b"0"
+        assert not pair.transport.is_closed
+
+
 async def test_a_deadline_that_passes_before_the_handler_has_begun() -> None:
     """The caller is told all the same."""
     with serving() as (servicer, _, connect):

@@ -302,7 +302,7 @@ class Connection(asyncio.Protocol):
             if handler is None:
                 raise CallRefused(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")  # noqa: TRY301 - gRPC's own words
             if self._server.call_count >= self._server.call_count_max:
-                raise TooManyCalls(self._server.call_count_max)  # noqa: TRY301
+                raise TooManyCalls(self._server.call_count_max)
         except HttpRefused as refusal:
             fields: Fields = ((b":status", b"%d" % refusal.status),)
             self._ends.refuse(stream_id, fields, has_spoken=event.end_stream, is_last=event.end_stream)
@@ -425,8 +425,9 @@ class Connection(asyncio.Protocol):
     # Bytes out
 
     def _tell(self, what: Callable[..., None], *arguments: Any) -> None:
-        """Have the library send something in this turn. What it refuses ends the connection, unless it is of a stream
-        that its caller has just taken back, of which an event tells later.
+        """Have the library send something in this turn. What it refuses ends the connection.
+
+        A call that its caller has taken back, of which an event will tell, ends nothing.
         """
         if self._is_broken:
             return

@@ -8,7 +8,7 @@ KERNEL := $(wildcard $(addprefix libs/kernel/,*.py *.pxd */*.py */*.pxd) libs/fo
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-pure test-containers test-kubernetes interop crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-spark spark-matrix spark-dist clean
+.PHONY: help setup demo test test-pure test-containers test-kubernetes interop conformance crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-spark spark-matrix spark-dist clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ test-kubernetes: $(READY) ## elections by a Lease of Kubernetes' own API server,
 
 interop: $(READY) ## Apache RocketMQ opens our stores and we open its; needs Java and Maven
 	@$(VENV)/python -m pytest -m interop tests/interop $(TESTS)
+
+conformance: $(READY) ## gRPC's clients for Go, Java and Node, h2spec and grpcurl against both fronts; needs Go, Java, Maven, Node
+	@$(VENV)/python -m pytest -m conformance tests/conformance $(TESTS)
 
 crash: $(READY) ## kill it, fail its disk, cut its power, check what is promised; SEED=N repeats, ONLY=kill and COUNT=N narrow
 	@$(VENV)/python -m tests.crash --size ci $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \

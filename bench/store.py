@@ -93,7 +93,10 @@ def front_alone(front: str) -> Iterator[tuple[str, int]]:
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        yield process.stdout.readline().strip(), process.pid
+        target = process.stdout.readline().strip()
+        if not target:
+            raise RuntimeError(f"the front did not start, exit code {process.wait(STOP_TIMEOUT_S)}")
+        yield target, process.pid
     finally:
         process.terminate()
         process.wait(STOP_TIMEOUT_S)

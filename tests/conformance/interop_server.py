@@ -90,6 +90,7 @@ class TestService:
 async def serving(folder: Path, config: ServerConfig) -> AsyncIterator[int]:
     """The service on the front that the settings ask for. Yields its port."""
     front = front_of(config, request_size_bytes_max=REQUEST_SIZE_BYTES_MAX, call_count_max=1_000)
+    assert type(front).__name__.lower() == f"{config.front}front", "ngh2 is missing"
     front.add_generic_rpc_handlers((TestService(messages(folder)).handler(),))
     port = await front.listen()
     await front.start()

@@ -54,8 +54,12 @@ async def output_of(command: Sequence[str], *, is_to_succeed: bool = True) -> st
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
-    async with asyncio.timeout(CALL_TIMEOUT_S):
-        printed, _ = await process.communicate()
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            printed, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
     text = printed.decode(errors="replace")
     assert process.returncode == 0 or not is_to_succeed, text[-3000:]
     return text

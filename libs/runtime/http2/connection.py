@@ -19,7 +19,7 @@ import grpc
 
 from libs.runtime.http2 import wire as h2
 from libs.runtime.http2.call import Call
-from libs.runtime.http2.connections import Connections
+from libs.runtime.http2.connections import CLOSE_S, Connections
 from libs.runtime.http2.deadlines import Deadlines
 from libs.runtime.http2.ends import Ends
 from libs.runtime.http2.framing import CallRefused, TooManyCalls, framed
@@ -30,9 +30,6 @@ WRITE_BYTES: Final = 256 << 10
 
 UNSENT_BYTES_MAX: Final = 64 << 10
 """Bytes of a stream's answers that may wait here while its handler goes on."""
-
-CLOSE_S: Final = 1.0
-"""How long a closed connection may take to hand over what was said."""
 
 WORK_A_TURN: Final = 256
 """What one turn of the loop takes of one connection, in pieces of data."""
@@ -222,6 +219,11 @@ class Connection(asyncio.Protocol):
     def calls(self) -> Collection[Call]:
         """Calls whose answers have not left."""
         return self._calls.values()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no call, none is about to begin, and all that was answered has left."""
+        return not self._calls and not self._events and not self._transport.get_write_buffer_size()
 
     def shut(self) -> None:
         """Ask the caller to begin no more calls here."""
@@ -419,8 +421,9 @@ class Connection(asyncio.Protocol):
 
     def _hang_up(self) -> None:
         """Close it once the caller has taken what was said, or after a moment."""
-        self._transport.close()
-        self._loop.call_later(CLOSE_S, self._transport.abort)
+        if not self._transport.is_closing():
+            self._transport.close()
+            self._loop.call_later(CLOSE_S, self._transport.abort)
 
     # Bytes out
 

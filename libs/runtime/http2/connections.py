@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections: all that are open, who has to make room, and who is asked for a sign of life or closed.
 
-Invariants: no more are open than the limit; a connection with a call never makes room for another one; whoever is
-closed for its age or its idleness was asked to leave before.
+Invariants: no more than the limit stay, handshakes and those who were asked to leave not counted; a connection with a
+call, or with an answer that has not left, never makes room for another one; whoever is closed for its age, its idleness
+or for another one was asked to leave before.
 Callers: one event loop.
 """
 
@@ -23,6 +24,11 @@ ANSWER_S: Final = 20.0
 LOOKS: Final = 4
 """How often it is looked within the shortest of the times."""
 
+LOOK_S_MIN: Final = 0.01
+CLOSE_S: Final = 1.0
+"""So long after it was asked to leave a connection without a call is closed; and so long one has been without before it
+has to make room, or those who come again at once would push one another out for ever."""
+
 AGE_SPREAD: Final = 0.2
 """Part of the age that connections differ by, so that those that were made together do not end together."""
 
@@ -34,6 +40,11 @@ class Connection(Protocol):
     """What is known here of one."""
 
     received_at_s: float
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no call, and all that was answered has left."""
+        ...
 
     def ping(self) -> None:
         """Ask for a sign of life."""
@@ -82,11 +93,12 @@ class Connections:
         self._old_at_s: dict[Connection, float] = {}
         """All of them, with the time from which on they are too old."""
         self._idle_since_s: dict[Connection, float] = {}
-        """Those without a call, the one that has had none for longest first."""
+        """Those without a call that stay, the one that has had none for longest first."""
         self._greeting: weakref.WeakSet[Connection] = weakref.WeakSet()
         """Those whose handshake of TLS is under way. Nobody tells when one fails."""
         self._leaving: set[Connection] = set()
         """Were asked to leave."""
+        self._is_shut = False
         self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
@@ -114,7 +126,8 @@ class Connections:
     def opened(self, connection: Connection) -> bool:
         """Take note that one is open. Returns False if there is no room for it."""
         self._greeting.discard(connection)
-        if len(self) >= self.limits.connection_count_max and not self._make_room():
+        is_full = len(self) - len(self._leaving) >= self.limits.connection_count_max
+        if self._is_shut or (is_full and not self._make_room()):
             self.counts.refused += 1
             return False
         self.counts.opened += 1
@@ -123,6 +136,12 @@ class Connections:
         self._old_at_s[connection] = now_s + age_s if age_s else float("inf")
         self._idle_since_s[connection] = now_s
         return True
+
+    def shut(self) -> None:
+        """Let no more come, and ask all to leave."""
+        self._is_shut = True
+        for connection in self:
+            connection.shut()
 
     def closed(self, connection: Connection) -> None:
         """Forget one."""
@@ -136,13 +155,13 @@ class Connections:
 
     def idle(self, connection: Connection) -> None:
         """Take note that it has none any more."""
-        if connection in self._old_at_s:
+        if connection in self._old_at_s and connection not in self._leaving:
             self._idle_since_s[connection] = self._loop.time()
 
     async def look_after(self) -> None:
         """Look at all of them, again and again."""
         times_ms = (self.limits.connection_idle_timeout_ms, self.limits.connection_age_max_ms)
-        interval_s = min([ANSWER_S, *(time_ms / 1000 / LOOKS for time_ms in times_ms if time_ms)])
+        interval_s = max(LOOK_S_MIN, min([ANSWER_S, *(time_ms / 1000 / LOOKS for time_ms in times_ms if time_ms)]))
         while True:
             await asyncio.sleep(interval_s)
             now_s = self._loop.time()
@@ -154,11 +173,10 @@ class Connections:
         if silent_s > SILENCE_S + ANSWER_S:
             self.counts.silent += 1
             connection.abort()
-        elif connection in self._leaving and connection in self._idle_since_s:
-            connection.close()
-        elif connection not in self._leaving and self._has_to_leave(connection, now_s):
-            self._leaving.add(connection)
-            connection.shut()
+        elif connection in self._leaving:
+            self._see_off(connection)
+        elif self._has_to_leave(connection, now_s):
+            self._ask_to_leave(connection)
         elif silent_s > SILENCE_S:
             connection.ping()
 
@@ -168,10 +186,20 @@ class Connections:
         return now_s >= self._old_at_s[connection] or 0 < timeout_s <= idle_s
 
     def _make_room(self) -> bool:
-        longest = next(iter(self._idle_since_s), None)
-        if longest is None:
+        longest, since_s = next(iter(self._idle_since_s.items()), (None, 0.0))
+        if longest is None or not longest.is_idle or self._loop.time() - since_s < CLOSE_S:
             return False
         self.counts.displaced += 1
-        self.closed(longest)
-        longest.close()
+        self._ask_to_leave(longest)
         return True
+
+    def _ask_to_leave(self, connection: Connection) -> None:
+        self._leaving.add(connection)
+        self._idle_since_s.pop(connection, None)
+        connection.shut()
+        self._loop.call_later(CLOSE_S, self._see_off, connection)
+
+    def _see_off(self, connection: Connection) -> None:
+        """Close one that was asked to leave, unless it has a call: then it is looked at again."""
+        if connection in self._leaving and connection.is_idle:
+            connection.close()

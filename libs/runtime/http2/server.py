@@ -15,8 +15,8 @@ from typing import Any, Final, cast
 import grpc
 
 from libs.runtime.http2 import wire as h2
-from libs.runtime.http2.connection import CLOSE_S, Budget, Connection
-from libs.runtime.http2.connections import Connections
+from libs.runtime.http2.connection import Budget, Connection
+from libs.runtime.http2.connections import CLOSE_S, Connections
 from libs.runtime.http2.deadlines import Deadlines
 from libs.runtime.http2.framing import CallRefused
 from libs.runtime.http2.heads import Fields, Head, ending
@@ -81,8 +81,7 @@ class Http2Server:
     async def stop(self, grace_s: float) -> None:
         """Listen no more. Calls that still run after the grace are cancelled."""
         self.close_listeners()
-        for connection in self.connections:
-            connection.shut()
+        self.connections.shut()
         await _until(lambda: not self.call_count, grace_s)
         tasks = [task for connection in self.connections for task in connection.cancel()]
         if tasks:

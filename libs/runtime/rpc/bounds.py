@@ -11,6 +11,10 @@ SMALL_ANSWER_BYTES = 32 << 10
 """Answers up to this size are not counted: what all calls together may hold of them is bounded by their number."""
 
 
+REQUEST_SLACK_BYTES = 1 << 20
+"""A front refuses, before any method sees it, only what is this much above the service's own limit."""
+
+
 class CallLimit:
     """Calls that run, at most `limit` at once. A `with` block counts as one call and allocates nothing."""
 

@@ -7,12 +7,10 @@ from typing import Protocol
 
 import grpc
 
+from libs.runtime.rpc.bounds import REQUEST_SLACK_BYTES
 from libs.runtime.rpc.fronts.grpcio import GrpcioFront
 from libs.runtime.settings import ServerConfig
 from libs.runtime.telemetry import Telemetry
-
-REQUEST_SLACK_BYTES = 1 << 20
-"""gRPC itself refuses, without a reason of ours, only what is this much above our own limit."""
 
 _log = logging.getLogger(__name__)
 

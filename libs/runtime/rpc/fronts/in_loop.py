@@ -7,7 +7,7 @@ from pathlib import Path
 from libs.runtime.http2.framing import CallRefused, MessageTooLarge, TooManyCalls
 from libs.runtime.http2.heads import Fields
 from libs.runtime.http2.server import Http2Server
-from libs.runtime.rpc.bounds import ByteBudget
+from libs.runtime.rpc.bounds import REQUEST_SLACK_BYTES, ByteBudget
 from libs.runtime.rpc.errors import BASE_TABLE, STATUS_METADATA_KEY, RequestTooLarge, ServerFull, code_of, status_of
 from libs.runtime.rpc.fronts.addresses import address_of, listen_error, probe_unix
 from libs.runtime.settings import ServerConfig
@@ -61,7 +61,8 @@ class Http2Front(Http2Server):
         """Say in our own words what the services would have said."""
         match refusal:
             case MessageTooLarge():
-                error: Exception = RequestTooLarge("bytes", value=refusal.size_bytes, limit=refusal.size_bytes_max)
+                limit = refusal.size_bytes_max - REQUEST_SLACK_BYTES
+                error: Exception = RequestTooLarge("bytes", value=refusal.size_bytes, limit=limit)
             case TooManyCalls():
                 error = ServerFull("too many calls are under way", limit=refusal.limit)
             case _:

@@ -19,6 +19,7 @@ class Opened:
 
     def __init__(self) -> None:
         self.received_at_s = asyncio.get_running_loop().time()
+        self.is_idle = True
         self.told: list[str] = []
 
     def ping(self) -> None:
@@ -38,8 +39,10 @@ class Opened:
 
 
 @contextlib.contextmanager
-def looked_after(found: Connections) -> Iterator[None]:
-    """Look within the block."""
+def looked_after(found: Connections, **limits: int) -> Iterator[None]:
+    """Look within the block, as often as these limits want it."""
+    if limits:
+        found.limits = ConnectionLimits(**limits)
     looking = asyncio.create_task(found.look_after())
     try:
         yield
@@ -47,28 +50,51 @@ def looked_after(found: Connections) -> Iterator[None]:
         looking.cancel()
 
 
-async def test_one_more_takes_the_place_of_the_longest_idle() -> None:
-    """Those with calls stay; when all have some, the new one has to go."""
+async def test_one_more_takes_the_place_of_the_longest_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those with calls stay; when all have some, or have just had some, the new one has to go."""
+    monkeypatch.setattr(connections, "CLOSE_S", 0.05)
     found = Connections(ConnectionLimits(connection_count_max=3))
     first, second, third, fourth, fifth, sixth = [Opened() for _ in range(6)]
     assert all(found.opened(one) for one in (first, second, third))
+    assert not found.opened(fifth), "nobody has been idle for long"
     found.busy(first)
     found.busy(second)
     found.idle(first)  # since later than the third
+    await asyncio.sleep(0.06)
+    third.is_idle = False
+    assert not found.opened(fifth), "an answer has not left"
+    third.is_idle = True
     assert found.opened(fourth)
-    assert (third.told, len(found), found.idle_count) == (["close"], 3, 2)
-    found.busy(third)  # its last call came while it was being closed
+    assert (third.told, len(found), found.idle_count) == (["shut"], 4, 2)
+    third.is_idle = False
+    found.busy(third)  # its last call came while it was asked to leave
+    await asyncio.sleep(0.1)
+    assert third.told == ["shut"]
+    third.is_idle = True
     found.idle(third)
+    with looked_after(found, connection_count_max=3, connection_idle_timeout_ms=0, connection_age_max_ms=100):
+        await eventually(lambda: third.told[:2] == ["shut", "close"])
     found.closed(third)
-    assert found.idle_count == 2
-    found.busy(first)
-    found.busy(fourth)
+    for one in (first, fourth):
+        found.busy(one)
     assert not found.opened(fifth)
     found.closed(second)
     assert found.opened(sixth)
     counts = found.counts
-    assert (counts.opened, counts.displaced, counts.refused) == (5, 1, 1)
-    assert [one.told for one in (first, second, fourth, fifth, sixth)] == [[]] * 5
+    assert (counts.opened, counts.displaced, counts.refused) == (5, 1, 3)
+
+
+async def test_nobody_comes_while_it_stops() -> None:
+    """All are asked to leave, and one whose handshake ends now is refused."""
+    found = Connections(ConnectionLimits())
+    one, late = Opened(), Opened()
+    found.opened(one)
+    found.greeting(late)
+    assert not found.is_empty
+    found.shut()
+    assert not found.opened(late)
+    found.closed(one)
+    assert (one.told, found.is_empty) == (["shut"], True)
 
 
 async def test_whoever_has_no_call_for_long_is_asked_to_leave() -> None:
@@ -88,11 +114,13 @@ async def test_old_connections_end_after_their_calls() -> None:
     found = Connections(ConnectionLimits(connection_age_max_ms=40))
     one = Opened()
     found.opened(one)
+    one.is_idle = False
     found.busy(one)
     with looked_after(found):
         await eventually(lambda: one.told == ["shut"])
         await asyncio.sleep(0.05)
         assert one.told == ["shut"]
+        one.is_idle = True
         found.idle(one)
         await eventually(lambda: one.told[:2] == ["shut", "close"])
 
@@ -112,13 +140,17 @@ async def test_the_silent_are_asked_and_then_closed(monkeypatch: pytest.MonkeyPa
     assert (alive.told, found.counts.silent > 0) == ([], True)
 
 
-async def test_a_call_goes_on_while_others_make_room() -> None:
+async def test_a_call_goes_on_while_others_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """With real ones: the idle one is told good-bye, the one with a call answers, and a third has no room."""
+    monkeypatch.setattr(connections, "CLOSE_S", 0.05)
     with serving(connection_count_max=1) as (_, server, connect):
-        idle, working = connect(), connect()
+        idle = connect()
         idle.pass_on()
+        await asyncio.sleep(0.06)
+        working = connect()
         stream_id = working.call("Wait", b"", (b"grpc-timeout", b"50m"))
         refused = connect()
-        assert (idle.transport.is_closed, refused.transport.is_closed) == (True, True)
+        assert refused.transport.is_closed
+        await eventually(lambda: idle.transport.is_closed)
         assert (await working.end_of(stream_id))[b"grpc-status"] == b"4"
         assert (server.connections.counts.displaced, server.connections.counts.refused) == (1, 1)

@@ -31,7 +31,7 @@ class ConnectionLimits:
     connection_window_size_bytes: Window = 16 << 20
     """Bytes of requests on one connection that may be under way before they are taken."""
 
-    call_window_size_bytes: Window = 4 << 20
+    call_window_size_bytes: Window = 8 << 20
     """The same of one call."""
 
     call_header_size_bytes_max: Annotated[int, Meta(ge=1_024, le=1 << 20)] = 16 << 10

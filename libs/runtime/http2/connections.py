@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections: all that are open, who has to make room, and who is asked for a sign of life or closed.
 
-Invariants: no more than the limit stay, handshakes and those who were asked to leave not counted; a connection with a
-call, or with an answer that has not left, never makes room for another one; whoever is closed for its age, its idleness
+Invariants: no more than the limit stay, and no more are displaced while as many are leaving; a connection with a call,
+or with an answer that has not left, never makes room for another one; whoever is closed for its age, its idleness
 or for another one was asked to leave before.
 Callers: one event loop.
 """
@@ -186,6 +186,8 @@ class Connections:
         return now_s >= self._old_at_s[connection] or 0 < timeout_s <= idle_s
 
     def _make_room(self) -> bool:
+        if len(self._leaving) >= self.limits.connection_count_max:  # some may stay by calls that they began since
+            return False
         longest, since_s = next(iter(self._idle_since_s.items()), (None, 0.0))
         if longest is None or not longest.is_idle or self._loop.time() - since_s < CLOSE_S:
             return False

@@ -84,6 +84,16 @@ async def test_one_more_takes_the_place_of_the_longest_idle(monkeypatch: pytest.
     assert (counts.opened, counts.displaced, counts.refused) == (5, 1, 3)
 
 
+async def test_those_who_do_not_leave_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever begins a call after it was asked to leave stays, and then others are refused."""
+    monkeypatch.setattr(connections, "CLOSE_S", 0.0)
+    found = Connections(ConnectionLimits(connection_count_max=2))
+    came = [Opened() for _ in range(10)]
+    for one in came:
+        found.opened(one)
+    assert (len(found), found.counts.displaced, found.counts.refused) == (4, 2, 6)
+
+
 async def test_nobody_comes_while_it_stops() -> None:
     """All are asked to leave, and one whose handshake ends now is refused."""
     found = Connections(ConnectionLimits())

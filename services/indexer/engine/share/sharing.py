@@ -86,6 +86,7 @@ class Sharing:
         self._delivered: dict[int, DelayProgress] = {}
         """Of batches of here whose record was not read yet."""
         self._send_lock = asyncio.Lock()
+        self._save_lock = asyncio.Lock()
         self._news = asyncio.Event()
         self._queue = StateQueue(indexes.queues, polls, records, on_record=self._read, on_gap=self._begin_anew)
         self._loop = SupervisedLoop(
@@ -243,13 +244,14 @@ class Sharing:
             await self.save()
 
     async def _save(self) -> None:
-        queue_offset, delays = self._queue.next_queue_offset, dict(self._delays)
-        if self.is_on and self._gathering is None and self._saved != queue_offset:
-            await self._groups.save()
-            await self._delay_offsets.save()
-            data = SharedStateFile(next_queue_offset=queue_offset, delays=delays).encode()
-            await asyncio.to_thread(self._fs.write_atomic, self._path, data)
-            self._saved = queue_offset
+        async with self._save_lock:
+            queue_offset, delays = self._queue.next_queue_offset, dict(self._delays)
+            if self.is_on and self._gathering is None and self._saved != queue_offset:
+                await self._groups.save()
+                await self._delay_offsets.save()
+                data = SharedStateFile(next_queue_offset=queue_offset, delays=delays).encode()
+                await asyncio.to_thread(self._fs.write_atomic, self._path, data)
+                self._saved = queue_offset
 
     def _begin_anew(self) -> None:
         self._gathering, self._copies = Gathering(), Copies()

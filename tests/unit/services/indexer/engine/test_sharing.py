@@ -4,7 +4,9 @@
 import asyncio
 import contextlib
 import random
+import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -211,6 +213,32 @@ async def test_a_restart_goes_on() -> None:
             assert found(again) == 19
             await settle()
         assert copies.log.read_count - reads <= 1, "at most what came at the end"
+
+
+async def test_saves_come_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was cancelled goes on in its thread; the next one, as at a stop, waits for it and has the last word."""
+    copies = Copies()
+    async with copies.leader.running() as one:
+        writers, most, may_end = 0, 0, threading.Event()
+        write_atomic = copies.leader.fs.write_atomic
+
+        def write_slowly(path: Path, data: bytes) -> None:
+            nonlocal writers, most
+            writers += path == PATH
+            most = max(most, writers)
+            assert path != PATH or may_end.wait(10)
+            write_atomic(path, data)
+            writers -= path == PATH
+
+        monkeypatch.setattr(copies.leader.fs, "write_atomic", write_slowly)
+        one.groups.commit("g", {("T", 0): 5})
+        await eventually(lambda: writers == 1)
+        await one.follow.sharing.stop()
+        saving = asyncio.create_task(one.follow.sharing.save())
+        await asyncio.sleep(0.05)
+        may_end.set()
+        await saving
+        assert most == 1
 
 
 async def test_a_damaged_file(caplog: pytest.LogCaptureFixture) -> None:

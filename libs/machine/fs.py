@@ -127,8 +127,8 @@ class MappedFile(Protocol):
 class ReadableFile(Protocol):
     """A file that another process may write to, extend in place and remove meanwhile. Closed when nobody has it."""
 
-    def read(self, position: int, size_bytes: int, *, may_wait: bool) -> bytes | None:
-        """Read bytes, fewer at the end of the file.
+    def read(self, position: int, target: memoryview, *, may_wait: bool) -> int | None:
+        """Fill a buffer with what begins at a position. Returns how many bytes came, fewer at the end of the file.
 
         Returns None if not `may_wait` and the disk would have to be read.
         """

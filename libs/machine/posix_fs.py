@@ -151,19 +151,18 @@ class PosixReadableFile:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._descriptor)
 
-    def read(self, position: int, size_bytes: int, *, may_wait: bool) -> bytes | None:
+    def read(self, position: int, target: memoryview, *, may_wait: bool) -> int | None:
         """See `ReadableFile.read`."""
         failpoint("file.read")
         if may_wait:
-            return os.pread(self._descriptor, size_bytes, position)
-        buffer = bytearray(size_bytes)
+            return os.preadv(self._descriptor, [target], position)
         try:
-            read_bytes = os.preadv(self._descriptor, [buffer], position, os.RWF_NOWAIT)
+            read_bytes = os.preadv(self._descriptor, [target], position, os.RWF_NOWAIT)
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                 return None
             raise
-        return bytes(buffer) if read_bytes == size_bytes else None
+        return read_bytes if read_bytes == len(target) else None
 
     def is_removed(self) -> bool:
         """See `ReadableFile.is_removed`."""

@@ -118,11 +118,13 @@ class MemoryReadableFile:
         self._path = path
         self._file = file
 
-    def read(self, position: int, size_bytes: int, *, may_wait: bool) -> bytes | None:
+    def read(self, position: int, target: memoryview, *, may_wait: bool) -> int | None:
         """See `ReadableFile.read`."""
         del may_wait
         failpoint("file.read")
-        return bytes(self._file.data[position : position + size_bytes])
+        piece = self._file.data[position : position + len(target)]
+        target[: len(piece)] = piece
+        return len(piece)
 
     def is_removed(self) -> bool:
         """See `ReadableFile.is_removed`."""

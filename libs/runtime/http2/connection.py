@@ -67,6 +67,9 @@ class Server(Protocol):
     deadlines: Deadlines
     incoming: Budget
     """Bytes of requests that no handler has taken, over all connections."""
+    arriving: memoryview
+    """Where the transports of all connections put what arrives, which its connection has read when the next one asks
+    for it."""
     request_size_bytes_max: int
     call_count: int
     call_count_max: int
@@ -85,7 +88,7 @@ class Server(Protocol):
         ...
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """See the module."""
 
     def __init__(self, server: Server) -> None:
@@ -105,13 +108,13 @@ class Connection(asyncio.Protocol):
         self._receivers: dict[type, Callable[[Any], None]] = {
             h2.DataReceived: self._data,
             h2.RequestReceived: self._request,
-            h2.StreamClosed: self._stream_closed,
-            h2.StreamReset: self._stream_reset,
+            h2.StreamClosed: self._gone,
+            h2.StreamReset: self._gone,
             h2.TrailersReceived: self._trailers,
             h2.ConnectionClosed: self._connection_closed,
         }
 
-    # asyncio.Protocol
+    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: Any) -> None:
         """Greet the caller."""
@@ -124,13 +127,17 @@ class Connection(asyncio.Protocol):
             return
         self.flush()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
+        """Say where the next bytes go."""
+        return self._server.arriving
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Take what has arrived."""
         if self._is_broken:
             return
         self.received_at_s = self._loop.time()
         try:
-            self._wire.receive_data(data)
+            self._wire.receive_data(self._server.arriving[:nbytes])
             self._events.extend(self._wire.events())
         except h2.WireError as error:
             self._break(error)
@@ -361,13 +368,7 @@ class Connection(asyncio.Protocol):
         if call is not None and not call.is_over:
             self._feed(call, b"", is_last=True)
 
-    def _stream_reset(self, event: h2.StreamReset) -> None:
-        self._ends.forget(event.stream_id)
-        call = self._calls.pop(event.stream_id, None)
-        if call is not None:
-            self._forget(call)
-
-    def _stream_closed(self, event: h2.StreamClosed) -> None:
+    def _gone(self, event: h2.StreamClosed | h2.StreamReset) -> None:
         self._ends.forget(event.stream_id)
         call = self._calls.pop(event.stream_id, None)
         if call is not None:

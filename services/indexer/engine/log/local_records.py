@@ -139,38 +139,40 @@ class LocalRecords:
         self._present = set()
         if sizes is None:
             return self._block_of_unknown_sizes(offsets.tolist(), may_wait=may_wait)
-        pieces: list[bytes] = []
-        positions = np.empty(len(offsets), np.int64)
-        count = total = 0
         with self._lock:
             self._list(int(offsets.max()))
             bases = self._bases
-        for run in _runs(offsets, sizes, bases):
-            if total and total + run.size_bytes > READ_SIZE_BYTES_MAX:
-                break
-            piece = self._read(run.start_physical_offset, run.size_bytes, may_wait=may_wait)
+        runs = list(_fitting(_runs(offsets, sizes, bases)))
+        records = _buffer(sum(run.size_bytes for run in runs))
+        count = runs[-1].last
+        positions = np.empty(count, np.int64)
+        total = 0
+        for run in runs:
+            piece = records[total : total + run.size_bytes]
+            self._read(run.start_physical_offset, piece, may_wait=may_wait)
             within, expected = offsets[run.first : run.last] - run.start_physical_offset, sizes[run.first : run.last]
             good_count = scan_cy.check_records(piece, within, expected, run.start_physical_offset)
             if good_count < len(within):
                 raise _Doubtful(f"no record of {expected[good_count]} bytes at {offsets[run.first + good_count]}")
             positions[run.first : run.last] = within + total
-            pieces.append(piece)
-            count, total = run.last, total + len(piece)
-        return self._made(pieces, positions[:count], sizes[:count])
+            total += run.size_bytes
+        return self._made(records, positions, sizes[:count])
 
     def _block_of_unknown_sizes(self, offsets: list[int], *, may_wait: bool) -> RecordBlock:
-        pieces: list[bytes] = []
+        pieces: list[memoryview] = []
         positions: list[int] = []
         total = 0
         for physical_offset in offsets:
-            piece = self._read(physical_offset, FIRST_READ_BYTES, may_wait=may_wait, is_exact=False)
+            piece = _buffer(FIRST_READ_BYTES)
+            piece = piece[: self._read(physical_offset, piece, may_wait=may_wait, is_exact=False)]
             claimed_bytes = int.from_bytes(piece[:4])
             if not 0 < claimed_bytes <= READ_SIZE_BYTES_MAX:
                 raise _Doubtful(f"no record at {physical_offset}")
             if positions and total + claimed_bytes > READ_SIZE_BYTES_MAX:
                 break
             if claimed_bytes > len(piece):
-                piece = self._read(physical_offset, claimed_bytes, may_wait=may_wait)
+                piece = _buffer(claimed_bytes)
+                self._read(physical_offset, piece, may_wait=may_wait)
             piece = piece[:claimed_bytes]
             if scan_cy.check_record(piece, 0, len(piece), physical_offset, True) != claimed_bytes:
                 raise _Doubtful(f"no record at {physical_offset}")
@@ -178,22 +180,21 @@ class LocalRecords:
             positions.append(total)
             total += claimed_bytes
         sizes = np.array([len(piece) for piece in pieces], np.int32)
-        return self._made(pieces, np.array(positions, np.int64), sizes)
+        return self._made(b"".join(pieces), np.array(positions, np.int64), sizes)
 
-    def _made(self, pieces: list[bytes], positions: NDArray[np.int64], sizes: NDArray[np.int32]) -> RecordBlock:
+    def _made(self, records: bytes | memoryview, positions: NDArray[np.int64], sizes: NDArray[np.int32]) -> RecordBlock:
         self.read_count += len(positions)
-        records = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         return RecordBlock(records, positions, sizes, self._min_physical_offset())
 
-    def _read(self, physical_offset: int, size_bytes: int, *, may_wait: bool, is_exact: bool = True) -> bytes:
-        """Read bytes of one file of the log, fewer at its end unless they must be exact."""
+    def _read(self, physical_offset: int, target: memoryview, *, may_wait: bool, is_exact: bool = True) -> int:
+        """Read bytes of one file of the log, fewer at its end unless they must be exact. Returns how many."""
         base, file = self._file(physical_offset)
-        piece = file.read(physical_offset - base, size_bytes, may_wait=may_wait)
-        if piece is None:
+        read_bytes = file.read(physical_offset - base, target, may_wait=may_wait)
+        if read_bytes is None:
             raise _WouldWait
-        if is_exact and len(piece) != size_bytes:
-            raise _Doubtful(f"the file {base} ends before {physical_offset + size_bytes}")
-        return piece
+        if is_exact and read_bytes != len(target):
+            raise _Doubtful(f"the file {base} ends before {physical_offset + len(target)}")
+        return read_bytes
 
     def _file(self, physical_offset: int) -> tuple[int, ReadableFile]:
         """Return the file with this byte. One that was removed is not read although that would be possible."""
@@ -219,6 +220,21 @@ class LocalRecords:
             self._bases = np.array([parse_file_name(path.name) for path in self._paths], np.int64)
             if self._paths:
                 self._end_physical_offset = int(self._bases[-1]) + self._fs.size(self._paths[-1])
+
+
+def _buffer(size_bytes: int) -> memoryview:
+    """Make room that nobody has to set to zero first."""
+    return np.empty(size_bytes, np.uint8).data
+
+
+def _fitting(runs: Iterator[_Run]) -> Iterator[_Run]:
+    """Take as many runs as one answer has room for, at least one."""
+    total = 0
+    for run in runs:
+        if total and total + run.size_bytes > READ_SIZE_BYTES_MAX:
+            return
+        total += run.size_bytes
+        yield run
 
 
 def _runs(offsets: NDArray[np.int64], sizes: NDArray[np.int32], bases: NDArray[np.int64]) -> Iterator[_Run]:

@@ -16,7 +16,7 @@ from libs.requests.errors import RecordDamaged
 class RecordView(NamedTuple):
     """One record in a buffer."""
 
-    records: bytes
+    records: bytes | memoryview
     shape: RecordShape
 
     @property
@@ -48,17 +48,17 @@ class RecordView(NamedTuple):
     @property
     def store_host(self) -> bytes:
         """Address and port where it was stored, 8 or 20 bytes."""
-        return self.records[self.shape.store_host_at : self.shape.reconsume_times_at]
+        return bytes(self.records[self.shape.store_host_at : self.shape.reconsume_times_at])
 
     @property
     def topic(self) -> bytes:
         """Topic, UTF-8."""
-        return self.records[self.shape.topic_at : self.shape.properties_size_at]
+        return bytes(self.records[self.shape.topic_at : self.shape.properties_size_at])
 
     @property
     def properties(self) -> bytes:
         """The properties as stored."""
-        return self.records[self.shape.properties_at : self.shape.end]
+        return bytes(self.records[self.shape.properties_at : self.shape.end])
 
     @property
     def tag(self) -> bytes | None:
@@ -76,7 +76,7 @@ class RecordView(NamedTuple):
         return properties.keys_of(self.properties)
 
 
-def view_record(records: bytes, position: int, size: int) -> RecordView:
+def view_record(records: bytes | memoryview, position: int, size: int) -> RecordView:
     """Look at the record of this size at this position."""
     try:
         shape = record.check_header(records, position, end=position + size)

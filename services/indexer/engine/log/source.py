@@ -74,7 +74,7 @@ class LogSource(Protocol):
 class RecordBlock(NamedTuple):
     """Records in one buffer, as the log gives them, in the order in which they were asked for; or some of them."""
 
-    records: bytes
+    records: bytes | memoryview
     """What the kernel makes answers of."""
     positions: NDArray[np.int64]
     """Where each record lies in `records`; meaningless for one that is gone."""

@@ -79,7 +79,7 @@ async def feed(pair: Pair, data: bytes, chance: random.Random) -> None:
     at = 0
     while at < len(data):
         size = chance.choice([1, 9, 100, 5_000])
-        pair.connection.data_received(data[at : at + size])
+        pair.arrive(data[at : at + size])
         at += size
         match chance.randint(0, 5):
             case 0:
@@ -104,7 +104,7 @@ async def test_floods() -> None:
             frames += len(block).to_bytes(3, "big") + b"\x01\x05" + stream + block
             frames += b"\0\0\4\3\0" + stream + b"\0\0\0\x08"
         for at in range(0, len(frames), 65_536):
-            pair.connection.data_received(frames[at : at + 65_536])
+            pair.arrive(frames[at : at + 65_536])
             await asyncio.sleep(0)
         assert pair.transport.is_closed
         assert server.call_count == 0

@@ -247,9 +247,9 @@ async def test_the_disk_is_waited_for_in_a_thread(monkeypatch: pytest.MonkeyPatc
         def __init__(self, file: ReadableFile) -> None:
             self._file = file
 
-        def read(self, position: int, size_bytes: int, *, may_wait: bool) -> bytes | None:
+        def read(self, position: int, target: memoryview, *, may_wait: bool) -> int | None:
             waits.append(may_wait)
-            return self._file.read(position, size_bytes, may_wait=True) if may_wait else None
+            return self._file.read(position, target, may_wait=True) if may_wait else None
 
         def is_removed(self) -> bool:
             return self._file.is_removed()

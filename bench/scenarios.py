@@ -92,36 +92,61 @@ def latency(callers: int, calls: int, *, peers: Sequence[str] = SYSTEMS, **own: 
     )
 
 
+ACKNOWLEDGED: Mapping[Durability, str] = {"async": "acknowledged from memory", "sync": "acknowledged from the disk"}
+SUFFIXES: Mapping[Durability, str] = {"async": "", "sync": "-sync"}
+
+
+def _appends(name: str, body: int, batch: int, mode: Durability, *, short_round_count_max: int = 0) -> Scenario:
+    """Make a scenario of one stream of batches."""
+    return Scenario(
+        name=name,
+        sentence=f"bodies of {_size(body)}, batches of {_size(batch)}, one producer, {ACKNOWLEDGED[mode]}",
+        table="append",
+        mode=mode,
+        what=append(body, batch),
+        short_round_count_max=short_round_count_max,
+    )
+
+
+def _latencies(callers: int, calls: int, mode: Durability, *, short_round_count_max: int = 0) -> Scenario:
+    """Make a scenario of callers that wait for each of their answers, each with its system's usual client."""
+    return Scenario(
+        name=f"latency-{callers}" + SUFFIXES[mode],
+        sentence=f"{_callers(callers)}, 1 KiB per call, {ACKNOWLEDGED[mode]}",
+        table="latency",
+        mode=mode,
+        what=latency(callers, calls),
+        short_round_count_max=short_round_count_max,
+    )
+
+
+def _calls(callers: int, calls: int, mode: Durability, *, short_round_count_max: int = 0) -> Scenario:
+    """Make the same with clients that cost less than a server."""
+    return Scenario(
+        name=f"calls-{callers}" + SUFFIXES[mode],
+        sentence=f"{_callers(callers)}, 1 KiB per call, by clients in Go and Java; {ACKNOWLEDGED[mode]}",
+        table="calls",
+        mode=mode,
+        what=latency(callers, calls, peers=COMPILED),
+        short_round_count_max=short_round_count_max,
+    )
+
+
+def _size(size_bytes: int) -> str:
+    if size_bytes < KIB:
+        return f"{size_bytes} B"
+    return f"{size_bytes // MIB} MiB" if size_bytes >= MIB else f"{size_bytes // KIB} KiB"
+
+
+def _callers(count: int) -> str:
+    return "one caller" if count == 1 else f"{count} callers"
+
+
 PEER_SCENARIOS = (
-    Scenario(
-        name="append-100B",
-        sentence="bodies of 100 B, batches of 1 MiB, one producer, acknowledged from memory",
-        table="append",
-        mode="async",
-        what=append(100, MIB),
-    ),
-    Scenario(
-        name="append-1KiB",
-        sentence="bodies of 1 KiB, batches of 1 MiB, one producer, acknowledged from memory",
-        table="append",
-        mode="async",
-        what=append(KIB, MIB),
-        short_round_count_max=SHORT_ROUND_COUNT,
-    ),
-    Scenario(
-        name="append-64KiB",
-        sentence="bodies of 64 KiB, batches of 1 MiB, one producer, acknowledged from memory",
-        table="append",
-        mode="async",
-        what=append(64 * KIB, MIB),
-    ),
-    Scenario(
-        name="append-1KiB-64K",
-        sentence="bodies of 1 KiB, batches of 64 KiB, one producer, acknowledged from memory",
-        table="append",
-        mode="async",
-        what=append(KIB, 64 * KIB),
-    ),
+    _appends("append-100B", 100, MIB, "async"),
+    _appends("append-1KiB", KIB, MIB, "async", short_round_count_max=SHORT_ROUND_COUNT),
+    _appends("append-64KiB", 64 * KIB, MIB, "async"),
+    _appends("append-1KiB-64K", KIB, 64 * KIB, "async"),
     Scenario(
         name="single-16",
         sentence="bodies of 1 KiB, 16 callers send single messages; batches of up to 512 KiB are the client's work",
@@ -133,99 +158,19 @@ PEER_SCENARIOS = (
             own_arguments={"through": "producer"},
         ),
     ),
-    Scenario(
-        name="append-100B-sync",
-        sentence="bodies of 100 B, batches of 1 MiB, one producer, acknowledged from the disk",
-        table="append",
-        mode="sync",
-        what=append(100, MIB),
-    ),
-    Scenario(
-        name="append-1KiB-sync",
-        sentence="bodies of 1 KiB, batches of 1 MiB, one producer, acknowledged from the disk",
-        table="append",
-        mode="sync",
-        what=append(KIB, MIB),
-    ),
-    Scenario(
-        name="append-64KiB-sync",
-        sentence="bodies of 64 KiB, batches of 1 MiB, one producer, acknowledged from the disk",
-        table="append",
-        mode="sync",
-        what=append(64 * KIB, MIB),
-    ),
-    Scenario(
-        name="latency-1",
-        sentence="one caller, 1 KiB per call, acknowledged from memory",
-        table="latency",
-        mode="async",
-        what=latency(1, 2_000),
-    ),
-    Scenario(
-        name="latency-16",
-        sentence="16 callers, 1 KiB per call, acknowledged from memory",
-        table="latency",
-        mode="async",
-        what=latency(16, 6_400),
-        short_round_count_max=SHORT_ROUND_COUNT,
-    ),
-    Scenario(
-        name="latency-64",
-        sentence="64 callers, 1 KiB per call, acknowledged from memory",
-        table="latency",
-        mode="async",
-        what=latency(64, 12_800),
-    ),
-    Scenario(
-        name="latency-1-sync",
-        sentence="one caller, 1 KiB per call, acknowledged from the disk",
-        table="latency",
-        mode="sync",
-        what=latency(1, 1_000),
-    ),
-    Scenario(
-        name="latency-16-sync",
-        sentence="16 callers, 1 KiB per call, acknowledged from the disk",
-        table="latency",
-        mode="sync",
-        what=latency(16, 4_800),
-    ),
-    Scenario(
-        name="latency-64-sync",
-        sentence="64 callers, 1 KiB per call, acknowledged from the disk",
-        table="latency",
-        mode="sync",
-        what=latency(64, 6_400),
-    ),
-    Scenario(
-        name="calls-1",
-        sentence="one caller, 1 KiB per call, by clients in Go and Java; acknowledged from memory",
-        table="calls",
-        mode="async",
-        what=latency(1, 4_000, peers=COMPILED),
-    ),
-    Scenario(
-        name="calls-16",
-        sentence="16 callers, 1 KiB per call, by clients in Go and Java; acknowledged from memory",
-        table="calls",
-        mode="async",
-        what=latency(16, 16_000, peers=COMPILED),
-        short_round_count_max=SHORT_ROUND_COUNT,
-    ),
-    Scenario(
-        name="calls-64",
-        sentence="64 callers, 1 KiB per call, by clients in Go and Java; acknowledged from memory",
-        table="calls",
-        mode="async",
-        what=latency(64, 32_000, peers=COMPILED),
-    ),
-    Scenario(
-        name="calls-64-sync",
-        sentence="64 callers, 1 KiB per call, by clients in Go and Java; acknowledged from the disk",
-        table="calls",
-        mode="sync",
-        what=latency(64, 16_000, peers=COMPILED),
-    ),
+    _appends("append-100B-sync", 100, MIB, "sync"),
+    _appends("append-1KiB-sync", KIB, MIB, "sync"),
+    _appends("append-64KiB-sync", 64 * KIB, MIB, "sync"),
+    _latencies(1, 2_000, "async"),
+    _latencies(16, 6_400, "async", short_round_count_max=SHORT_ROUND_COUNT),
+    _latencies(64, 12_800, "async"),
+    _latencies(1, 1_000, "sync"),
+    _latencies(16, 4_800, "sync"),
+    _latencies(64, 6_400, "sync"),
+    _calls(1, 4_000, "async"),
+    _calls(16, 16_000, "async", short_round_count_max=SHORT_ROUND_COUNT),
+    _calls(64, 32_000, "async"),
+    _calls(64, 16_000, "sync"),
     Scenario(
         name="group-64-sync",
         sentence="as latency-64-sync; Reput's callers share the client's batching producer",

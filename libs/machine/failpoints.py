@@ -39,6 +39,11 @@ def arm(name: str, action: Action) -> None:
     _armed[name] = action
 
 
+def disarm(name: str) -> None:
+    """Disarm one failpoint."""
+    _armed.pop(name, None)
+
+
 def disarm_all() -> None:
     """Disarm all failpoints."""
     _armed.clear()
@@ -51,7 +56,7 @@ def armed(name: str, action: Action | str) -> Iterator[None]:
     try:
         yield
     finally:
-        _armed.pop(name, None)
+        disarm(name)
 
 
 def arm_text(text: str) -> None:

@@ -40,11 +40,18 @@ PLANTS = (
         "            asyncio.get_running_loop().call_soon(write)\n"
         "            segment.advance(written + size_bytes)\n",
     ),
-    plant(
+    Plant(
         "acknowledge before the sync",
-        "libs/log/watermark.py",
-        "        if end <= self.value:\n",
-        "        if has_asked or end <= self.value:\n",
+        Change(
+            "libs/log/watermark.py",
+            "        if end <= self.value:\n",
+            "        if has_asked or end <= self.value:\n",
+        ),
+        Change(
+            "services/commitlog/engine/durable/acknowledge.py",
+            "asked > DURABILITY_MEMORY and marks.flushed.value >= end else",
+            "asked > DURABILITY_MEMORY else",
+        ),
     ),
     plant(
         "apply an index batch twice",

@@ -7,7 +7,9 @@ import itertools
 import random
 from collections.abc import Awaitable, Callable
 
+from libs.formats.state.leadership import LeadershipRecord
 from libs.formats.state.replication import Member
+from libs.machine import failpoints
 from libs.machine.testing.faulty_fs import Fault
 from libs.machine.testing.memory_fs import PowerCut, everything_survives
 from libs.requests.errors import ServiceError
@@ -15,7 +17,7 @@ from services.commitlog.engine.elect.coordinator import Lost
 from tests.crash.cluster.clients import send_once
 from tests.crash.cluster.node import Node
 from tests.crash.cluster.world import NAMES, ClusterWorld
-from tests.crash.sim.process import Killed
+from tests.crash.sim.process import Killed, current_process
 
 Action = Callable[[ClusterWorld, random.Random], Awaitable[str]]
 
@@ -23,6 +25,7 @@ WAYS = list(itertools.permutations(NAMES, 2))
 OPERATIONS = (
     *("sync", "sync", "create_mapped", "reserve", "write", "write_atomic", "write_atomic", "sync_directory", "remove"),
 )
+CUT_PLACES = tuple(f"cut.after_{what}" for what in ("copy", "checkpoint", "snapshot", "truncate", "epochs"))
 WAITS_S = (0.01, 0.1, 0.5, 2.0, 7.0)
 DOWN_S = (0.0, 0.0, 1.0, 6.0, 15.0)
 """How long a machine that failed is not started."""
@@ -82,6 +85,26 @@ async def die_ahead(world: ClusterWorld, chance: random.Random) -> str:
         return "die: nobody"
     node.process.die_ahead(ahead)
     return f"{node.name} dies at its call {ahead} from here"
+
+
+async def die_in_cut(world: ClusterWorld, chance: random.Random) -> str:
+    """Whoever cuts its log next dies in the middle of that, some with their machine's power."""
+    place, with_power = chance.choice(CUT_PLACES), chance.random() < 0.5
+
+    def die() -> None:
+        process = current_process()
+        node = next((node for node in world.nodes if node.process is process), None)
+        if node is None or process is None:
+            return
+        failpoints.disarm(place)
+        world.count("deaths in a cut")
+        process.die()
+        if with_power:
+            node.cut_power(PowerCut(chance, page_ratio=0.5, name_ratio=0.5, torn_ratio=0.5))
+        raise Killed
+
+    failpoints.arm(place, die)
+    return f"who cuts next dies at {place}{' and loses its power' if with_power else ''}"
 
 
 async def fail_call(world: ClusterWorld, chance: random.Random) -> str:
@@ -195,6 +218,22 @@ async def late(world: ClusterWorld, chance: random.Random) -> str:
     return f"{world.late_ratio} of requests to the coordinator are late"
 
 
+async def lose_change(world: ClusterWorld, chance: random.Random) -> str:
+    """Nobody hears that the next change of the set is made; then a member of it is gone."""
+
+    def cut_off(record: LeadershipRecord) -> None:
+        others = [one.replica_id for one in record.in_sync if one != record.leader]
+        if others:
+            name = chance.choice(others)
+            world.cut_ways |= {way for way in WAYS if name in way}
+            for pipe in (pipe for pipes in world.connections for pipe in pipes if name in pipe.way):
+                pipe.fall()
+            world.count("changes without an answer")
+
+    world.coordinator.loses_change = cut_off
+    return "the answer to the next change gets lost"
+
+
 async def expire(world: ClusterWorld, chance: random.Random) -> str:
     """The coordinator ends the lease early."""
     del chance
@@ -270,6 +309,7 @@ ACTIONS: dict[str, tuple[int, Action]] = {
     "stop": (2, stop),
     "kill": (4, kill),
     "die_ahead": (3, die_ahead),
+    "die_in_cut": (2, die_in_cut),
     "fail_call": (2, fail_call),
     "cut_power": (3, cut_power),
     "suspend": (4, suspend),
@@ -281,6 +321,7 @@ ACTIONS: dict[str, tuple[int, Action]] = {
     "slow": (1, slow),
     "coordinator_way": (4, coordinator_way),
     "late": (3, late),
+    "lose_change": (2, lose_change),
     "expire": (3, expire),
     "step_clock": (1, step_clock),
     "hand_over": (3, hand_over),

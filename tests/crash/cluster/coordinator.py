@@ -26,12 +26,20 @@ LATE_S = (0.5, 0.9, 3.0, 9.0)
 
 
 class WatchedCoordinator(MemoryCoordinator):
-    """Tells of each change, with what was there before."""
+    """Tells of each change, with what was there before, and of each end of a lease, before it."""
 
-    def __init__(self, tell: Callable[[View, View], None], lease_s: float, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        tell: Callable[[View, View], None],
+        tell_end: Callable[[View], None],
+        lease_s: float,
+        now_s: Callable[[], float],
+    ) -> None:
         super().__init__(lease_s, now_s)
-        self._tell_of = tell
+        self._tell_of, self._tell_end = tell, tell_end
         self.history: list[View] = []
+        self.loses_change: Callable[[LeadershipRecord], None] | None = None
+        """Hears of the next change within a reign, whose answer gets lost."""
 
     def put(self, seen: View, record: LeadershipRecord, holder: str, *, keeps: bool) -> View:
         """See `MemoryCoordinator`."""
@@ -41,13 +49,18 @@ class WatchedCoordinator(MemoryCoordinator):
         self._tell_of(before, after)
         return after
 
+    def expire(self) -> None:
+        """See `MemoryCoordinator`."""
+        self._tell_end(self._there)
+        super().expire()
+
 
 class LateDoor(Door):
-    """`late_ratio` is how many of its requests are much too late."""
+    """`late_ratio` is how many of its requests, of their answers and of the views that it watches are much too late."""
 
     def __init__(self, coordinator: WatchedCoordinator, identity: str, loop: SimulatedLoop) -> None:
         super().__init__(coordinator, identity)
-        self._history = coordinator.history
+        self._watched = coordinator
         self._loop = loop
         self.late_ratio = 0.0
         self.unknown_count = 0
@@ -59,10 +72,13 @@ class LateDoor(Door):
     async def watch(self) -> AsyncGenerator[View, None]:
         """See `Coordinator`."""
         chance = self._loop.chance
-        if self._history and chance.random() < max(self.late_ratio, OLD_RATIO):
-            yield chance.choice(self._history[-OLD_COUNT:])
+        history = self._watched.history
+        if history and chance.random() < max(self.late_ratio, OLD_RATIO):
+            yield chance.choice(history[-OLD_COUNT:])
         async with contextlib.aclosing(super().watch()) as views:
             async for view in views:
+                if self.late_ratio and chance.random() < self.late_ratio:
+                    await asyncio.sleep(chance.choice(LATE_S))
                 yield view
 
     async def elect(self, seen: View, record: LeadershipRecord) -> View:
@@ -75,7 +91,12 @@ class LateDoor(Door):
 
     async def change(self, seen: View, record: LeadershipRecord) -> View:
         """See `Coordinator`."""
-        return await self._sent(super().change(seen, record))
+        view = await self._sent(super().change(seen, record))
+        tell, self._watched.loses_change = self._watched.loses_change, None
+        if tell is not None:
+            tell(record)
+            raise CoordinatorUnavailable("the answer is lost")
+        return view
 
     async def release(self, seen: View, record: LeadershipRecord) -> None:
         """See `Coordinator`."""

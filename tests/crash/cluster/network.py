@@ -39,7 +39,7 @@ class Pipe:
 
     def __init__(self, world: "ClusterWorld", source: str, target: str) -> None:
         self._world = world
-        self._way = (source, target)
+        self.way = (source, target)
         self._due_s = 0.0
         self._under_way: deque[object] = deque()
         self._arrived: deque[object] = deque()
@@ -57,7 +57,7 @@ class Pipe:
         """Send a step, or an error, which is the end."""
         self._under_way.append(item)
         chance = self._world.loop.chance
-        delay_s = SLOW_S if self._way in self._world.slow_ways else chance.choice(DELAYS_S)
+        delay_s = SLOW_S if self.way in self._world.slow_ways else chance.choice(DELAYS_S)
         self._due_s = max(self._due_s, self._world.loop.time() + delay_s)
         self._world.loop.call_at(self._due_s, self._arrive, context=contextvars.Context())
 
@@ -71,8 +71,8 @@ class Pipe:
     def _arrive(self) -> None:
         if not self._under_way:
             return
-        if self._way in self._world.cut_ways:
-            self._world.held.append((self._way, self._arrive))
+        if self.way in self._world.cut_ways:
+            self._world.held.append((self.way, self._arrive))
             return
         item = self._under_way.popleft()
         self._arrived.append(item)

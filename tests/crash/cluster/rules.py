@@ -107,6 +107,11 @@ class Rules:
         if view.record is not None:
             self._was_cut_short.add(view.record.epoch)
 
+    def lease_ends(self, name: str, epoch: int, left_ms: int) -> None:
+        """Look at a holder whose lease ends for all: for itself it ended before (S13)."""
+        is_over = left_ms == 0 or epoch in self._was_cut_short
+        self.expect(is_over, f"the lease of {name} in epoch {epoch} is over, and it thinks there are {left_ms} ms left")
+
     # What members do.
 
     def leads(self, node: "Node", log: OpenLog) -> None:
@@ -141,12 +146,18 @@ class Rules:
             self.expect(False, f"{name} acknowledges in epoch {epoch}, and {record.leader} leads in {record.epoch}")
 
     def shows(self, node: "Node", log: OpenLog) -> None:
-        """Look at what a log showed that shows what is replicated: its store never ends before that (S11)."""
-        store_id, end = log.identity.store_id, log.marks.wrote.value
+        """Look at what a log showed that shows what is replicated: its store never ends before that (S11).
+
+        What a follower shows is on its disk, so that a power cut takes nothing of it.
+        """
+        store_id, end, visible = log.identity.store_id, log.marks.wrote.value, log.marks.visible.value
         shown = self._shown_ends.get(store_id, 0)
         self.expect(end >= shown, f"{node.name} ends at {end}, and showed {shown} before")
+        if log.following is not None and visible > shown:
+            is_kept = self._kept(node.disk, shown, visible) == self.written(node.disk, shown, visible)
+            self.expect(is_kept, f"{node.name} follows and shows {visible}, and its disk has not all of that")
         if store_id:
-            self._shown_ends[store_id] = max(shown, log.marks.visible.value)
+            self._shown_ends[store_id] = max(shown, visible)
 
     def confirms(self, leader: "Node", end: int, members: list["Node"]) -> None:
         """Look at what a leader takes for replicated: it is on the disk of each member of the set (S2, S3, S12)."""

@@ -56,7 +56,8 @@ class ClusterWorld(Stage):
         super().__init__(StoppingLoop(chance, check_alive), has_workers=setup.has_workers)
         self.setup = setup
         self.rules = Rules(setup.log.segment_size_bytes)
-        self.coordinator = WatchedCoordinator(self._changed, setup.log.lease_duration_ms / 1000, self.loop.time)
+        lease_s = setup.log.lease_duration_ms / 1000
+        self.coordinator = WatchedCoordinator(self._changed, self._lease_ends, lease_s, self.loop.time)
         self.promises = Promises(setup.log.role == "sync_master")
         self.cut_ways: set[tuple[str, str]] = set()
         self.slow_ways: set[tuple[str, str]] = set()
@@ -147,6 +148,7 @@ class ClusterWorld(Stage):
         """Let everything work that is no process, and let those go on that stand still."""
         self.heal_ways()
         self.set_late_ratio(0.0)
+        self.coordinator.loses_change = None
         for node in self.nodes:
             node.fill_disk(is_full=False)
             self.cut_coordinator(node, is_cut=False)
@@ -176,6 +178,11 @@ class ClusterWorld(Stage):
     def _changed(self, before: View, after: View) -> None:
         self.rules.changed(before, after)
         self.rules.holds(self.members)
+
+    def _lease_ends(self, view: View) -> None:
+        holder = next((node for node in self.nodes if node.run == view.holder and node.process is not None), None)
+        if holder is not None and holder.member is not None and view.record is not None:
+            self.rules.lease_ends(holder.name, view.record.epoch, holder.member.lease_left_ms)
 
     def _look_after_handover(self, node: Node, log: OpenLog) -> None:
         former = log.epochs.number - 1

@@ -39,7 +39,7 @@ SIMULATED_ONLY = (
     "generation.before_remove",
     "generation.after_remove",
 )
-FOLLOWING_ONLY = ("cut.after_copy", "cut.after_checkpoint", "cut.after_snapshot", "cut.after_truncate")
+FOLLOWING_ONLY = tuple(f"cut.after_{what}" for what in ("copy", "checkpoint", "snapshot", "truncate", "epochs"))
 NOT_PASSED = {
     *(("commitlog", name) for name in FOLLOWING_ONLY),
     *(("indexer", name) for name in (*BATCHES_ONLY, "file.read", *SIMULATED_ONLY)),

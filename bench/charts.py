@@ -31,6 +31,7 @@ COLOURS: Mapping[str, str] = {
     "kafka-3": "#4a4a4a",
     "nats-3": "#3aa655",
     "reput-go": "#1b6ca8",
+    "reput-java": "#4a90c2",
     "reput-grpcio-go": "#7fb2d9",
     "front-go": "#9a9a9a",
     "front-grpcio-go": "#c4c4c4",

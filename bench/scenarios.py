@@ -17,7 +17,7 @@ MIB, KIB = 1 << 20, 1 << 10
 SYSTEMS = ("reput", "rocketmq", "kafka", "nats", "redis")
 STORES = ("reput-store", "rocketmq-store")
 CLUSTERS = ("reput-3", "rocketmq-3", "kafka-3", "nats-3")
-COMPILED = ("reput-go", "reput-grpcio-go", "front-go", "front-grpcio-go", "rocketmq", "kafka", "nats")
+COMPILED = ("reput-go", "reput-java", "reput-grpcio-go", "front-go", "front-grpcio-go", "rocketmq", "kafka", "nats")
 """Systems whose clients for single calls are compiled."""
 SIZES = ("short", "full")
 

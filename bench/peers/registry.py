@@ -18,6 +18,7 @@ ROOMS = {
     "kafka-3": ("kafka", "KafkaCluster"),
     "nats-3": ("nats", "NatsCluster"),
     "reput-go": ("reput", "ReputByGo"),
+    "reput-java": ("reput", "ReputByJava"),
     "reput-grpcio-go": ("reput", "GrpcioByGo"),
     "front-go": ("reput", "FrontByGo"),
     "front-grpcio-go": ("reput", "GrpcioFrontByGo"),

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bench import store
-from bench.peers import go_build
+from bench.peers import go_build, java_build
 from bench.peers.peer import Durability, Operation, Serving
 
 REPLICA_COUNT = 3
@@ -74,6 +74,23 @@ class ReputByGo(Reput):
     def _serving(self, target: str, pids: Sequence[int], durability: Durability) -> Serving:
         command, arguments = (go_build.program("reputload"),), {"latency": ("--durability", durability)}
         return Serving(target=target, pids=pids, load_command=command, load_arguments=arguments)
+
+
+class ReputByJava(ReputByGo):
+    """The same of a client in Java."""
+
+    name = "Reput, Java client"
+
+    def prepare(self) -> Mapping[str, str]:
+        """See Peer."""
+        java_build.build()
+        return {**Reput.prepare(self), "grpc-java": java_build.release("grpc"), "java": java_build.java_version()}
+
+    def _serving(self, target: str, pids: Sequence[int], durability: Durability) -> Serving:
+        command = tuple(java_build.command("reput", "io.reput.bench.ReputLoad", java_build.LOAD_JVM))
+        return Serving(
+            target=target, pids=pids, load_command=command, load_arguments={"latency": ("--durability", durability)}
+        )
 
 
 class GrpcioByGo(ReputByGo):

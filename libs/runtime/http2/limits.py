@@ -28,11 +28,12 @@ class ConnectionLimits:
     """How long, in milliseconds and give or take a tenth, a connection takes new calls. Then its caller is asked to
     make another one, so that callers spread over servers that came later. 0 sets no end."""
 
-    connection_window_size_bytes: Window = 16 << 20
-    """Bytes of requests on one connection that may be under way before they are taken."""
+    connection_window_size_bytes: Window = 32 << 20
+    """Bytes of requests on one connection that may be under way before they are taken. Callers hear that they may send
+    more when half of it was taken."""
 
-    call_window_size_bytes: Window = 8 << 20
-    """The same of one call."""
+    call_window_size_bytes: Window = 16 << 20
+    """The same of one call: a stream of batches of which 8 MiB are under way never waits for it."""
 
     call_header_size_bytes_max: Annotated[int, Meta(ge=1_024, le=1 << 20)] = 16 << 10
     """Bytes of the header list of a call, its metadata among them, as HTTP/2 counts them."""

@@ -63,7 +63,10 @@ class Connection:
         """Send a whole call with one request; its stream."""
         stream = self.begin(method)
         body = struct.pack(">BI", 0, len(request)) + request
-        self.socket.sendall(frame(DATA, END_STREAM, stream, body))
+        starts = range(0, len(body), FRAME_SIZE_BYTES_MAX)
+        for start in starts:
+            flags = END_STREAM if start == starts[-1] else 0
+            self.socket.sendall(frame(DATA, flags, stream, body[start : start + FRAME_SIZE_BYTES_MAX]))
         return stream
 
     def send(self, stream: int, size_bytes: int, end_s: float) -> int:

@@ -94,6 +94,11 @@ def latency(callers: int, calls: int, *, peers: Sequence[str] = SYSTEMS, **own: 
 
 ACKNOWLEDGED: Mapping[Durability, str] = {"async": "acknowledged from memory", "sync": "acknowledged from the disk"}
 SUFFIXES: Mapping[Durability, str] = {"async": "", "sync": "-sync"}
+CLIENTS: Mapping[Table, tuple[str, Sequence[str]]] = {
+    "latency": (",", SYSTEMS),
+    "calls": (", by clients in Go and Java;", COMPILED),
+}
+"""Whose clients make the calls of a table, in words, and of which systems."""
 
 
 def _appends(name: str, body: int, batch: int, mode: Durability, *, short_round_count_max: int = 0) -> Scenario:
@@ -108,26 +113,16 @@ def _appends(name: str, body: int, batch: int, mode: Durability, *, short_round_
     )
 
 
-def _latencies(callers: int, calls: int, mode: Durability, *, short_round_count_max: int = 0) -> Scenario:
-    """Make a scenario of callers that wait for each of their answers, each with its system's usual client."""
+def _calls(table: Table, callers: int, calls: int, mode: Durability, *, short_round_count_max: int = 0) -> Scenario:
+    """Make a scenario of callers that wait for each of their answers."""
+    by, peers = CLIENTS[table]
+    count = "one caller" if callers == 1 else f"{callers} callers"
     return Scenario(
-        name=f"latency-{callers}" + SUFFIXES[mode],
-        sentence=f"{_callers(callers)}, 1 KiB per call, {ACKNOWLEDGED[mode]}",
-        table="latency",
+        name=f"{table}-{callers}" + SUFFIXES[mode],
+        sentence=f"{count}, 1 KiB per call{by} {ACKNOWLEDGED[mode]}",
+        table=table,
         mode=mode,
-        what=latency(callers, calls),
-        short_round_count_max=short_round_count_max,
-    )
-
-
-def _calls(callers: int, calls: int, mode: Durability, *, short_round_count_max: int = 0) -> Scenario:
-    """Make the same with clients that cost less than a server."""
-    return Scenario(
-        name=f"calls-{callers}" + SUFFIXES[mode],
-        sentence=f"{_callers(callers)}, 1 KiB per call, by clients in Go and Java; {ACKNOWLEDGED[mode]}",
-        table="calls",
-        mode=mode,
-        what=latency(callers, calls, peers=COMPILED),
+        what=latency(callers, calls, peers=peers),
         short_round_count_max=short_round_count_max,
     )
 
@@ -136,10 +131,6 @@ def _size(size_bytes: int) -> str:
     if size_bytes < KIB:
         return f"{size_bytes} B"
     return f"{size_bytes // MIB} MiB" if size_bytes >= MIB else f"{size_bytes // KIB} KiB"
-
-
-def _callers(count: int) -> str:
-    return "one caller" if count == 1 else f"{count} callers"
 
 
 PEER_SCENARIOS = (
@@ -161,16 +152,16 @@ PEER_SCENARIOS = (
     _appends("append-100B-sync", 100, MIB, "sync"),
     _appends("append-1KiB-sync", KIB, MIB, "sync"),
     _appends("append-64KiB-sync", 64 * KIB, MIB, "sync"),
-    _latencies(1, 2_000, "async"),
-    _latencies(16, 6_400, "async", short_round_count_max=SHORT_ROUND_COUNT),
-    _latencies(64, 12_800, "async"),
-    _latencies(1, 1_000, "sync"),
-    _latencies(16, 4_800, "sync"),
-    _latencies(64, 6_400, "sync"),
-    _calls(1, 4_000, "async"),
-    _calls(16, 16_000, "async", short_round_count_max=SHORT_ROUND_COUNT),
-    _calls(64, 32_000, "async"),
-    _calls(64, 16_000, "sync"),
+    _calls("latency", 1, 2_000, "async"),
+    _calls("latency", 16, 6_400, "async", short_round_count_max=SHORT_ROUND_COUNT),
+    _calls("latency", 64, 12_800, "async"),
+    _calls("latency", 1, 1_000, "sync"),
+    _calls("latency", 16, 4_800, "sync"),
+    _calls("latency", 64, 6_400, "sync"),
+    _calls("calls", 1, 4_000, "async"),
+    _calls("calls", 16, 16_000, "async", short_round_count_max=SHORT_ROUND_COUNT),
+    _calls("calls", 64, 32_000, "async"),
+    _calls("calls", 64, 16_000, "sync"),
     Scenario(
         name="group-64-sync",
         sentence="as latency-64-sync; Reput's callers share the client's batching producer",

@@ -49,21 +49,15 @@ class Reput:
             )
 
 
-class ReputByGo(Reput):
-    """Single calls of a client in Go, which costs less than the server."""
+class SingleCalls(Reput):
+    """Calls of one message each, by a client that costs less than the server."""
 
-    name = "Reput, Go client"
     operations: frozenset[Operation] = frozenset({"latency"})
     front = "http2"
 
     def settings(self, durability: Durability) -> Mapping[str, str]:
         """See Peer."""
         return {**super().settings(durability), "REPUT_COMMITLOG_FRONT": self.front, "connections": "1"}
-
-    def prepare(self) -> Mapping[str, str]:
-        """See Peer."""
-        go_build.build()
-        return {**super().prepare(), GRPC_GO: go_build.release(GRPC_GO), "go": go_build.go_version()}
 
     @contextmanager
     def running(self, folder: Path, durability: Durability) -> Iterator[Serving]:
@@ -72,25 +66,39 @@ class ReputByGo(Reput):
             yield self._serving(running.commitlog, running.pids, durability)
 
     def _serving(self, target: str, pids: Sequence[int], durability: Durability) -> Serving:
-        command, arguments = (go_build.program("reputload"),), {"latency": ("--durability", durability)}
-        return Serving(target=target, pids=pids, load_command=command, load_arguments=arguments)
+        arguments = {"latency": ("--durability", durability)}
+        return Serving(target=target, pids=pids, load_command=self._load_command(), load_arguments=arguments)
+
+    def _load_command(self) -> Sequence[str]:
+        raise NotImplementedError
 
 
-class ReputByJava(ReputByGo):
-    """The same of a client in Java."""
+class ReputByGo(SingleCalls):
+    """By a client in Go."""
+
+    name = "Reput, Go client"
+
+    def prepare(self) -> Mapping[str, str]:
+        """See Peer."""
+        go_build.build()
+        return {**super().prepare(), GRPC_GO: go_build.release(GRPC_GO), "go": go_build.go_version()}
+
+    def _load_command(self) -> Sequence[str]:
+        return (go_build.program("reputload"),)
+
+
+class ReputByJava(SingleCalls):
+    """By a client in Java."""
 
     name = "Reput, Java client"
 
     def prepare(self) -> Mapping[str, str]:
         """See Peer."""
         java_build.build()
-        return {**Reput.prepare(self), "grpc-java": java_build.release("grpc"), "java": java_build.java_version()}
+        return {**super().prepare(), "grpc-java": java_build.release("grpc"), "java": java_build.java_version()}
 
-    def _serving(self, target: str, pids: Sequence[int], durability: Durability) -> Serving:
-        command = tuple(java_build.command("reput", "io.reput.bench.ReputLoad", java_build.LOAD_JVM))
-        return Serving(
-            target=target, pids=pids, load_command=command, load_arguments={"latency": ("--durability", durability)}
-        )
+    def _load_command(self) -> Sequence[str]:
+        return java_build.command("reput", "io.reput.bench.ReputLoad", java_build.LOAD_JVM)
 
 
 class GrpcioByGo(ReputByGo):

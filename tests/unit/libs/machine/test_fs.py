@@ -2,18 +2,13 @@
 """PosixFs and its twin MemoryFs keep the same promises: every test here runs against both."""
 
 import errno
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from libs.machine import btrfs
-from libs.machine.errors import DiskFull, FileSystemUnsuited, StoreLocked
+from libs.machine.errors import DiskFull, StoreLocked
 from libs.machine.failpoints import FailpointRaised, armed
 from libs.machine.fs import Fs, ReadableFile
 from libs.machine.posix_fs import PosixFs
@@ -56,15 +51,6 @@ def test_a_removed_file_can_not_be_made_durable(world: World, is_written: bool, 
     mapped.close()
 
 
-def test_a_shortened_file_can_not_be_made_durable(tmp_path: Path) -> None:
-    """Another program cut off its end: the sync says where it ends."""
-    mapped = PosixFs().create_mapped(tmp_path / "f", 8192)
-    os.truncate(tmp_path / "f", 4096)
-    with pytest.raises(OSError, match="ends at byte 4096"):
-        mapped.sync()
-    mapped.close()
-
-
 def test_a_created_file_is_zeros_of_full_size(world: World) -> None:
     """A new mapped file has its size and reads as zeros."""
     mapped = world.fs.create_mapped(world.home / "f", 10_000)
@@ -78,7 +64,9 @@ def test_a_created_file_is_zeros_of_full_size(world: World) -> None:
 def piece(file: ReadableFile, position: int, size_bytes: int, *, may_wait: bool) -> bytes:
     """What is read there."""
     target = bytearray(size_bytes)
-    return bytes(target[: file.read(position, memoryview(target), may_wait=may_wait)])
+    count = file.read(position, memoryview(target), may_wait=may_wait)
+    assert count is not None
+    return bytes(target[:count])
 
 
 @pytest.mark.parametrize("may_wait", [True, False])
@@ -88,7 +76,8 @@ def test_pieces_of_a_file_that_others_write(world: World, *, may_wait: bool) -> 
     file = world.fs.open_readable(world.home / "f")
     mapped.buffer[4090:4100] = b"0123456789"
     assert piece(file, 4092, 6, may_wait=may_wait) == b"234567"
-    assert (piece(file, 8000, 500, may_wait=True), file.is_removed()) == (bytes(192), False)
+    assert piece(file, 8000, 500, may_wait=True) == bytes(192)
+    assert not file.is_removed()
     world.fs.remove(world.home / "f")
     assert file.is_removed()
     assert piece(file, 4090, 2, may_wait=may_wait) == b"01"
@@ -150,26 +139,6 @@ def test_a_file_appears_whole_or_not_at_all(world: World, point: str) -> None:
     assert world.fs.list(world.home) == ["new", "old"]
 
 
-@pytest.mark.parametrize("has_unnamed_files", [True, False])
-def test_what_a_kill_leaves_of_a_file_that_is_being_made(tmp_path: Path, has_unnamed_files: bool) -> None:
-    """Nothing, as RocketMQ refuses a store with a strange file in it; a temporary name where it can't be helped."""
-    program = f"""
-import pathlib
-from libs.machine import posix_fs
-from libs.machine.failpoints import armed
-if not {has_unnamed_files}:
-    posix_fs.os.O_TMPFILE = 0  # opening a directory to write is EISDIR, as on a kernel that does not know the flag
-fs = posix_fs.PosixFs()
-fs.create_mapped(pathlib.Path("whole"), 4096)
-with armed("create.before_rename", "kill"):
-    fs.create_mapped(pathlib.Path("unfinished"), 4096)
-"""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["unfinished.tmp"] * (not has_unnamed_files) + ["whole"]
-
-
 def test_a_file_that_could_not_be_finished_can_be_made_again(world: World) -> None:
     """An error after the file has its name takes the name away, so that the next attempt does not meet it."""
     with armed("create.after_rename", "raise@1"), pytest.raises(FailpointRaised):
@@ -194,21 +163,6 @@ def test_data_ranges_leave_out_what_nobody_wrote(world: World) -> None:
         mapped.sync()
     mapped.close()
     other.close()
-
-
-@pytest.mark.parametrize("code", [errno.EINVAL, errno.EOPNOTSUPP])
-def test_data_ranges_where_the_file_system_does_not_know(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    """Then all is data."""
-
-    def refuse(*_arguments: object) -> None:
-        raise OSError(code, "no")
-
-    mapped = PosixFs().create_mapped(tmp_path / "f", 4096)
-    monkeypatch.setattr("os.lseek", refuse)
-    assert mapped.data_ranges(7) == [(7, 4096)]
-    mapped.close()
 
 
 def test_write_atomic_replaces_and_append_adds(world: World) -> None:
@@ -302,32 +256,6 @@ def test_a_full_disk_leaves_nothing_behind_in_memory() -> None:
     fs.create_mapped(Path("/b"), 4_096).close()
 
 
-def test_a_full_disk_leaves_nothing_behind_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same from the kernel's ENOSPC."""
-
-    def refuse(*_arguments: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.posix_fallocate", refuse)
-    with pytest.raises(DiskFull):
-        PosixFs().create_mapped(tmp_path / "f", 4_096)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_that_can_not_fit_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The attempt would fill the disk for a while, and others would meet that; so there is none."""
-    monkeypatch.setattr("os.posix_fallocate", lambda *_arguments: pytest.fail("tried"))
-    with pytest.raises(DiskFull):
-        PosixFs().create_mapped(tmp_path / "f", 1 << 60)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_blocks_are_reserved_not_sparse(tmp_path: Path) -> None:
-    """A new file owns all its blocks, so that a store into the mapping can't meet a full disk."""
-    PosixFs().create_mapped(tmp_path / "f", 1 << 20).close()
-    assert (tmp_path / "f").stat().st_blocks * 512 >= 1 << 20
-
-
 def test_a_file_may_begin_with_fewer_blocks(world: World) -> None:
     """It has its size and is zeros; it takes what was reserved, at first and later; what is written stays."""
     path = world.home / "f"
@@ -378,42 +306,6 @@ def test_blocks_outlive_a_crash_as_far_as_they_were_synced() -> None:
     assert fs.used_bytes() == 8192
 
 
-@pytest.mark.parametrize(
-    ("flags_before", "refusal", "is_set"),
-    [(0, None, True), (btrfs.FS_NOCOW_FL, None, False), (0, errno.EPERM, False)],
-)
-def test_copy_on_write_is_turned_off_or_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags_before: int, refusal: int | None, is_set: bool
-) -> None:
-    """On btrfs the directory gets NOCOW; where that is not allowed, the store refuses with the remedy."""
-    sets = []
-
-    def ioctl(_descriptor: int, request: int, argument: bytes) -> bytes:
-        if request == btrfs.FS_IOC_GETFLAGS:
-            return flags_before.to_bytes(8, "little")
-        if refusal is not None:
-            raise OSError(refusal, "refused")
-        sets.append(int.from_bytes(argument, "little"))
-        return argument
-
-    monkeypatch.setattr(btrfs, "file_system_type", lambda _path: btrfs.BTRFS_SUPER_MAGIC)
-    monkeypatch.setattr("fcntl.ioctl", ioctl)
-    fs = PosixFs()
-    if refusal is not None:
-        with pytest.raises(FileSystemUnsuited, match=r"chattr \+C"):
-            fs.create_mapped(tmp_path / "f", 4096)
-        return
-    fs.create_mapped(tmp_path / "f", 4096).close()
-    assert sets == ([btrfs.FS_NOCOW_FL] if is_set else [])
-
-
-def test_the_type_of_the_file_system_is_known(tmp_path: Path) -> None:
-    """statfs answers for a real directory and fails for a missing one."""
-    assert btrfs.file_system_type(tmp_path) > 0
-    with pytest.raises(FileNotFoundError):
-        btrfs.file_system_type(tmp_path / "missing")
-
-
 def test_populate_makes_pages_present_and_changes_nothing(world: World) -> None:
     """Populated pages hold what they held, and so do all others; any stretch of the file may be named."""
     mapped = world.fs.create_mapped(world.home / "f", 1 << 20)
@@ -445,39 +337,6 @@ def test_what_is_written_through_the_file_is_in_every_mapping(world: World) -> N
     two.close()
 
 
-def test_a_short_write_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel may take less than all of it; what is left is written behind."""
-    mapped = PosixFs().create_mapped(tmp_path / "f", 4096)
-    pwrite = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: pwrite(descriptor, bytes(data[:7]), at))
-    mapped.write(10, memoryview(bytes(range(100))))
-    assert bytes(mapped.buffer[10:110]) == bytes(range(100))
-    mapped.close()
-
-
-def test_holes_of_a_file_get_their_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sparse file has the blocks that were asked for, and the bytes it had; without room nothing is taken."""
-    path, size = tmp_path / "f", 1 << 20
-    with path.open("wb") as file:
-        file.truncate(size)
-        os.pwrite(file.fileno(), b"abc", 500_000)
-    mapped = PosixFs().open_mapped(path)
-    before = path.stat().st_blocks
-    with monkeypatch.context() as patch:
-        patch.setattr("libs.machine.posix_fs._free_bytes", lambda _place: size // 2)
-        with pytest.raises(DiskFull) as caught:
-            mapped.reserve(0, size)
-    assert caught.value.needed_bytes == size - before * 512
-    assert path.stat().st_blocks == before
-    mapped.reserve(0, 16_384)
-    assert path.stat().st_blocks == before + 16_384 // 512
-    mapped.reserve(0, size)
-    mapped.reserve(0, size)
-    assert path.stat().st_blocks * 512 >= size
-    assert bytes(mapped.buffer) == bytes(500_000) + b"abc" + bytes(size - 500_003)
-    mapped.close()
-
-
 def test_check_readable_changes_nothing(world: World) -> None:
     """Any stretch of a file can be read ahead of a touch; an empty one too."""
     mapped = world.fs.create_mapped(world.home / "f", 3 << 20)
@@ -488,13 +347,3 @@ def test_check_readable_changes_nothing(world: World) -> None:
     assert bytes(mapped.buffer[5000:5003]) == b"abc"
     with armed("file.read", "raise"), pytest.raises(OSError, match="failpoint"):
         mapped.check_readable(0, 1)
-
-
-def test_check_readable_tells_of_what_a_touch_would_not_survive(tmp_path: Path) -> None:
-    """A page that is gone from the file is SIGBUS for whoever touches it, and an error with the file's name here."""
-    mapped = PosixFs().create_mapped(tmp_path / "f", 1 << 20)
-    os.truncate(tmp_path / "f", 300_000)
-    mapped.check_readable(0, 300_000)
-    with pytest.raises(OSError, match="the file ends at byte 300000") as caught:
-        mapped.check_readable(0, 1 << 20)
-    assert caught.value.filename == str(tmp_path / "f")

@@ -194,7 +194,8 @@ class Service:
             return NOBODY
         connection = self._connect(target)
         link = LeaderLink(connection, silence_ms=self._config.replica_silence_ms)
-        return LeaderAt(target, link.open, self._roles.cut, self._decider.move, connection.channel.close)
+        stand_back = self._member.stand_back if self._member else None
+        return LeaderAt(target, link.open, self._roles.cut, self._decider.move, connection.channel.close, stand_back)
 
     def _connect(self, target: str) -> Connection:
         interceptors = self._shell.telemetry.client_interceptors()

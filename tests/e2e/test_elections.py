@@ -13,7 +13,7 @@ import grpc
 import pytest
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import log_service_pb2 as log_pb
-from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK
+from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED
 from reput_client import Durability, NewMessage, Options, ProducerOptions, RetryPolicy
 from reput_client.aio import AsyncClient
 
@@ -219,17 +219,25 @@ async def _append(client: log_served.Client, request: append_pb.AppendRequest) -
 
 
 async def test_without_etcd(tmp_path: Path) -> None:
-    """The leader takes no appends while its lease can't be renewed, and goes on in its epoch if nobody else led."""
+    """The leader goes on while all others promise not to stand, and no longer; its epoch is the same if nobody led."""
     async with trio(tmp_path) as logs:
         leader = await logs.leader(in_sync=3)
         epoch = (await logs.status(leader)).epoch
         logs.etcd.kill()
+        for durability in (DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED) * 4:
+            await asyncio.sleep(0.8)
+            messages = [append_pb.AppendMessage(topic=T, body=b"by promises")]
+            await logs.clients[leader].append.Append(append_pb.AppendRequest(messages=messages, durability=durability))
+        found = await logs.status(leader)
+        assert "promised" in found.election.decision, found.election
+        assert (found.epoch, found.is_writable) == (epoch, True)
+        await logs.processes[next(name for name in "abc" if name != leader)].end(signal.SIGKILL)
         async with asyncio.timeout(LIMIT_S):
             while (found := await logs.status(leader)).is_writable:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.02)
         assert (list(found.refusals), found.election.lease_left_ms) == (["NOT_LEADER"], 0)
         logs.etcd.start()
-        again = await logs.leader(in_sync=3)
+        again = await logs.leader()
         found = await logs.status(again)
         assert found.epoch == epoch or again != leader or found.epoch > epoch
         assert found.election.leader_replica_id == again

@@ -35,6 +35,7 @@ class Node:
         self.machine = Machine()
         self.door: Door | None = None
         self.is_cut_from_coordinator = False
+        self.lease_ms = 0
         self._process: CommitLog | None = None
         self.member: ElectedMember | None = None
         self.roles: Roles | None = None
@@ -65,6 +66,7 @@ class Node:
         config = make_config(
             replica_id=self.name, bootstrap_replica_id="a", coordinator="etcd", lease_renew_ms=100, **settings
         )
+        self.lease_ms = config.lease_duration_ms
         machine = self.machine
         process = self._process = CommitLog(config, machine.fs, machine.clock, on_failure=machine.failures.append)
         self.door = self.cluster.coordinator.door(f"{self.name}/{next(_numbers)}")
@@ -132,7 +134,14 @@ class Node:
         assert self.roles is not None
         assert self.member is not None
         wire = ClusterWire(self.cluster, self.name, target)
-        return replace(NOBODY, target=target, open=wire.open, cut=self.roles.cut, move=self.member.move)
+        doors = {"cut": self.roles.cut, "move": self.member.move, "stand_back": self.member.stand_back}
+        return replace(NOBODY, target=target, open=wire.open, **doors)
+
+    def cut_coordinator(self, *, is_cut: bool = True) -> None:
+        """Cut the wire to the coordinator, or heal it."""
+        self.is_cut_from_coordinator = is_cut
+        if self.door is not None:
+            self.door.is_cut = is_cut
 
 
 class Cluster:
@@ -161,6 +170,13 @@ class Cluster:
     def is_cut(self, one: str, other: str) -> bool:
         """Whether the wire between two is cut."""
         return frozenset({one, other}) in self.cuts
+
+    def pass_lease(self) -> None:
+        """Let the time of a lease go by for all whose process runs, and for the coordinator."""
+        for node in self.nodes:
+            if node.is_up:
+                node.machine.clock.advance(node.lease_ms)
+        self.coordinator.expire()
 
     def told(self) -> str:
         """What all know, for people."""

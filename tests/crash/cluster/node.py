@@ -235,7 +235,7 @@ class Node:
         assert self._roles is not None
         assert self.member is not None
         link = Link(self.world, self, target)
-        return leader_at(link, target, cut=self._roles.cut, move=self.member.move)
+        return leader_at(link, target, cut=self._roles.cut, move=self.member.move, stand_back=self.member.stand_back)
 
     def told(self) -> str:
         """What it knows, for people."""

@@ -281,7 +281,45 @@ OF_THE_CODE = (
         (
             f"{ELECT}/lease.py",
             "            self.sent_at_s = sent_at_s\n",
-            "            self.sent_at_s = self._clock.monotonic_s()\n",
+            "            self.sent_at_s = self.now_s\n",
+        ),
+    ),
+    plant(
+        "one promise is enough",
+        1,
+        (
+            f"{ELECT}/tenure.py",
+            "        if not others <= self._promised_at_s.keys():\n            return 0\n",
+            "        others &= self._promised_at_s.keys()\n",
+        ),
+        (f"{ELECT}/tenure.py", "        since_s = min((", "        since_s = max(("),
+    ),
+    plant(
+        "a promise counts from the answer",
+        1,
+        (
+            f"{ELECT}/tenure.py",
+            "        self._promised_at_s[member] = asked_at_s\n",
+            "        self._promised_at_s[member] = self.lease.now_s\n",
+        ),
+    ),
+    plant(
+        "stand in spite of a promise",
+        1,
+        (f"{ELECT}/election.py", "    if facts.is_bound and record", "    if False and record"),
+    ),
+    plant(
+        "a start forgets what was promised",
+        1,
+        (f"{ELECT}/member.py", "        self.stand_back(self._config.lease_duration_ms)\n", ""),
+    ),
+    plant(
+        "who may be in the set by now promises nothing",
+        1,
+        (
+            f"{ELECT}/tenure.py",
+            "        records = [one for one in (self.record_seen, self._asked_for) if one is not None]\n",
+            "        records = [self.record_seen]\n",
         ),
     ),
     plant(

@@ -108,7 +108,7 @@ class Rules:
             self._was_cut_short.add(view.record.epoch)
 
     def lease_ends(self, name: str, epoch: int, left_ms: int) -> None:
-        """Look at a holder whose lease ends for all: for itself it ended before (S13)."""
+        """Look at a holder whose lease ends for all: for itself it ended before, but for what others promised (S13)."""
         is_over = left_ms == 0 or epoch in self._was_cut_short
         self.expect(is_over, f"the lease of {name} in epoch {epoch} is over, and it thinks there are {left_ms} ms left")
 

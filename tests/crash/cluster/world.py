@@ -169,6 +169,7 @@ class ClusterWorld(Stage):
                 self.rules.leads(node, log)
                 self._look_after_handover(node, log)
                 self.rules.confirms(node, log.marks.replicated.value, self.members)
+                self._look_at_promises(node)
             if log is not None and self.promises.is_synchronous:
                 self.rules.shows(node, log)
         self.rules.holds(self.members)
@@ -182,7 +183,15 @@ class ClusterWorld(Stage):
     def _lease_ends(self, view: View) -> None:
         holder = next((node for node in self.nodes if node.run == view.holder and node.process is not None), None)
         if holder is not None and holder.member is not None and view.record is not None:
-            self.rules.lease_ends(holder.name, view.record.epoch, holder.member.lease_left_ms)
+            left_ms = 0 if holder.member.is_by_promises else holder.member.lease_left_ms
+            self.rules.lease_ends(holder.name, view.record.epoch, left_ms)
+
+    def _look_at_promises(self, leader: Node) -> None:
+        if leader.member is not None and leader.member.is_by_promises:
+            others = (node for node in self.members if node is not leader and node.process is not None)
+            unbound = [node.name for node in others if node.member is not None and node.member.bound_ms == 0]
+            self.rules.expect(not unbound, f"{leader.name} leads by promises alone, and {unbound} may stand")
+            self.count("looks at leaders by promises")
 
     def _look_after_handover(self, node: Node, log: OpenLog) -> None:
         former = log.epochs.number - 1

@@ -63,7 +63,10 @@ class Coordinator(Protocol):
         ...
 
     async def renew(self) -> None:
-        """Let the lease last for its whole time from now on. Raises Lost if it is over or was taken."""
+        """Let the lease last for its whole time from now on. Raises Lost if it ended or was taken.
+
+        One that is over by time, and that nothing but an election ends, may still be renewed.
+        """
         ...
 
     async def change(self, seen: View, record: LeadershipRecord) -> View:

@@ -3,7 +3,8 @@
 
 Invariants: only who is in the recorded in-sync set, with the data directory that is recorded, and with a log that ends
 where all of them were at least, is ever elected; each election makes the epoch larger by one; a record that is older
-than what a member has promised, or of another history, is never acted on.
+than what a member has promised, or of another history, is never acted on; who has promised a leader not to stand waits,
+unless that leader let go of the lease or is the member itself.
 docs/replication.md tells the rules to operators.
 """
 
@@ -19,6 +20,7 @@ from services.commitlog.engine.elect.coordinator import View
 
 SUCCESSOR_MS = 2_000
 """So long all others wait for who was named as the next leader."""
+BY_PROMISES = "its lease can't be renewed, and all others in sync have promised not to stand for election meanwhile"
 
 
 class Step(enum.Enum):
@@ -59,6 +61,10 @@ class Facts:
     """Whether it is the one that makes the record of a log that has none."""
     unfit: str = ""
     """Why it can't lead, whatever the record says."""
+    is_bound: bool = False
+    """Whether it has promised a leader not to stand yet, or may have, before its process was started."""
+    is_by_promises: bool = False
+    """Whether it leads by such promises of the others, because its lease can't be renewed."""
 
 
 def decide(view: View, facts: Facts, seen_for_ms: int) -> Decision:
@@ -69,8 +75,9 @@ def decide(view: View, facts: Facts, seen_for_ms: int) -> Decision:
     if reason := _why_apart(record, facts):
         return Decision(Step.FOLLOW, reason)
     if facts.leads_in:
-        if (record.epoch, record.leader, view.holder) == (facts.leads_in, facts.member, facts.identity):
-            return Decision(Step.LEAD, "it was elected")
+        is_own = (record.epoch, record.leader) == (facts.leads_in, facts.member)
+        if is_own and view.holder in ("", facts.identity):  # whether a lease is over or lost its renewal tells
+            return Decision(Step.LEAD, BY_PROMISES if facts.is_by_promises else "it was elected")
         return Decision(Step.FOLLOW, "its lease is over", _leader(record, facts))
     if record.leader not in (None, facts.member) and view.holder:
         return Decision(Step.FOLLOW, "another one leads", _leader(record, facts))
@@ -78,6 +85,9 @@ def decide(view: View, facts: Facts, seen_for_ms: int) -> Decision:
         return Decision(Step.FOLLOW, reason, _leader(record, facts))
     if record.leader is None and record.successor not in ("", facts.member.replica_id) and seen_for_ms < SUCCESSOR_MS:
         return Decision(Step.FOLLOW, f"{record.successor} was named to lead next")
+    if facts.is_bound and record.leader not in (None, facts.member):
+        reason = "it promised the leader not to stand for election yet, or may have before it was started"
+        return Decision(Step.FOLLOW, reason, _leader(record, facts))
     return Decision(Step.STAND, "nobody leads")
 
 

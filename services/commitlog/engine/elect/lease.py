@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from libs.machine.clock import Clock
 from libs.machine.loop import SupervisedLoop
 from services.commitlog.engine.elect.coordinator import Coordinator, CoordinatorUnavailable, Lost
-from services.commitlog.errors import LeaseOver
 
 SHARE = 0.8
 """Of its time that the holder uses."""
@@ -42,16 +41,20 @@ class Lease:
     @property
     def left_ms(self) -> int:
         """How long it lasts for its holder, 0 if it is over."""
-        end_s = self.sent_at_s + self.duration_ms / 1000 * SHARE
-        return 0 if self.is_lost else max(round((end_s - self._clock.monotonic_s()) * 1000), 0)
+        return self.left_ms_since(self.sent_at_s)
 
-    def check(self) -> None:
-        """Raise LeaseOver if it is over."""
-        if self.left_ms == 0:
-            raise LeaseOver
+    @property
+    def now_s(self) -> float:
+        """The time by its clock."""
+        return self._clock.monotonic_s()
+
+    def left_ms_since(self, asked_at_s: float) -> int:
+        """Return how long something lasts that was asked for then, and would last as long as the lease."""
+        end_s = asked_at_s + self.duration_ms / 1000 * SHARE
+        return 0 if self.is_lost else max(round((end_s - self.now_s) * 1000), 0)
 
     async def _renew(self) -> None:
-        sent_at_s = self._clock.monotonic_s()
+        sent_at_s = self.now_s
         try:
             await self._coordinator.renew()
         except Lost:

@@ -47,6 +47,8 @@ class ElectionStatistics:
     lease_left_ms: int
     record_epoch: int
     """Of the record, as it was seen last; 0 if there is none."""
+    is_by_promises: int
+    """1 for a leader that can't renew its lease, and goes on because all others promised not to stand."""
 
 
 @dataclass(slots=True, eq=False)
@@ -67,12 +69,15 @@ class ElectedMember:
     """While this log leads, or is about to."""
     _leads: bool = False
     _seen_at_s: float = 0.0
+    _bound_until_s: float = 0.0
+    """Until then it has promised a leader not to stand, or may have, before this process was started."""
     _deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
     loop: SupervisedLoop = field(init=False)
     watch: SupervisedLoop = field(init=False)
 
     def __post_init__(self) -> None:
         errors = (ServiceError, Lost)
+        self.stand_back(self._config.lease_duration_ms)
         self.loop = SupervisedLoop(
             "election", self._step, interval_ms=LOOK_MS, backoff_ms_max=1_000, expected_errors=errors
         )
@@ -102,13 +107,23 @@ class ElectedMember:
         """Return a snapshot, for telemetry. Quick, and safe from any thread."""
         view = self.view
         epoch = 0 if view is None or view.record is None else view.record.epoch
-        return ElectionStatistics(self.election_count, self.lease_left_ms, epoch)
+        return ElectionStatistics(self.election_count, self.lease_left_ms, epoch, int(self.is_by_promises))
 
     @property
     def lease_left_ms(self) -> int:
         """How long this log may think that it leads, 0 for one that does not."""
         tenure = self._tenure
-        return 0 if tenure is None else tenure.lease.left_ms
+        return 0 if tenure is None else tenure.left_ms
+
+    @property
+    def bound_ms(self) -> int:
+        """How long it will not stand for election, unless a leader lets go or led here before: it may have promised so."""
+        return max(round((self._bound_until_s - self._clock.monotonic_s()) * 1000), 0)
+
+    @property
+    def is_by_promises(self) -> bool:
+        """Whether it leads by promises of the others alone, because its lease can't be renewed."""
+        return self._tenure is not None and self._tenure.is_by_promises
 
     # What people and other logs ask for.
 
@@ -133,6 +148,9 @@ class ElectedMember:
             await self._roles.no_change()
             if self._leads:
                 return
+            following = self._roles.log.following
+            if following is not None and following.is_connected:
+                raise NotElected(f"the leader, {following.leader.target}, is there: let it hand over, or stop it")
             seen = await self._coordinator.read()
             if seen.holder:
                 raise NotElected("another one holds the lease")
@@ -150,6 +168,8 @@ class ElectedMember:
                 log, tenure, former = self._roles.log, self._tenure, self._roles.seat
                 if log.handover is None or tenure is None:
                     raise NotLeader(former.leader_target)
+                if tenure.is_by_promises:
+                    raise CoordinatorUnavailable("the lease can't be renewed, so no other log can lead")
                 last_epoch, end = log.epochs.epochs[-1], await log.handover.run(replica_id, leader_target)
                 try:
                     await tenure.release(replica_id, leaves=False)
@@ -160,6 +180,10 @@ class ElectedMember:
     def move(self, leader_target: str) -> None:  # noqa: ARG002
         """See `Decider`: the record says who leads."""
         self.loop.hurry()
+
+    def stand_back(self, duration_ms: int) -> None:
+        """Do not stand for election for so long, by the clock of leases."""
+        self._bound_until_s = max(self._bound_until_s, self._clock.monotonic_s() + duration_ms / 1000)
 
     # The loops.
 
@@ -196,7 +220,7 @@ class ElectedMember:
             self.decision = decision
         match decision.step:
             case Step.LEAD:
-                await self._fence()
+                await self._fence(is_held=bool(view.holder))
             case Step.FOLLOW:
                 await self._follow(decision.target)
             case Step.STAND | Step.CREATE:
@@ -215,15 +239,19 @@ class ElectedMember:
             may_create=log.identity.promised_epoch == 0
             and self._config.bootstrap_replica_id == self._config.replica_id,
             unfit=_unfit(log),
+            is_bound=self.bound_ms > 0,
+            is_by_promises=self.is_by_promises,
         )
 
-    async def _fence(self) -> None:
-        """Take no appends while the lease is over, though nobody else leads yet. One that is lost is not renewed."""
+    async def _fence(self, *, is_held: bool) -> None:
+        """Take no appends while another one may lead, though nobody does yet. A lease that is lost is not renewed."""
         assert self._tenure is not None
         if self._tenure.lease.is_lost:
             await self._step_down("")
             return
-        is_over, gate = self._tenure.lease.left_ms == 0, self._roles.log.gate
+        if not is_held:
+            self._tenure.lease.loop.hurry()
+        is_over, gate = self._tenure.left_ms == 0, self._roles.log.gate
         if is_over and not gate.holds(Reason.NOT_LEADER):
             _log.warning("the lease could not be renewed in time, so this log takes no appends")
             gate.hand_over("")
@@ -257,6 +285,8 @@ class ElectedMember:
         await self._roles.change(self._roles.turn(""))  # from here on nothing is acknowledged to a leader
         await log.marks.flushed.soon(log.marks.wrote.value)
         facts, sent_at_s = await self._facts(), self._clock.monotonic_s()
+        if not is_forced and election.decide(seen, facts, SUCCESSOR_MS).step is Step.FOLLOW:
+            raise Lost("a promise to the leader has come between")
         if seen.record is None or is_forced:
             record = election.first_record(seen.record, facts, facts.history_id or new_history_id(), self.target)
         else:
@@ -275,7 +305,7 @@ class ElectedMember:
         try:
             await log.identity.promise(tenure.epoch)
             elected = Elected(tenure.epoch, tenure.record_seen.history_id)
-            await self._roles.reopen(Seat(self._config.role), reign=Reign(elected, tenure, tenure.lease.check))
+            await self._roles.reopen(Seat(self._config.role), reign=Reign(elected, tenure, tenure.check, tenure))
         except BaseException:
             await self._end_tenure()
             raise

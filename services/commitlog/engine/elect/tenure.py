@@ -1,22 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tenure: what a leader holds from its election on: the lease, and the record as it has won and changed it.
 
+While the lease can't be renewed it holds promises instead: of each member that the record lets be elected, not to
+stand for as long as a lease lasts. With one of them missing it holds nothing.
 Invariants: it builds on nothing that others have put there; a change whose answer is lost is told from one that was
 never made by who holds the lease, and asked for again until it is known.
 Callers: the loop that owns the log; `load` from any thread.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from libs.formats.state.leadership import LeadershipRecord
+from libs.formats.state.replication import Member
 from services.commitlog.engine.elect import election
 from services.commitlog.engine.elect.coordinator import Coordinator, CoordinatorUnavailable, Lost, View
 from services.commitlog.engine.elect.lease import Lease
 from services.commitlog.engine.replicate.ledger import InSync
 from services.commitlog.errors import LeaseOver
+
+ASKING_SHARE = 0.4
+"""With less of the lease left than this of its time, promises are asked for. It is renewed earlier if it can be."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,11 +33,50 @@ class Tenure:
     lease: Lease
     record_seen: LeadershipRecord
     seen: View
+    _asked_for: LeadershipRecord | None = None
+    """The last change, made or not."""
+    _promised_at_s: dict[Member, float] = field(default_factory=dict)
+    """When each member was asked for the last promise that it made."""
 
     @property
     def epoch(self) -> int:
         """In which it leads."""
         return self.record_seen.epoch
+
+    @property
+    def left_ms(self) -> int:
+        """How long this log may think that nobody else leads, by its lease or by promises; 0 if that is over."""
+        return self.lease.left_ms or self._promised_ms
+
+    @property
+    def is_by_promises(self) -> bool:
+        """Whether promises alone are what is left."""
+        return self.lease.left_ms == 0 and self._promised_ms > 0
+
+    def check(self) -> None:
+        """Raise LeaseOver if another one may lead."""
+        if self.left_ms == 0:
+            raise LeaseOver
+
+    @property
+    def lease_ms(self) -> int:
+        """See `Witnesses`. Nobody is bound without need, as that makes the election after a death later."""
+        needs_promises = self.lease.left_ms < self.lease.duration_ms * ASKING_SHARE
+        return self.lease.duration_ms if needs_promises and self.left_ms else 0
+
+    def hear(self, member: Member, asked_at_s: float) -> None:
+        """See `Witnesses`."""
+        self._promised_at_s[member] = asked_at_s
+
+    @property
+    def _promised_ms(self) -> int:
+        """How long all that may be elected have promised not to stand."""
+        records = [one for one in (self.record_seen, self._asked_for) if one is not None]
+        others = {member for record in records for member in record.in_sync} - {self.record_seen.leader}
+        if not others <= self._promised_at_s.keys():
+            return 0
+        since_s = min((self._promised_at_s[one] for one in others), default=self.lease.now_s)
+        return self.lease.left_ms_since(since_s)
 
     def load(self) -> InSync:
         """See `InSyncLedger`."""
@@ -48,6 +93,7 @@ class Tenure:
             min_in_sync=in_sync.min_in_sync,
             floor_physical_offset=max(before.floor_physical_offset, replicated_physical_offset),
         )
+        self._asked_for = wanted
         view = await self._sure(lambda: self._coordinator.change(self.seen, wanted), wanted)
         if view is not None:
             self._note(view)

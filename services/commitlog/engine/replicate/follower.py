@@ -239,6 +239,7 @@ class Following:
             needs_queue_offsets=not self._chain.segments or self._gate.holds(Reason.QUEUE_OFFSETS_UNKNOWN),
             window_bytes=self._config.replica_window_bytes,
             promised_epoch=self._identity.promised_epoch,
+            is_witness=self.leader.stand_back is not None,
         )
 
     async def _begin(self, handshake: Handshake) -> None:
@@ -296,6 +297,8 @@ class Following:
                 self._hear(step.end_physical_offset, step.confirmed_physical_offset)
                 self._sync_to(step.sync_to_physical_offset)
             case Beat():
+                if step.lease_ms and self.leader.stand_back is not None:
+                    self.leader.stand_back(step.lease_ms)
                 self._sync_to(step.sync_to_physical_offset)
                 self.is_in_sync = step.is_in_sync
                 self._identity.note_replicated(min(step.replicated_physical_offset, self._marks.flushed.value))

@@ -39,6 +39,19 @@ class InSyncLedger(Protocol):
         ...
 
 
+class Witnesses(Protocol):
+    """The members that can be elected instead of a leader, and what they promise it."""
+
+    @property
+    def lease_ms(self) -> int:
+        """For how long they are asked now not to stand for election; 0 if they are not to be asked."""
+        ...
+
+    def hear(self, member: Member, asked_at_s: float) -> None:
+        """Take note that a member promised what it was asked for then, by the clock of leases."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Reign:
     """As what a log leads that was elected; nothing of it where people decide."""
@@ -47,6 +60,7 @@ class Reign:
     ledger: InSyncLedger | None = None
     check: Callable[[], None] | None = None
     """Raises LeaseOver from the moment on when another one may lead."""
+    witnesses: Witnesses | None = None
 
 
 BY_HAND: Final = Reign()

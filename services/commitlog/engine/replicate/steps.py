@@ -32,6 +32,8 @@ class Hello:
     window_bytes: int
     promised_epoch: int = 0
     """Newest epoch that it knows of."""
+    is_witness: bool = False
+    """Whether it does what `Beat.lease_ms` asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ class Beat:
     """Whether the other side is in the in-sync set."""
     replicated_physical_offset: int = 0
     """Up to here at least two members have the log on their disks."""
+    lease_ms: int = 0
+    """Asks not to stand for election for so long. An acknowledgement that counts this step promises it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,8 @@ class LeaderAt:
     """Tells whoever runs the log that another one leads, at this address."""
     close: Callable[[], Awaitable[None]]
     """Lets go of the connection."""
+    stand_back: Callable[[int], None] | None = None
+    """Tells whoever runs the log not to stand for election for so many milliseconds. None: it never does."""
 
 
 def _nobody(_: Hello) -> AbstractAsyncContextManager[Replication]:

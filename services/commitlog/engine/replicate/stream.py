@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """ReplicaStream: what one that follows gets, and what it says that it has.
 
-Invariants: not more than its window is under way; something is sent each half second, whatever it waits for; what it
-has, it says itself, and after the end of the stream that counts for nothing.
+Invariants: not more than its window is under way; a beat is sent each half second, whatever it waits for; what it has
+and what it promises, it says itself, and after the end of the stream that counts for nothing.
 Callers: the loop that owns the log; Replicas makes it.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 
@@ -21,13 +22,16 @@ from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.engine.replicate.catch_up import CatchUpPace
 from services.commitlog.engine.replicate.chunks import ChunkReader
 from services.commitlog.engine.replicate.in_sync_keeper import InSyncKeeper
+from services.commitlog.engine.replicate.ledger import Witnesses
 from services.commitlog.engine.replicate.steps import TOPICS, Ack, Beat, Chunk, Handshake, Hello, State, Step
 from services.commitlog.engine.write.marks import Marks
 from services.commitlog.engine.write.topics import TopicRegistry
 from services.commitlog.errors import StaleEpoch
 
 BEAT_S = 0.5
-"""Longest silence on a stream."""
+"""Longest time between two beats."""
+ASKED_COUNT_MAX = 16
+"""Beats whose answers are waited for."""
 CHUNK_SIZE_BYTES_WORTH = 1 << 20
 """For less room in a window than this no step is made."""
 EARLY_S = 0.001
@@ -65,6 +69,7 @@ class ReplicaStream:
         pace: CatchUpPace,
         clock: Clock,
         hello: Hello,
+        witnesses: Witnesses | None,
         *,
         common_end_physical_offset: int,
     ) -> None:
@@ -100,7 +105,10 @@ class ReplicaStream:
         self._taken_step_count = 0
         self._told_physical_offset = marks.visible.value
         self._told_sync_physical_offset = 0
-        self._spoke_at_s = _now_s()
+        self._beat_at_s = _now_s()
+        self._witnesses = witnesses if hello.is_witness else None
+        self._asked: deque[tuple[int, float]] = deque(maxlen=ASKED_COUNT_MAX)
+        """Steps that ask for a promise, and when, by the clock of leases."""
         self._news = asyncio.Event()
         self._failure: Exception | None = None
 
@@ -147,6 +155,8 @@ class ReplicaStream:
         replica.flushed_physical_offset = max(replica.flushed_physical_offset, flushed)
         replica.heard_at_ms = now_ms
         self._taken_step_count = ack.step_count
+        while self._witnesses is not None and self._asked and self._asked[0][0] <= ack.step_count:
+            self._witnesses.hear(self.member, self._asked.popleft()[1])
         if flushed >= self._marks.committed.value:
             replica.had_all_at_ms = now_ms
         self._in_sync.hear(self.member, replica.flushed_physical_offset)
@@ -155,7 +165,10 @@ class ReplicaStream:
     def sent(self, step: Step) -> Step:
         """Count a step that is being sent, which is returned."""
         self._sent_step_count += 1
-        self._spoke_at_s = _now_s()
+        if isinstance(step, Beat):
+            self._beat_at_s = _now_s()
+            if step.lease_ms:
+                self._asked.append((self._sent_step_count, self._clock.monotonic_s()))
         if isinstance(step, State) and step.name == TOPICS:
             self._topics_step_count = self._sent_step_count
         return step
@@ -182,9 +195,9 @@ class ReplicaStream:
             if self._sent_topics is not self._topics.file:
                 self._sent_topics = self._topics.file
                 yield State(TOPICS, topics_json.dumps(self._sent_topics).encode())
-            elif self._sent_physical_offset < self._marks.committed.value and self._may_send:
+            elif self._has_chunk and not self._is_beat_late:
                 yield await self._next_chunk()
-            elif self._is_beat_due:
+            elif self._is_beat_late or self._has_news:
                 beat = self._beat()
                 self._told_physical_offset = beat.confirmed_physical_offset
                 self._told_sync_physical_offset = beat.sync_to_physical_offset
@@ -221,18 +234,25 @@ class ReplicaStream:
         return self._room_bytes >= min(self.hello.window_bytes, CHUNK_SIZE_BYTES_WORTH) and self._pause_s == 0
 
     @property
-    def _is_beat_due(self) -> bool:
-        """Whether the other side has to hear of more than bytes, or has heard nothing for long."""
+    def _has_chunk(self) -> bool:
+        return self._sent_physical_offset < self._marks.committed.value and self._may_send
+
+    @property
+    def _has_news(self) -> bool:
+        """Whether the other side has to hear of more than bytes."""
         marks = self._marks
         return (
             marks.visible.value > self._told_physical_offset
             or marks.replicated.wanted > self._told_sync_physical_offset
-            or self._silence_s >= BEAT_S - EARLY_S
         )
 
     @property
-    def _silence_s(self) -> float:
-        return _now_s() - self._spoke_at_s
+    def _is_beat_late(self) -> bool:
+        return self._beat_age_s >= BEAT_S - EARLY_S
+
+    @property
+    def _beat_age_s(self) -> float:
+        return _now_s() - self._beat_at_s
 
     async def _wait(self) -> None:
         """Wait until there is something to do, or a beat is due."""
@@ -240,7 +260,7 @@ class ReplicaStream:
         marks = self._marks
         more = [marks.committed.reached(self._sent_physical_offset + 1)] if self._may_send else []
         visible = marks.visible.reached(self._told_physical_offset + 1)
-        timeout_s = min(BEAT_S - self._silence_s, self._pause_s or BEAT_S)
+        timeout_s = min(BEAT_S - self._beat_age_s, self._pause_s or BEAT_S)
         await first_of(self._news.wait(), visible, *more, timeout_s=timeout_s)
 
     def _beat(self) -> Beat:
@@ -255,6 +275,7 @@ class ReplicaStream:
             sync_to_physical_offset=self._sent_physical_offset if is_hurried else self._marks.replicated.wanted,
             is_in_sync=is_in_sync,
             replicated_physical_offset=self._in_sync.shared_physical_offset,
+            lease_ms=0 if self._witnesses is None else self._witnesses.lease_ms,
         )
 
 

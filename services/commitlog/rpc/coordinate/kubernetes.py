@@ -115,16 +115,16 @@ class KubernetesCoordinator:
                 renewed_at=self._now(),
             )
 
-        kept = await self._replace(lambda view: view == seen, elected)
+        kept = await self._replace(lambda kept: self._view(kept) == seen, elected)
         self._held = _Held(kept.holder_version, sent_at_s)
         return self._view(kept)
 
     async def renew(self) -> None:
-        """Give a sign of life. Raises Lost, CoordinatorUnavailable."""
-        held, sent_at_s = self._must_hold(), self._clock.monotonic_s()
+        """Give a sign of life, a late one, too, if nobody else was elected. Raises Lost, CoordinatorUnavailable."""
+        held, sent_at_s = self._must_have(), self._clock.monotonic_s()
         try:
             await self._replace(
-                lambda view: view.holder_version == held.version,
+                lambda kept: kept.holder_version == held.version,
                 lambda found: dataclasses.replace(found.kept, renewed_at=self._now()),
             )
         except Lost:
@@ -136,7 +136,7 @@ class KubernetesCoordinator:
         """Put the record if the lease is ours and all is as seen. Raises Lost, CoordinatorUnavailable."""
         held, sent_at_s = self._must_hold(), self._clock.monotonic_s()
         kept = await self._replace(
-            lambda view: view == seen and view.holder_version == held.version,
+            lambda kept: self._view(kept) == seen and kept.holder_version == held.version,
             lambda found: dataclasses.replace(
                 found.kept, record=record, record_version=found.version, renewed_at=self._now()
             ),
@@ -148,7 +148,7 @@ class KubernetesCoordinator:
         """Put the record with nobody as its holder, as `change`. Raises Lost, CoordinatorUnavailable."""
         held = self._must_hold()
         await self._replace(
-            lambda view: view == seen and view.holder_version == held.version,
+            lambda kept: self._view(kept) == seen and kept.holder_version == held.version,
             lambda found: dataclasses.replace(
                 found.kept, record=record, record_version=found.version, holder="", holder_version=0
             ),
@@ -168,11 +168,15 @@ class KubernetesCoordinator:
         """Let go of the connections, and leave the lease to end by itself. Calls that are under way fail."""
         await self._api.close()
 
+    def _must_have(self) -> _Held:
+        """Return what was taken and not let go. Raises Lost."""
+        if self._held is None:
+            raise Lost("no lease is held")
+        return self._held
+
     def _must_hold(self) -> _Held:
         """Return what is held. Raises Lost if that is nothing, or over by the holder's own clock."""
-        held = self._held
-        if held is None:
-            raise Lost("no lease is held")
+        held = self._must_have()
         if self._clock.monotonic_s() >= held.sent_at_s + self._duration_s:
             self._let_go(held)
             raise Lost("the lease is over")
@@ -187,7 +191,7 @@ class KubernetesCoordinator:
         if self._held is not None and self._held.version == held.version:
             self._held = None
 
-    async def _replace(self, is_right: Callable[[View], bool], make: Callable[[_Found], Kept]) -> Kept:
+    async def _replace(self, is_right: Callable[[Kept], bool], make: Callable[[_Found], Kept]) -> Kept:
         """Put what follows from what is there, if that is right. Who only came between is no reason to give up.
 
         Raises Lost, and CoordinatorUnavailable.
@@ -195,7 +199,7 @@ class KubernetesCoordinator:
         end_s = self._clock.monotonic_s() + 2 * self._api.timeout_s
         while self._clock.monotonic_s() < end_s:
             found = await self._find()
-            if not is_right(self._view(found.kept)):
+            if not is_right(found.kept):
                 raise Lost("the record or its holder is not what was seen")
             kept = make(found)
             with contextlib.suppress(Conflict):

@@ -105,6 +105,7 @@ def _hello(hello: Hello) -> pb.ReplicaHello:
         window_bytes=hello.window_bytes,
         promised_epoch=hello.promised_epoch,
         protocol_version=PROTOCOL_VERSION,
+        is_witness=hello.is_witness,
     )
 
 
@@ -129,6 +130,7 @@ def _step(answer: bytes) -> Step:
             sync_to_physical_offset=beat.sync_to_physical_offset,
             is_in_sync=beat.is_in_sync,
             replicated_physical_offset=beat.replicated_physical_offset,
+            lease_ms=beat.lease_ms,
         )
     if kind == "state":
         return State(response.state.name, response.state.data)

@@ -121,6 +121,7 @@ def _hello(request: pb.ReplicateRequest) -> Hello:
         needs_queue_offsets=hello.needs_queue_offsets,
         window_bytes=check_range(hello.window_bytes, "hello.window_bytes", least=MIB, most=WINDOW_BYTES_MAX),
         promised_epoch=check_range(hello.promised_epoch, PROMISED_EPOCH, most=INT32_MAX),
+        is_witness=hello.is_witness,
     )
 
 

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Elections: who leads when leaders go, come back, or think that they lead."""
 
+import asyncio
+
 import pytest
 
 from libs.log.state.small_files import load_checkpoint
+from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable
 from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.engine.write.marks import DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED
-from services.commitlog.errors import NotEnoughReplicas, NotLeader
-from tests.support.cluster import Cluster
+from services.commitlog.errors import NotElected, NotEnoughReplicas, NotLeader
+from tests.support.cluster import Cluster, Node
 from tests.support.commitlog import DATA_DIR, append, bodies, durability_of, message
 from tests.support.patience import eventually
 
@@ -29,7 +32,7 @@ async def test_a_leader_dies() -> None:
         await eventually(lambda: len(cluster.coordinator.there.record.in_sync) == 3)
         await append(leader.log, message(b"one"))
         await leader.kill()
-        cluster.coordinator.expire()
+        cluster.pass_lease()
         await eventually(lambda: cluster.leader is not None)
         new = cluster.leader
         assert new.log.epochs.number == 2
@@ -73,7 +76,7 @@ async def test_what_alarms_are_told() -> None:
         await leader.kill()
         for node in others:
             await node.start()
-        cluster.coordinator.expire()
+        cluster.pass_lease()
         new = await cluster.led()
         await eventually(lambda: statistics_of(new.log).live_in_sync_count == 2)
         await append(new.log, message(b"instead"))
@@ -95,9 +98,112 @@ async def test_a_new_leader_shows_what_it_showed() -> None:
         for each in cluster.nodes:
             await each.kill()
         await node.start()
-        cluster.coordinator.expire()
+        cluster.pass_lease()
         await eventually(lambda: node.leads)
         assert bodies(node.log) == [b"one"]
         for each in cluster.nodes:
             if not each.is_up:
                 await each.start()
+
+
+async def all_in_sync(cluster: Cluster) -> None:
+    """Wait for that."""
+    await eventually(lambda: len(cluster.coordinator.there.record.in_sync) == 3)
+
+
+async def age(cluster: Cluster, node: Node, duration_ms: int) -> None:
+    """Let time go by for a leader, with its beats and their answers in between where others follow it."""
+    others = [each for each in cluster.nodes if each is not node and each.is_up]
+    for _ in range(duration_ms // 500):
+        node.machine.clock.advance(500)
+        until_ms = {each: each.member.bound_ms for each in others}
+        for each in others:
+            each.machine.clock.advance(500)
+        if node.member.lease_left_ms < 0.4 * node.lease_ms:
+            await eventually(lambda: all(each.member.bound_ms >= until_ms[each] for each in others))
+        await asyncio.sleep(0.05)
+
+
+async def test_the_coordinator_is_away() -> None:
+    """The leader goes on, in its epoch, for as long as all others that are in sync promise it not to stand."""
+    cluster = Cluster()
+    async with cluster.running() as leader:
+        await all_in_sync(cluster)
+        for node in cluster.nodes:
+            node.cut_coordinator()
+        await age(cluster, leader, 3 * leader.lease_ms)
+        assert leader.member.is_by_promises
+        assert "promised" in leader.member.decision.reason
+        for durability in (DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED):
+            batch = await append(leader.log, message(b"meanwhile"), durability=durability)
+            assert await durability_of(leader.log, batch) == durability
+        for node in cluster.nodes:
+            node.cut_coordinator(is_cut=False)
+        await eventually(lambda: not leader.member.is_by_promises and leader.member.lease_left_ms > 0)
+        assert cluster.coordinator.there.record.epoch == leader.log.epochs.number == 1
+
+
+async def test_the_coordinator_is_away_and_a_member_goes() -> None:
+    """One that could be elected does not promise any more, so the leader takes no appends."""
+    cluster = Cluster()
+    async with cluster.running() as leader:
+        await all_in_sync(cluster)
+        for node in cluster.nodes:
+            node.cut_coordinator()
+        await age(cluster, leader, 2 * leader.lease_ms)
+        await next(node for node in cluster.nodes if node is not leader).kill()
+        await append(leader.log, message(b"promised"))
+        leader.machine.clock.advance(leader.lease_ms)
+        await eventually(lambda: leader.member.lease_left_ms == 0)
+        with pytest.raises(NotLeader):
+            await append(leader.log, message(b"refused"))
+
+
+async def test_a_handover_needs_the_coordinator() -> None:
+    """While it is away the leader keeps its place, because nobody else could take it."""
+    cluster = Cluster()
+    async with cluster.running() as leader:
+        await all_in_sync(cluster)
+        for node in cluster.nodes:
+            node.cut_coordinator()
+        await age(cluster, leader, 2 * leader.lease_ms)
+        with pytest.raises(CoordinatorUnavailable):
+            await leader.member.demote("b", "b:7101", epoch=0)
+        await append(leader.log, message(b"goes on"))
+
+
+async def test_a_leader_that_is_cut_from_the_coordinator_alone() -> None:
+    """The others see that its lease is over, and keep their promise; it leads on when it hears of that, once more."""
+    cluster = Cluster()
+    async with cluster.running() as leader:
+        await all_in_sync(cluster)
+        leader.cut_coordinator()
+        await age(cluster, leader, 4_000)
+        cluster.coordinator.expire()
+        await age(cluster, leader, leader.lease_ms)
+        assert cluster.coordinator.there.record.epoch == 1
+        others = [node for node in cluster.nodes if node is not leader]
+        assert all("promised" in node.member.decision.reason for node in others)
+        with pytest.raises(NotElected, match="is there"):
+            await others[0].member.promote("async_master", epoch=0, end_physical_offset=0, accepts_loss=True)
+        await append(leader.log, message(b"meanwhile"), durability=DURABILITY_LOCAL_DISK)
+        leader.cut_coordinator(is_cut=False)
+        await eventually(lambda: cluster.leader is leader and leader.log.epochs.number == 2)
+        assert bodies(leader.log) == [b"meanwhile"]
+
+
+async def test_who_was_just_started_may_have_promised() -> None:
+    """It waits for the time of a lease, unless the leader has let go or was itself."""
+    cluster = Cluster()
+    async with cluster.running() as leader:
+        await all_in_sync(cluster)
+        follower = next(node for node in cluster.nodes if node is not leader)
+        for node in cluster.nodes:
+            await node.kill()
+        cluster.coordinator.expire()
+        await follower.start()
+        await eventually(lambda: "before it was started" in follower.member.decision.reason)
+        await leader.start()
+        await eventually(lambda: cluster.leader is leader)
+        await leader.stop()
+        await eventually(lambda: cluster.leader is follower)

@@ -8,7 +8,7 @@ from libs.machine.testing.manual_clock import ManualClock
 from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable, View
 from services.commitlog.engine.elect.election import elected_record
 from services.commitlog.engine.elect.lease import SHARE, Lease
-from services.commitlog.engine.elect.tenure import Tenure
+from services.commitlog.engine.elect.tenure import ASKING_SHARE, Tenure
 from services.commitlog.engine.replicate.ledger import InSync
 from services.commitlog.errors import LeaseOver
 from tests.support.memory_coordinator import Door, MemoryCoordinator
@@ -94,14 +94,14 @@ async def test_a_release(lost_count: int) -> None:
     """It is made once; nothing less than replicated is acknowledged from its beginning on."""
     reigning = Reigning()
     tenure = await reigning.begin()
-    tenure.lease.check()
+    tenure.check()
     reigning.lose(lost_count)
     await tenure.release("b", leaves=False)
     there = reigning.coordinator.there
     assert there.record is not None
     assert (there.holder, there.record.leader, there.record.successor) == ("", None, "b")
     with pytest.raises(LeaseOver):
-        tenure.lease.check()
+        tenure.check()
 
 
 async def test_a_release_that_fails() -> None:
@@ -111,7 +111,8 @@ async def test_a_release_that_fails() -> None:
     reigning.door.is_cut = True
     with pytest.raises(CoordinatorUnavailable):
         await tenure.release("b", leaves=True)
-    assert tenure.lease.left_ms == 0
+    tenure.hear(B, reigning.clock.monotonic_s())
+    assert tenure.left_ms == 0
 
 
 async def test_a_lease_counts_from_the_sending() -> None:
@@ -119,8 +120,64 @@ async def test_a_lease_counts_from_the_sending() -> None:
     reigning = Reigning()
     tenure = await reigning.begin()
     reigning.clock.advance(int(LEASE_MS * SHARE) - 1)
-    tenure.lease.check()
+    tenure.check()
     reigning.clock.advance(1)
     with pytest.raises(LeaseOver):
-        tenure.lease.check()
+        tenure.check()
     assert reigning.coordinator.there != View(None, "")
+
+
+async def test_promises_count_from_the_asking() -> None:
+    """They last as long as a lease, and the oldest one of all members is the one that counts."""
+    reigning = Reigning()
+    tenure = await reigning.begin()
+    await tenure.record(InSync([B, C], 2), 200)
+    start_s = reigning.clock.monotonic_s()
+    reigning.clock.advance(LEASE_MS)
+    tenure.hear(B, start_s + 3)
+    with pytest.raises(LeaseOver):
+        tenure.check()
+    tenure.hear(C, start_s + 2)
+    assert tenure.is_by_promises
+    assert tenure.left_ms == 2_000 + int(LEASE_MS * SHARE) - LEASE_MS
+    reigning.clock.advance(tenure.left_ms - 1)
+    tenure.check()
+    reigning.clock.advance(1)
+    with pytest.raises(LeaseOver):
+        tenure.check()
+
+
+async def test_who_may_be_in_the_set_by_now_must_promise_too() -> None:
+    """A change whose answer is lost may have been made."""
+    reigning = Reigning()
+    tenure = await reigning.begin()
+    reigning.lose(2)
+    with pytest.raises(CoordinatorUnavailable):
+        await tenure.record(InSync([B, C], 2), 200)
+    reigning.clock.advance(LEASE_MS)
+    tenure.hear(B, reigning.clock.monotonic_s())
+    assert tenure.left_ms == 0
+    tenure.hear(C, reigning.clock.monotonic_s())
+    assert tenure.left_ms == int(LEASE_MS * SHARE)
+
+
+async def test_promises_are_asked_for_when_the_lease_is_not_renewed() -> None:
+    """Not before, and not by one that takes no appends any more: it would keep others from leading."""
+    reigning = Reigning()
+    tenure = await reigning.begin()
+    assert tenure.lease_ms == 0
+    reigning.clock.advance(int(LEASE_MS * (SHARE - ASKING_SHARE)) + 1)
+    assert tenure.lease_ms == LEASE_MS
+    reigning.clock.advance(LEASE_MS)
+    assert tenure.lease_ms == 0
+    tenure.hear(B, reigning.clock.monotonic_s())
+    assert tenure.lease_ms == LEASE_MS
+
+
+async def test_alone_there_is_nobody_to_ask() -> None:
+    """Nobody else may be elected."""
+    reigning = Reigning()
+    tenure = await reigning.begin()
+    await tenure.record(InSync([], 1), 200)
+    reigning.clock.advance(10 * LEASE_MS)
+    assert tenure.is_by_promises

@@ -69,6 +69,13 @@ class MappedFile(Protocol):
         """
         ...
 
+    def write_out(self, position: int, size_bytes: int) -> None:
+        """Let the disk begin with these bytes, so that a later `sync` waits less. A hint, which promises nothing.
+
+        Other threads run meanwhile. It may wait for the disk's queue. What goes wrong, `sync` tells.
+        """
+        ...
+
     def sync(self) -> None:
         """Make durable all that was written before the call. Other threads run meanwhile.
 

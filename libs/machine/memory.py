@@ -24,6 +24,9 @@ _LIBC.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _LIBC.mlock.argtypes = _LIBC.munlock.argtypes = _LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
 _LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+SYNC_FILE_RANGE_WRITE = 2
+"""linux/fs.h: start writing dirty pages that are not being written yet. Nobody's note of an error is taken away."""
 MAP_FAILED = ctypes.c_void_p(-1).value
 
 
@@ -57,6 +60,11 @@ def populate(buffer: memoryview) -> None:
     """Make the pages present and writable if the kernel can, else do nothing. `buffer` begins at a page."""
     for address, size_bytes in _pieces(buffer):
         _LIBC.madvise(address, size_bytes, MADV_POPULATE_WRITE)
+
+
+def write_out(descriptor: int, position: int, size_bytes: int) -> None:
+    """Let the disk begin with a file's dirty pages (sync_file_range(2)). Says nothing of what becomes of them."""
+    _LIBC.sync_file_range(descriptor, position, size_bytes, SYNC_FILE_RANGE_WRITE)
 
 
 def lock(buffer: memoryview) -> None:

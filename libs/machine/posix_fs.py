@@ -62,6 +62,11 @@ class PosixMappedFile:
             wrote_bytes = os.pwrite(self._descriptor, data, position)
             data, position = data[wrote_bytes:], position + wrote_bytes
 
+    def write_out(self, position: int, size_bytes: int) -> None:
+        """See `MappedFile.write_out`. It does nothing for a file that `write` was never called for."""
+        if self._descriptor >= 0:
+            memory.write_out(self._descriptor, position, size_bytes)
+
     def sync(self) -> None:
         """Write dirty pages and wait for the disk (fdatasync releases the GIL, mmap.flush does not).
 

@@ -85,6 +85,9 @@ class MemoryMappedFile:
     def unlock(self) -> None:
         """See `MappedFile.unlock`."""
 
+    def write_out(self, position: int, size_bytes: int) -> None:
+        """See `MappedFile.write_out`. What a power cut leaves of what was not synced is chance anyway."""
+
     def populate(self, position: int, size_bytes: int) -> None:
         """See `MappedFile.populate`. Memory is always present."""
         assert 0 <= position < position + size_bytes <= self.size_bytes

@@ -11,6 +11,7 @@ Callers: one writer, in the loop that owns the log. Not handled: what the bytes 
 
 from dataclasses import dataclass
 
+from libs.formats.limits import KIB, MIB
 from libs.formats.records.record import encode_blank
 from libs.segments.chain import SegmentChain
 from libs.segments.errors import SyncFailed
@@ -20,6 +21,10 @@ from services.commitlog.engine.write.marks import DURABILITY_REPLICATED, DURABIL
 from services.commitlog.engine.write.seal import Seal
 from services.commitlog.engine.write.state import LogState
 from services.commitlog.errors import StoreSealed
+
+EARLY_BYTES_MIN = 256 * KIB
+"""For less the disk is not told to begin."""
+EARLY_BYTES_MAX = 16 * MIB
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +37,8 @@ class LogTailWriter:
     _gate: WriteGate
     _seal: Seal
     roll_count: int = 0
+    _begun_physical_offset: int = 0
+    """Up to where the disk was told to begin."""
 
     async def segment(self, *, first_base_physical_offset: int = 0) -> Segment:
         """Return the segment for the next piece. A log without any begins at `first_base_physical_offset`.
@@ -74,6 +81,17 @@ class LogTailWriter:
         self._marks.wrote.advance(end)
         if self._marks.is_synced_at_once:
             self._marks.flushed.hurry(end)
+            self._begin_early(segment, end)
+
+    def _begin_early(self, segment: Segment, end: int) -> None:
+        """Let the disk begin with what the next sync will wait for, while the one before is still under way.
+
+        Otherwise it does nothing between two syncs. Not for more than its queue takes without a wait.
+        """
+        start = max(self._begun_physical_offset, segment.base_physical_offset)
+        if end - start >= EARLY_BYTES_MIN and end - self._marks.flushed.value <= EARLY_BYTES_MAX:
+            self._begun_physical_offset = end
+            segment.write_out(start - segment.base_physical_offset)
 
     def _active(self) -> Segment | None:
         active = self._chain.active

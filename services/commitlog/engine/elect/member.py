@@ -285,7 +285,7 @@ class ElectedMember:
         await self._roles.change(self._roles.turn(""))  # from here on nothing is acknowledged to a leader
         await log.marks.flushed.soon(log.marks.wrote.value)
         facts, sent_at_s = await self._facts(), self._clock.monotonic_s()
-        if not is_forced and election.decide(seen, facts, SUCCESSOR_MS).step is Step.FOLLOW:
+        if not is_forced and election.decide(seen, facts, election.SUCCESSOR_MS).step is Step.FOLLOW:
             raise Lost("a promise to the leader has come between")
         if seen.record is None or is_forced:
             record = election.first_record(seen.record, facts, facts.history_id or new_history_id(), self.target)

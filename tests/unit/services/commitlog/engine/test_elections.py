@@ -15,6 +15,24 @@ from tests.support.commitlog import DATA_DIR, append, bodies, durability_of, mes
 from tests.support.patience import eventually
 
 
+async def all_in_sync(cluster: Cluster) -> None:
+    """Wait for that."""
+    await eventually(lambda: len(cluster.coordinator.there.record.in_sync) == 3)
+
+
+async def age(cluster: Cluster, node: Node, duration_ms: int) -> None:
+    """Let time go by for a leader, with its beats and their answers in between where others follow it."""
+    others = [each for each in cluster.nodes if each is not node and each.is_up]
+    for _ in range(duration_ms // 500):
+        node.machine.clock.advance(500)
+        until_ms = {each: each.member.bound_ms for each in others}
+        for each in others:
+            each.machine.clock.advance(500)
+        if node.member.lease_left_ms < 0.4 * node.lease_ms:
+            await eventually(lambda: all(each.member.bound_ms >= until_ms[each] for each in others))
+        await asyncio.sleep(0.05)
+
+
 async def test_the_first_leader() -> None:
     """It makes the record; the others follow it, and come in."""
     cluster = Cluster()
@@ -46,6 +64,7 @@ async def test_a_leader_that_slept() -> None:
     """Whatever it is asked for after its lease: it does not lead, and has written nothing."""
     cluster = Cluster()
     async with cluster.running() as leader:
+        await all_in_sync(cluster)
         end = (await append(leader.log, message(b"one"))).end_physical_offset
         leader.machine.clock.advance(10_000)
         with pytest.raises(NotLeader):
@@ -104,24 +123,6 @@ async def test_a_new_leader_shows_what_it_showed() -> None:
         for each in cluster.nodes:
             if not each.is_up:
                 await each.start()
-
-
-async def all_in_sync(cluster: Cluster) -> None:
-    """Wait for that."""
-    await eventually(lambda: len(cluster.coordinator.there.record.in_sync) == 3)
-
-
-async def age(cluster: Cluster, node: Node, duration_ms: int) -> None:
-    """Let time go by for a leader, with its beats and their answers in between where others follow it."""
-    others = [each for each in cluster.nodes if each is not node and each.is_up]
-    for _ in range(duration_ms // 500):
-        node.machine.clock.advance(500)
-        until_ms = {each: each.member.bound_ms for each in others}
-        for each in others:
-            each.machine.clock.advance(500)
-        if node.member.lease_left_ms < 0.4 * node.lease_ms:
-            await eventually(lambda: all(each.member.bound_ms >= until_ms[each] for each in others))
-        await asyncio.sleep(0.05)
 
 
 async def test_the_coordinator_is_away() -> None:

@@ -1003,7 +1003,9 @@ class Election(_message.Message):
     is_lease_held: _builtins.bool
     """True if somebody holds the lease."""
     lease_left_ms: _builtins.int
-    """How long the lease of this log lasts, in milliseconds, if it leads; 0 if it does not, or its lease is over."""
+    """How long this log may take itself for the only leader, in milliseconds, by its lease or, while the coordinator is away,
+    by what the other members promised; 0 if it does not lead, or that is over.
+    """
     decision: _builtins.str
     """What this log does, and why, in words."""
     last_error: _builtins.str

@@ -68,6 +68,7 @@ class ReplicaHello(_message.Message):
     NEEDS_QUEUE_OFFSETS_FIELD_NUMBER: _builtins.int
     WINDOW_BYTES_FIELD_NUMBER: _builtins.int
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
+    IS_WITNESS_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.str
     """Stable name of the replica."""
     max_physical_offset: _builtins.int
@@ -88,6 +89,8 @@ class ReplicaHello(_message.Message):
     """Most bytes that may be sent and not be received, 1 MiB to 256 MiB."""
     protocol_version: _builtins.int
     """Version of what is spoken: 1."""
+    is_witness: _builtins.bool
+    """True if it does not stand for election for ReplicateBeat.lease_ms after it has taken a beat that asks for that."""
     @_builtins.property
     def epochs(self) -> _containers.RepeatedCompositeFieldContainer[_log_service_pb2.Epoch]:
         """Its epochs, ascending."""
@@ -106,10 +109,11 @@ class ReplicaHello(_message.Message):
         needs_queue_offsets: _builtins.bool = ...,
         window_bytes: _builtins.int = ...,
         protocol_version: _builtins.int = ...,
+        is_witness: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "flushed_physical_offset", b"flushed_physical_offset", "history_id", b"history_id", "max_physical_offset", b"max_physical_offset", "needs_queue_offsets", b"needs_queue_offsets", "promised_epoch", b"promised_epoch", "protocol_version", b"protocol_version", "replica_id", b"replica_id", "segment_size_bytes", b"segment_size_bytes", "store_id", b"store_id", "window_bytes", b"window_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "flushed_physical_offset", b"flushed_physical_offset", "history_id", b"history_id", "is_witness", b"is_witness", "max_physical_offset", b"max_physical_offset", "needs_queue_offsets", b"needs_queue_offsets", "promised_epoch", b"promised_epoch", "protocol_version", b"protocol_version", "replica_id", b"replica_id", "segment_size_bytes", b"segment_size_bytes", "store_id", b"store_id", "window_bytes", b"window_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -304,6 +308,7 @@ class ReplicateBeat(_message.Message):
     SYNC_TO_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     IS_IN_SYNC_FIELD_NUMBER: _builtins.int
     REPLICATED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """The leader's epoch."""
     max_physical_offset: _builtins.int
@@ -318,6 +323,10 @@ class ReplicateBeat(_message.Message):
     """True if the one that follows is in the in-sync set."""
     replicated_physical_offset: _builtins.int
     """Up to here at least two members have the log on their disks, exclusive."""
+    lease_ms: _builtins.int
+    """Asks who follows not to stand for election for so long from now on, in milliseconds; 0: does not ask. An
+    acknowledgement that counts this step promises it.
+    """
     def __init__(
         self,
         *,
@@ -328,10 +337,11 @@ class ReplicateBeat(_message.Message):
         sync_to_physical_offset: _builtins.int = ...,
         is_in_sync: _builtins.bool = ...,
         replicated_physical_offset: _builtins.int = ...,
+        lease_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed_physical_offset", b"confirmed_physical_offset", "epoch", b"epoch", "is_in_sync", b"is_in_sync", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "replicated_physical_offset", b"replicated_physical_offset", "sync_to_physical_offset", b"sync_to_physical_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed_physical_offset", b"confirmed_physical_offset", "epoch", b"epoch", "is_in_sync", b"is_in_sync", "lease_ms", b"lease_ms", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "replicated_physical_offset", b"replicated_physical_offset", "sync_to_physical_offset", b"sync_to_physical_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

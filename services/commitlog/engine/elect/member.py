@@ -117,7 +117,7 @@ class ElectedMember:
 
     @property
     def bound_ms(self) -> int:
-        """How long it will not stand for election, unless a leader lets go or led here before: it may have promised so."""
+        """How long it does not stand, unless the leader lets go or was itself: it may have promised that."""
         return max(round((self._bound_until_s - self._clock.monotonic_s()) * 1000), 0)
 
     @property

@@ -112,10 +112,8 @@ class OpenLog:
         self.reader: Final = RecordReader(self.chain, self.marks.visible)
         self.followers: Final = Followers(self.chain, self.epochs, self.marks, self.reader, self.checkpoint, config)
         self.queue_offsets: Final = QueueOffsetCheck(self.chain, self.topics, self.state, self.gate)
-        self.replicas: Final = Replicas(
-            fs, self.chain, self.epochs, self.marks, self.topics, self.snapshot, self.gate, self.in_sync, clock, config,
-            reign.witnesses,
-        )  # fmt: skip
+        parts = self.chain, self.epochs, self.marks, self.topics, self.snapshot, self.gate, self.in_sync
+        self.replicas: Final = Replicas(fs, *parts, clock, config, reign.witnesses)
         self.handover: Final = None if leader else Handover(self.replicas, self.gate, self.marks, config)
         applier = Applier(self.chain, self.tail, self.state, self.epochs, self.small_files, self.gate)
         self.following: Final = None if leader is None else Following(

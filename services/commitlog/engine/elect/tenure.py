@@ -45,7 +45,7 @@ class Tenure:
 
     @property
     def left_ms(self) -> int:
-        """How long this log may think that nobody else leads, by its lease or by promises; 0 if that is over."""
+        """How long this log may think that nobody else leads, by its lease or by promises, 0 if that is over."""
         return self.lease.left_ms or self._promised_ms
 
     @property

@@ -44,7 +44,7 @@ class Witnesses(Protocol):
 
     @property
     def lease_ms(self) -> int:
-        """For how long they are asked now not to stand for election; 0 if they are not to be asked."""
+        """For how long they are asked now not to stand for election, 0 if they are not to be asked."""
         ...
 
     def hear(self, member: Member, asked_at_s: float) -> None:

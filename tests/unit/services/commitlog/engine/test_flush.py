@@ -5,9 +5,11 @@ import asyncio
 
 import pytest
 
+from libs.formats.limits import MIB
 from libs.machine.failpoints import armed
-from libs.machine.testing.memory_fs import nothing_survives
+from libs.machine.testing.memory_fs import MemoryMappedFile, nothing_survives
 from libs.segments.errors import SyncFailed
+from services.commitlog.engine.write.tail import EARLY_BYTES_MAX, EARLY_BYTES_MIN
 from services.commitlog.errors import StoreSealed
 from tests.support.commitlog import BORN_HOST as BORN
 from tests.support.commitlog import (
@@ -166,6 +168,36 @@ async def test_with_synchronous_flushing_a_message_that_waits_for_no_disk_is_syn
         async with asyncio.timeout(LIMIT_S):
             await log.marks.flushed.reached(batch.end_physical_offset)
         assert log.marks.visible.value == batch.end_physical_offset
+
+
+@pytest.mark.parametrize(("mode", "begins"), [("sync", True), ("async", False)])
+async def test_the_disk_begins_before_the_sync(monkeypatch: pytest.MonkeyPatch, mode: str, *, begins: bool) -> None:
+    """With synchronous flushing it gets what is written while a sync is under way, in large pieces, and each once."""
+    begun: list[tuple[int, int]] = []
+    monkeypatch.setattr(MemoryMappedFile, "write_out", lambda _, position, size: begun.append((position, size)))
+    machine = Machine(flush_mode=mode, segment_size_bytes=4 * MIB)
+    async with machine.running() as log:
+        small = await append(log, message(b"small"), durability=MEMORY)
+        assert begun == []
+        one = await append(log, message(bytes(EARLY_BYTES_MIN)), durability=MEMORY)
+        two = await append(log, message(bytes(EARLY_BYTES_MIN)), durability=MEMORY)
+        first, second = (0, one.end_physical_offset), (one.end_physical_offset, two.end_physical_offset)
+        assert small.end_physical_offset < first[1]
+        assert begun == ([(start, end - start) for start, end in (first, second)] if begins else [])
+
+
+async def test_the_disk_is_not_given_more_than_its_queue_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is too slow is left to the sync, because the loop would wait for its queue."""
+    begun: list[int] = []
+    monkeypatch.setattr(MemoryMappedFile, "write_out", lambda _, position, size: begun.append(position + size))
+    machine = Machine(flush_mode="sync", segment_size_bytes=2 * EARLY_BYTES_MAX)
+    log, disk = await machine.start(), SlowDisk()
+    with armed("segment.before_sync", disk):
+        piece = message(bytes(3 * MIB))
+        ends = [(await append(log, piece, durability=MEMORY)).end_physical_offset for _ in range(8)]
+        disk.go_on.set()
+    assert begun == [end for end in ends if end <= EARLY_BYTES_MAX]
+    await machine.stop(log)
 
 
 @pytest.mark.parametrize("place", ["segment.before_sync", "file.sync"])

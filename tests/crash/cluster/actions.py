@@ -212,6 +212,29 @@ async def coordinator_way(world: ClusterWorld, chance: random.Random) -> str:
     return f"coordinator {'cut' if is_cut else 'mended'} for {[node.name for node in nodes]}"
 
 
+async def coordinator_away(world: ClusterWorld, chance: random.Random) -> str:
+    """All works, then the leader, or all, can't reach the coordinator for long, while one thing after another happens.
+
+    So a leader goes on by what the others promise, until one of them can't.
+    """
+    world.mend()
+    for node in world.nodes:
+        if node.process is None:
+            await node.start()
+    await asyncio.sleep(chance.choice((1.0, 3.0)))
+    leading = [node for node in world.nodes if node.leads]
+    nodes = world.nodes if chance.random() < 0.4 else leading[:1]
+    for node in nodes:
+        world.cut_coordinator(node, is_cut=True)
+    kinds = (append, append, append, wait, suspend, kill, break_connections, cut, slow, mend)
+    count = chance.randint(8, 24)
+    for _ in range(count):
+        await asyncio.sleep(chance.choice((0.2, 0.5, 1.0)))
+        await chance.choice(kinds)(world, chance)
+        world.observe()
+    return f"{[node.name for node in nodes]} had no coordinator for {count} steps"
+
+
 async def late(world: ClusterWorld, chance: random.Random) -> str:
     """Requests to the coordinator are late, or in time again."""
     world.set_late_ratio(chance.choice((0.0, 0.0, 0.3, 0.8)))
@@ -320,6 +343,7 @@ ACTIONS: dict[str, tuple[int, Action]] = {
     "leave_behind": (2, leave_behind),
     "slow": (1, slow),
     "coordinator_way": (4, coordinator_way),
+    "coordinator_away": (2, coordinator_away),
     "late": (3, late),
     "lose_change": (2, lose_change),
     "expire": (3, expire),

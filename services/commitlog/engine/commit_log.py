@@ -66,8 +66,8 @@ class CommitLog:
             reign=reign,
         )
         await log.disk.look()
-        await log.identity.note_role(log.checkpoint.save)
         if log.in_sync is not None:
+            await log.identity.note_role(log.checkpoint.save)
             await log.identity.promise(log.epochs.number)
             log.in_sync.watch()
         for loop in (*log.syncers, *log.keepers):

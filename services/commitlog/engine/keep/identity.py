@@ -36,7 +36,7 @@ class Identity:
     _saved: ReplicaFile | None
     _is_synchronous: bool
     was_synchronous: bool
-    """Whether the log led as a synchronous master until now: then what was confirmed was replicated."""
+    """Whether what was confirmed until now was replicated: by a synchronous master, or who follows one."""
     replicated_physical_offset: int = 0
     """At least two members have the log on their disks up to here."""
     promised_epoch: int = 0
@@ -95,6 +95,11 @@ class Identity:
             if self._is_synchronous:
                 await save_checkpoint()
             await self._write(is_synchronous=self._is_synchronous)
+
+    async def note_asynchronous(self) -> None:
+        """Note, durably, that what is confirmed from here on need not be replicated. Raises OSError."""
+        if self._saved is not None and self._saved.is_synchronous:
+            await self._write(is_synchronous=False)
 
     async def stand_up(self) -> None:
         """Forget what the log was told to do. Raises OSError."""

@@ -256,6 +256,8 @@ class Following:
         if self._chain.segments and start > end:
             raise LeftBehind(end_physical_offset=end, min_physical_offset=handshake.min_physical_offset)
         await self._identity.promise(epoch)
+        if not handshake.is_synchronous:
+            await self._identity.note_asynchronous()
         if handshake.common_end_physical_offset < end:
             raise self._diverged(handshake, end)
         begun = [one for one in handshake.epochs if one.start_physical_offset <= start] or list(handshake.epochs[:1])

@@ -286,7 +286,7 @@ OF_THE_CODE = (
     ),
     plant(
         "one promise is enough",
-        1,
+        6,
         (
             f"{ELECT}/tenure.py",
             "        if not others <= self._promised_at_s.keys():\n            return 0\n",
@@ -305,12 +305,12 @@ OF_THE_CODE = (
     ),
     plant(
         "stand in spite of a promise",
-        1,
+        60,
         (f"{ELECT}/election.py", "    if facts.is_bound and record", "    if False and record"),
     ),
     plant(
         "a start forgets what was promised",
-        1,
+        48,
         (f"{ELECT}/member.py", "        self.stand_back(self._config.lease_duration_ms)\n", ""),
     ),
     plant(

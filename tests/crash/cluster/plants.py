@@ -295,15 +295,6 @@ OF_THE_CODE = (
         (f"{ELECT}/tenure.py", "        since_s = min((", "        since_s = max(("),
     ),
     plant(
-        "a promise counts from the answer",
-        1,
-        (
-            f"{ELECT}/tenure.py",
-            "        self._promised_at_s[member] = asked_at_s\n",
-            "        self._promised_at_s[member] = self.lease.now_s\n",
-        ),
-    ),
-    plant(
         "stand in spite of a promise",
         60,
         (f"{ELECT}/election.py", "    if facts.is_bound and record", "    if False and record"),
@@ -312,15 +303,6 @@ OF_THE_CODE = (
         "a start forgets what was promised",
         48,
         (f"{ELECT}/member.py", "        self.stand_back(self._config.lease_duration_ms)\n", ""),
-    ),
-    plant(
-        "who may be in the set by now promises nothing",
-        1,
-        (
-            f"{ELECT}/tenure.py",
-            "        records = [one for one in (self.record_seen, self._asked_for) if one is not None]\n",
-            "        records = [self.record_seen]\n",
-        ),
     ),
     plant(
         "a change without an answer counts as not made",

@@ -178,7 +178,6 @@ class KubernetesCoordinator:
         """Return what is held. Raises Lost if that is nothing, or over by the holder's own clock."""
         held = self._must_have()
         if self._clock.monotonic_s() >= held.sent_at_s + self._duration_s:
-            self._let_go(held)
             raise Lost("the lease is over")
         return held
 

@@ -53,6 +53,11 @@ class Lease:
         end_s = asked_at_s + self.duration_ms / 1000 * SHARE
         return 0 if self.is_lost else max(round((end_s - self.now_s) * 1000), 0)
 
+    def run_out(self) -> None:
+        """Count it as over until it is renewed, which is tried now: nobody holds it any more, as the coordinator says."""
+        self.sent_at_s = self.now_s - self.duration_ms / 1000
+        self.loop.hurry()
+
     async def _renew(self) -> None:
         sent_at_s = self.now_s
         try:

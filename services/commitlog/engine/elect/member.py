@@ -250,7 +250,7 @@ class ElectedMember:
             await self._step_down("")
             return
         if not is_held:
-            self._tenure.lease.loop.hurry()
+            self._tenure.lease.run_out()
         is_over, gate = self._tenure.left_ms == 0, self._roles.log.gate
         if is_over and not gate.holds(Reason.NOT_LEADER):
             _log.warning("the lease could not be renewed in time, so this log takes no appends")

@@ -66,13 +66,19 @@ class Tenure:
 
     def hear(self, member: Member, asked_at_s: float) -> None:
         """See `Witnesses`."""
-        self._promised_at_s[member] = asked_at_s
+        if member in self._others:
+            self._promised_at_s[member] = asked_at_s
+
+    @property
+    def _others(self) -> set[Member]:
+        """Who may be elected instead: a change whose answer is lost counts both ways."""
+        records = [one for one in (self.record_seen, self._asked_for) if one is not None]
+        return {member for record in records for member in record.in_sync if member != self.record_seen.leader}
 
     @property
     def _promised_ms(self) -> int:
         """How long all that may be elected have promised not to stand."""
-        records = [one for one in (self.record_seen, self._asked_for) if one is not None]
-        others = {member for record in records for member in record.in_sync} - {self.record_seen.leader}
+        others = self._others
         if not others <= self._promised_at_s.keys():
             return 0
         since_s = min((self._promised_at_s[one] for one in others), default=self.lease.now_s)

@@ -8,6 +8,7 @@ import pytest
 
 from libs.log.state.small_files import load_checkpoint
 from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable
+from services.commitlog.engine.elect.tenure import ASKING_SHARE
 from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.engine.write.marks import DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED
 from services.commitlog.errors import NotElected, NotEnoughReplicas, NotLeader
@@ -31,7 +32,7 @@ async def age(cluster: Cluster, node: Node, duration_ms: int) -> None:
     others = [each for each in cluster.nodes if each is not node and each.is_up]
     for _ in range(duration_ms // 500):
         node.machine.clock.advance(500)
-        asks = node.member.lease_left_ms < 0.4 * node.lease_ms
+        asks = node.member.lease_left_ms < ASKING_SHARE * node.lease_ms
         for each in others:
             least_ms = each.member.bound_ms if asks else 0
             each.machine.clock.advance(500)
@@ -39,12 +40,20 @@ async def age(cluster: Cluster, node: Node, duration_ms: int) -> None:
         await asyncio.sleep(0.05)
 
 
+async def without_coordinator(cluster: Cluster, leader: Node) -> None:
+    """Cut everybody off once all are in sync, and wait for longer than a lease lasts."""
+    await all_in_sync(cluster)
+    for node in cluster.nodes:
+        node.cut_coordinator()
+    await age(cluster, leader, 3 * leader.lease_ms)
+
+
 async def test_the_first_leader() -> None:
     """It makes the record; the others follow it, and come in."""
     cluster = Cluster()
     async with cluster.running() as leader:
         assert leader.name == "a"
-        await eventually(lambda: len(cluster.coordinator.there.record.in_sync) == 3)
+        await all_in_sync(cluster)
         batch = await append(leader.log, message(b"one"), durability=DURABILITY_REPLICATED)
         assert await durability_of(leader.log, batch) == DURABILITY_REPLICATED
 
@@ -53,7 +62,7 @@ async def test_a_leader_dies() -> None:
     """Another one leads in the next epoch with all that was replicated, and the old one follows when it is back."""
     cluster = Cluster(role="sync_master")
     async with cluster.running() as leader:
-        await eventually(lambda: len(cluster.coordinator.there.record.in_sync) == 3)
+        await all_in_sync(cluster)
         await append(leader.log, message(b"one"))
         await leader.kill()
         cluster.pass_lease()
@@ -61,7 +70,7 @@ async def test_a_leader_dies() -> None:
         new = cluster.leader
         assert new.log.epochs.number == 2
         await leader.start()
-        await eventually(lambda: len(cluster.coordinator.there.record.in_sync) == 3)
+        await all_in_sync(cluster)
         await append(new.log, message(b"two"))
         await eventually(lambda: bodies(leader.log) == [b"one", b"two"])
 
@@ -82,7 +91,7 @@ async def test_what_alarms_are_told() -> None:
     """Who leads, how many are in sync and must be, what was refused for want of them, and that a log was cut."""
     cluster = Cluster(role="sync_master", min_in_sync_replicas=2, replica_lag_ms_max=1_000)
     async with cluster.running() as leader:
-        await eventually(lambda: len(cluster.coordinator.there.record.in_sync) == 3)
+        await all_in_sync(cluster)
         told = statistics_of(leader.log)
         assert (told.is_leader, told.in_sync_count, told.live_in_sync_count, told.min_in_sync_count) == (1, 3, 3, 2)
         follower = next(node for node in cluster.nodes if node is not leader)
@@ -115,7 +124,7 @@ async def test_a_new_leader_shows_what_it_showed() -> None:
     """A copy of a synchronous master that was killed shows, elected and alone, what its checkpoint knew."""
     cluster = Cluster(role="sync_master", min_in_sync_replicas=2, checkpoint_interval_ms=10)
     async with cluster.running() as leader:
-        await eventually(lambda: len(cluster.coordinator.there.record.in_sync) == 3)
+        await all_in_sync(cluster)
         end = (await append(leader.log, message(b"one"))).end_physical_offset
         node = cluster.at("b:7101")
         await eventually(lambda: node.log.marks.visible.value == end)
@@ -135,10 +144,7 @@ async def test_the_coordinator_is_away() -> None:
     """The leader goes on, in its epoch, for as long as all others that are in sync promise it not to stand."""
     cluster = Cluster()
     async with cluster.running() as leader:
-        await all_in_sync(cluster)
-        for node in cluster.nodes:
-            node.cut_coordinator()
-        await age(cluster, leader, 3 * leader.lease_ms)
+        await without_coordinator(cluster, leader)
         assert leader.member.is_by_promises
         assert "promised" in leader.member.decision.reason
         for durability in (DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED):
@@ -154,10 +160,7 @@ async def test_the_coordinator_is_away_and_a_member_goes() -> None:
     """One that could be elected does not promise any more, so the leader takes no appends."""
     cluster = Cluster()
     async with cluster.running() as leader:
-        await all_in_sync(cluster)
-        for node in cluster.nodes:
-            node.cut_coordinator()
-        await age(cluster, leader, 2 * leader.lease_ms)
+        await without_coordinator(cluster, leader)
         await next(node for node in cluster.nodes if node is not leader).kill()
         await append(leader.log, message(b"promised"))
         leader.machine.clock.advance(leader.lease_ms)
@@ -170,10 +173,7 @@ async def test_a_handover_needs_the_coordinator() -> None:
     """While it is away the leader keeps its place, because nobody else could take it."""
     cluster = Cluster()
     async with cluster.running() as leader:
-        await all_in_sync(cluster)
-        for node in cluster.nodes:
-            node.cut_coordinator()
-        await age(cluster, leader, 2 * leader.lease_ms)
+        await without_coordinator(cluster, leader)
         with pytest.raises(CoordinatorUnavailable):
             await leader.member.demote("b", "b:7101", epoch=0)
         await append(leader.log, message(b"goes on"))

@@ -66,8 +66,8 @@ class CommitLogConfig:
 
     lease_duration_ms: Annotated[int, Meta(ge=1_000, le=600_000)] = 5_000
     """With a coordinator: a leader that could not renew its lease for so long is replaced. It takes no appends after
-    four fifths of it, unless all others in sync hear it. The same at all logs of a group: who was just started waits for
-    it."""
+    four fifths of it, unless all others in sync hear it. The same at all logs of a group: who was just started
+    waits for it."""
 
     lease_renew_ms: Annotated[int, Meta(ge=100)] = 1_500
     """With a coordinator: time between two renewals of the lease."""

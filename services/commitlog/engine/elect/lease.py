@@ -54,7 +54,7 @@ class Lease:
         return 0 if self.is_lost else max(round((end_s - self.now_s) * 1000), 0)
 
     def run_out(self) -> None:
-        """Count it as over until it is renewed, which is tried now: nobody holds it any more, as the coordinator says."""
+        """Count it as over until it is renewed, which is tried now: the coordinator says that nobody holds it."""
         self.sent_at_s = self.now_s - self.duration_ms / 1000
         self.loop.hurry()
 

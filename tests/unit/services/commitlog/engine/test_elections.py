@@ -214,3 +214,22 @@ async def test_who_was_just_started_may_have_promised() -> None:
         await eventually(lambda: cluster.leader is leader)
         await leader.stop()
         await eventually(lambda: cluster.leader is follower)
+
+
+async def test_what_was_confirmed_alone_is_shown_again_at_once() -> None:
+    """A synchronous master that comes back and is elected takes nothing back, though the other member is away."""
+    cluster = Cluster(2, role="sync_master", checkpoint_interval_ms=3_600_000)
+    leader, other = cluster.nodes
+    await leader.start()
+    await cluster.led()
+    end = (await append(leader.log, message(b"one"), durability=DURABILITY_LOCAL_DISK)).end_physical_offset
+    await eventually(lambda: leader.log.marks.visible.value == end)
+    await leader.log.checkpoint.save()
+    await other.start()
+    await eventually(lambda: len(cluster.coordinator.there.record.in_sync) == 2)
+    for node in cluster.nodes:
+        await node.kill()
+    await leader.start()
+    await cluster.led()
+    assert bodies(leader.log) == [b"one"]
+    await leader.stop()

@@ -10,6 +10,7 @@ Callers: one event loop, its main thread (the kernel ties children to the thread
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -84,8 +85,8 @@ class Supervisor:
         """End `run` now by killing what is left. From the event loop."""
         self._stop.set()
         for child in self._children:
-            if child.process is not None and child.process.returncode is None:
-                child.process.kill()
+            if child.process is not None:
+                send_signal(child.process, signal.SIGKILL)
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Start all, those with the name of the first one before the others, call `on_ready`, and return after `stop`.
@@ -188,11 +189,11 @@ class Supervisor:
                 continue
             was_running = process.returncode is None
             if was_running:
-                process.terminate()
+                send_signal(process, signal.SIGTERM)
                 try:
                     await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)
                 except TimeoutError:
-                    process.kill()
+                    send_signal(process, signal.SIGKILL)
                     await process.wait()
             if child.output is not None:
                 await asyncio.wait([child.output])
@@ -200,6 +201,17 @@ class Supervisor:
             if was_running and process.returncode and has_begun and late is None:
                 late = ChildEnded(child, process.returncode)
         return late
+
+
+def send_signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Send a signal to a child that runs.
+
+    Its own `send_signal` looks first whether the child has ended, and if it has just done so, asyncio never learns its
+    exit code and reports 255.
+    """
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
 
 
 async def _ready(child: Child) -> None:

@@ -177,6 +177,9 @@ def set_up(service: str, config: TelemetryConfig) -> Telemetry:
 # local variables stay out of the log: they are long, and one of them may be a token
 _TRACEBACKS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 
+_CHATTY = "httpx2"
+"""It logs each request to Kubernetes as news: one for each renewal of the lease."""
+
 
 def is_console(log_format: str) -> bool:
     """Return whether the log is for a person at a terminal."""
@@ -207,6 +210,7 @@ def set_up_logging(service: str, level: str, log_format: str) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
+    logging.getLogger(_CHATTY).setLevel(max(root.level, logging.WARNING))
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

@@ -108,17 +108,22 @@ async def test_leaders_stop(tmp_path: Path, server: LeaseServer) -> None:
 
 
 async def test_without_api_server(tmp_path: Path, server: LeaseServer) -> None:
-    """The leader takes no appends while its lease can't be renewed, and one leads again when it is back."""
+    """The leader goes on while all others promise not to stand, and no longer; one leads again when it is back."""
     async with lease_trio(tmp_path, server.config_file(tmp_path)) as logs:
         leader = await logs.leader(in_sync=3)
         epoch = (await logs.status(leader)).epoch
         await server.stop()
+        await asyncio.sleep(3)  # the lease is over after 2
+        found = await logs.status(leader)
+        assert (found.epoch, found.is_writable) == (epoch, True)
+        assert "promised" in found.election.decision, found.election
+        await logs.processes[next(name for name in "abc" if name != leader)].end(signal.SIGKILL)
         async with asyncio.timeout(LIMIT_S):
             while (found := await logs.status(leader)).is_writable:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.02)
-        assert found.election.lease_left_ms == 0
+        assert (list(found.refusals), found.election.lease_left_ms) == (["NOT_LEADER"], 0)
         await server.start()
-        again = await logs.leader(in_sync=3)
+        again = await logs.leader()
         assert (await logs.status(again)).epoch >= epoch
 
 

@@ -28,11 +28,13 @@ from tests.support.reput_up import run
 ROUND_COUNT = int(os.environ.get("REPUT_SMALL_DISK_ROUNDS", "3"))
 SEED = int(os.environ.get("REPUT_SMALL_DISK_SEED", "1"))
 DISK_BYTES = 64 << 20
+ROOMY_DISK_BYTES = 4 << 30
 BATCH_COUNT, BODY_SIZE_BYTES = 40, 4_000
 SMALL_FILES = {
     "commitlog": (
         *("--segment-size-bytes", str(1 << 20), "--disk-reserve-bytes", str(1 << 20), "--disk-ballast-bytes", "65536"),
         *("--disk-interval-ms", "20", "--checkpoint-interval-ms", "50", "--snapshot-interval-ms", "100"),
+        *("--disk-full-percent", "90"),
     ),
     "indexer": (
         *("--queue-file-size-bytes", "20000", "--index-slot-count", "1000", "--index-entry-capacity", "4000"),
@@ -41,7 +43,8 @@ SMALL_FILES = {
     ),
     "janitor": (
         *("--retention-hours", "0", "--first-check-delay-ms", "0", "--check-interval-ms", "1500"),
-        *("--delete-interval-ms", "10"),
+        *("--delete-interval-ms", "10", "--disk-max-used-percent", "75", "--disk-forcible-percent", "85"),
+        *("--disk-full-percent", "90"),
     ),
 }
 
@@ -55,9 +58,22 @@ pytestmark = [
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 MiB."""
-    home = tmp_path / "disk"
+    with mounted(tmp_path / "disk", DISK_BYTES) as home:
+        yield home
+
+
+@pytest.fixture
+def log_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system that a test does not fill, and nobody else."""
+    with mounted(tmp_path / "log_disk", ROOMY_DISK_BYTES) as home:
+        yield home
+
+
+@contextlib.contextmanager
+def mounted(home: Path, size_bytes: int) -> Iterator[Path]:
+    """A file system in memory, of which only what is used is taken."""
     home.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(home)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(home)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
@@ -250,9 +266,9 @@ def test_a_disk_without_a_free_byte(disk: Path) -> None:
     verify(store)
 
 
-def test_an_index_disk_without_a_free_byte(tmp_path: Path, disk: Path) -> None:
+def test_an_index_disk_without_a_free_byte(log_disk: Path, disk: Path) -> None:
     """The Indexer alone has no room: killed it starts again, and what the Janitor has it forget goes."""
-    store = Store(tmp_path, disk)
+    store = Store(log_disk, disk)
     producer = Producer(store.log.target)
     try:
         wait_until(lambda: len(index_files(store)) > 8, "messages are indexed")
@@ -269,9 +285,9 @@ def test_an_index_disk_without_a_free_byte(tmp_path: Path, disk: Path) -> None:
     assert not producer.problems
 
 
-def test_an_index_disk_that_somebody_else_filled(tmp_path: Path, disk: Path) -> None:
+def test_an_index_disk_that_somebody_else_filled(log_disk: Path, disk: Path) -> None:
     """Nothing goes before its time for it, however often it is looked; appends go on, and it is told whose it is."""
-    store = Store(tmp_path, disk, ("--retention-hours", "72", "--check-interval-ms", "100"))
+    store = Store(log_disk, disk, ("--retention-hours", "72", "--check-interval-ms", "100"))
     producer = Producer(store.log.target)
     try:
         wait_until(lambda: len(index_files(store)) > 8, "messages are indexed")

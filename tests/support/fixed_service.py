@@ -12,7 +12,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.support.patience import LIMIT_S
-from tests.support.surroundings import free_port
+from tests.support.surroundings import ANY_DISK, free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -31,13 +31,13 @@ class FixedService:
 
     def start(self) -> "FixedService":
         """Start it and wait until it serves."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
         command = [sys.executable, "-m", f"services.{self.name}", "--data-dir", str(self.data_dir)]
         with Path(f"{self.data_dir}.{self.name}.log").open("ab") as log:
             self._child = subprocess.Popen(
                 [*command, "--port", str(self.port), "--metrics-port", "0", *self._flags],
                 cwd=REPOSITORY,
-                env=environment,
+                env={**kept, **ANY_DISK},
                 stderr=log,
             )
         self._wait_serving()

@@ -16,7 +16,7 @@ from unittest import mock
 
 from cli.main import main
 from tests.support.patience import LIMIT_S
-from tests.support.surroundings import interrupt_by_default
+from tests.support.surroundings import ANY_DISK, interrupt_by_default
 
 REPUT = (sys.executable, "-m", "cli.main")
 SEGMENT_SIZE_BYTES = 1 << 20
@@ -24,9 +24,9 @@ FREE_PORTS = ("--commitlog-port", "0", "--indexer-port", "0", "--janitor-port", 
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment without settings of Reput, with small segments, and with what is given."""
+    """This process's environment without settings of Reput, with small segments, any disk, and what is given."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
-    return {**kept, "REPUT_COMMITLOG_SEGMENT_SIZE_BYTES": str(SEGMENT_SIZE_BYTES), **(extra or {})}
+    return {**kept, **ANY_DISK, "REPUT_COMMITLOG_SEGMENT_SIZE_BYTES": str(SEGMENT_SIZE_BYTES), **(extra or {})}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from google.rpc.status_pb2 import Status
 
 from tests.support.patience import LIMIT_S
+from tests.support.surroundings import ANY_DISK
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STATUS_KEY = "grpc-status-details-bin"
@@ -69,7 +70,8 @@ class ServiceProcess:
     @classmethod
     async def start(cls, data_dir: Path, *flags: str, failpoints: str = "") -> Self:
         """Start it; it may still be recovering, or fail to start."""
-        environment = {**os.environ, "REPUT_FAILPOINTS": failpoints, f"REPUT_{cls.service.upper()}_LOG_FORMAT": "json"}
+        json = {f"REPUT_{cls.service.upper()}_LOG_FORMAT": "json"}
+        environment = {**os.environ, **ANY_DISK, **json, "REPUT_FAILPOINTS": failpoints}
         command = [sys.executable, "-m", f"services.{cls.service}", "--data-dir", str(data_dir), "--metrics-port", "0"]
         port = [] if "--port" in flags else ["--port", "0"]
         child = await asyncio.create_subprocess_exec(

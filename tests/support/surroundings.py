@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine and the starter of the tests might bring along: variables, signals, ports.
+"""What the machine and the starter of the tests might bring along: variables, signals, ports, a disk in use.
 
 `make test` means the same in a terminal, in a script's background (where shells leave SIGINT ignored), behind a proxy,
-and with settings of a store in the environment.
+with settings of a store in the environment, and on a disk that others have filled beyond what a store accepts.
 """
 
 import contextlib
@@ -19,6 +19,13 @@ STORE_SETTINGS = tuple(
 )
 OTHERS = ("OTEL_", "NOTIFY_SOCKET", "FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES", "KEEP", "SPARK_HOME", "PYSPARK_")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "GRPC_PROXY")
+ANY_DISK = {
+    "REPUT_COMMITLOG_DISK_FULL_PERCENT": "100",
+    "REPUT_JANITOR_DISK_MAX_USED_PERCENT": "100",
+    "REPUT_JANITOR_DISK_FORCIBLE_PERCENT": "100",
+    "REPUT_JANITOR_DISK_FULL_PERCENT": "100",
+}
+"""For the processes of a store: how full the disk of the tests is says nothing. Flags of a test still win."""
 GRPC_FORKS = "GRPC_ENABLE_FORK_SUPPORT"
 PORTS = (20_000, 32_000)
 """Below the range that Linux takes ports of outgoing connections from, so that a port stays free through a restart."""

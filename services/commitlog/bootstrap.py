@@ -39,6 +39,7 @@ from services.commitlog.engine.replicate.steps import NOBODY, LeaderAt
 from services.commitlog.engine.roles import SLAVE, Decider, Roles
 from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.statistics import statistics_of
+from services.commitlog.engine.write.groups import GROUPED_SIZE_BYTES_MAX, AppendGroups
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.rpc.append_result import AppendResultEncoder
 from services.commitlog.rpc.append_servicer import RAW_METHODS, AppendServicer
@@ -166,7 +167,10 @@ class Service:
         service_streams = InflightBudget("streams of services", config.service_stream_count_max)
         inflight = InflightBudget("bytes", config.append_inflight_bytes_max)
         encoder = AppendResultEncoder(log.store_host)
-        self.append.made = AppendServicer(log.pipeline, log.acknowledgements, encoder, streams, inflight, config)
+        groups = AppendGroups(log.pipeline, min(GROUPED_SIZE_BYTES_MAX, config.append_request_size_bytes_max))
+        self.append.made = AppendServicer(
+            log.pipeline, groups, log.acknowledgements, encoder, streams, inflight, config
+        )  # fmt: skip
         self._log.made = LogServicer(
             log.reader, log.followers, log.queue_offsets, log.topics.set_apart, lambda: log.standing, streams,
             service_streams,

@@ -4,6 +4,9 @@ from libs.kernel.append.message_cy cimport Field, Message
 from libs.kernel.append.place_cy cimport Job
 from libs.kernel.text_cy cimport Property
 
+cdef Job new_job(segment, Py_ssize_t position, long long base_physical_offset, long long store_time_ms, store_host, table, limits, columns, stamp)
+cdef int begin_request(Job job, request, default_born_host) except -1
+cdef void place_request(Job job, Field field, Property piece) noexcept nogil
 cdef int plan_request(Job job, Message message, Field field, Property piece) noexcept nogil
 cdef int plan_message(Job job, Message message, Field field, Property piece) noexcept nogil
 cdef int check_fields(Job job, Message message) noexcept nogil

@@ -28,9 +28,10 @@ from cython.cimports.libs.kernel.text_cy import Property, crc32, decimal_size, j
 from libs.kernel.append.append_columns import AppendColumns, AppendLimits
 from libs.kernel.append.topic_table import TopicTable
 
-__all__ = ["AppendColumns", "AppendLimits", "TopicTable", "append"]
+__all__ = ["AppendColumns", "AppendLimits", "TopicTable", "append", "append_group"]
 
 REQUEST_FIELDS = cython.declare(cython.int, 67)  # fields besides the messages, with room for unknown ones
+HOST_SIZES = "a host has 8 bytes (IPv4) or 20 bytes (IPv6)"
 STRING_SIZE_MAX = cython.declare(cython.Py_ssize_t, 65535)  # of properties, with room for those that are left out
 
 
@@ -67,16 +68,66 @@ def append(
     Bytes are written, not synced. Raises ValueError for a position outside of the segment, a host of another size
     or a table whose schedule topic has fewer queues than there are delay levels.
     """
+    job = new_job(segment, position, base_physical_offset, store_time_ms, store_host, table, limits, columns, stamp)
+    begin_request(job, request, default_born_host)
+    message: Message = Message()
+    field: Field = Field()
+    piece: Property = Property()
+    outcome: cython.Py_ssize_t
+    with cython.nogil:
+        outcome = plan_request(job, message, field, piece)
+        if outcome == 0:
+            place_request(job, field, piece)
+            outcome = job.position
+    columns.count = job.count if outcome >= 0 or outcome == E_QUEUES else 0
+    columns.planned_count = job.count
+    columns.name_start = piece.name_start
+    columns.name_size = piece.name_size
+    columns.value_start = piece.value_start
+    columns.value_size = piece.value_size
+    columns.durability = job.durability
+    columns.error_index = job.error_index
+    columns.error_field = job.error_field
+    columns.error_value = job.error_value
+    columns.topic_start = job.topic_start
+    columns.topic_size = job.topic_size
+    columns.writer_start = job.writer_start
+    columns.writer_size = job.writer_size
+    return outcome
+
+
+def append_group(
+    requests, default_born_hosts, segment, position, base_physical_offset, store_time_ms, store_host, table, limits,
+    columns,
+):  # fmt: skip
+    """Append requests one behind the other, each as `append` does, up to the first one that it would not place.
+
+    requests: bytes, of which each has a default_born_host. Answers a list with a tuple for each request that was
+    placed: the position behind it, the number of its messages, and its durability. The columns describe their messages
+    on end; of a request that was not placed nothing is told, and nothing has changed. It keeps the GIL.
+    """
+    job = new_job(segment, position, base_physical_offset, store_time_ms, store_host, table, limits, columns, b"")
+    message: Message = Message()
+    field: Field = Field()
+    piece: Property = Property()
+    placed = []
+    for request, born_host in zip(requests, default_born_hosts, strict=True):
+        begin_request(job, request, born_host)
+        if plan_request(job, message, field, piece) != 0:
+            break
+        place_request(job, field, piece)
+        placed.append((job.position, job.count, job.durability))
+        job.first += job.count
+        job.message_count_max = min(job.message_count_max, len(job.queue_ids) - job.first)
+    return placed
+
+
+def new_job(segment, position, base_physical_offset, store_time_ms, store_host, table, limits, columns, stamp):
+    """Return a job without a request. Raises ValueError as `append`."""
     job = Job()
-    job.request_view = request
-    job.request_size = len(job.request_view)
-    job.request = source_of(job.request_view)
     job.segment_view = segment
     job.segment_size = len(job.segment_view)
     job.segment = target_of(job.segment_view)
-    job.born_host_view = default_born_host
-    job.default_born_host_size = len(job.born_host_view)
-    job.default_born_host = source_of(job.born_host_view)
     job.store_host_view = store_host
     job.store_host_size = len(job.store_host_view)
     job.store_host = source_of(job.store_host_view)
@@ -85,8 +136,8 @@ def append(
     job.stamp = source_of(job.stamp_view)
     if not 0 <= position <= job.segment_size:
         raise ValueError(f"position {position} is outside of a segment of {job.segment_size} bytes")
-    if job.default_born_host_size not in (8, 20) or job.store_host_size not in (8, 20):
-        raise ValueError("a host has 8 bytes (IPv4) or 20 bytes (IPv6)")
+    if job.store_host_size not in (8, 20):
+        raise ValueError(HOST_SIZES)
     job.position = position
     job.base_physical_offset = base_physical_offset
     job.store_time_ms = store_time_ms
@@ -106,7 +157,24 @@ def append(
     job.delay_level_max = limits.delay_level_count if job.schedule_row >= 0 else 0
     if job.delay_level_max > 0 and job.rows[job.schedule_row + WRITE_QUEUE_COUNT] < job.delay_level_max:
         raise ValueError(f"the schedule topic has fewer queues than {job.delay_level_max} delay levels")
+    job.first = 0
     job.message_count_max = min(limits.message_count_max, len(columns.queue_ids))
+    job.begun_count_max = limits.begun_queue_count_max
+    job.refused_durabilities = limits.refused_durabilities
+    job.is_internal = limits.is_internal
+    return job
+
+
+def begin_request(job, request, default_born_host):
+    """Let a job begin with a request, of which nothing is known. Raises ValueError as `append`."""
+    job.request_view = request
+    job.request_size = len(job.request_view)
+    job.request = source_of(job.request_view)
+    job.born_host_view = default_born_host
+    job.default_born_host_size = len(job.born_host_view)
+    job.default_born_host = source_of(job.born_host_view)
+    if job.default_born_host_size not in (8, 20):
+        raise ValueError(HOST_SIZES)
     job.count = 0
     job.total_size = 0
     job.durability = 0
@@ -117,38 +185,17 @@ def append(
     job.topic_size = 0
     job.unknown_index = -1
     job.begun_count = 0
-    job.begun_count_max = limits.begun_queue_count_max
-    job.refused_durabilities = limits.refused_durabilities
-    job.is_internal = limits.is_internal
     job.writer_start = -1
     job.writer_size = 0
     job.last_topic_size = 0
-    message: Message = Message()
-    field: Field = Field()
-    piece: Property = Property()
-    outcome: cython.Py_ssize_t
+    return 0
+
+
+def place_request(job, field, piece):
+    """Run pass 2 for all messages of a request."""
     index: cython.Py_ssize_t
-    with cython.nogil:
-        outcome = plan_request(job, message, field, piece)
-        if outcome == 0:
-            for index in range(job.count):
-                place_message(job, index, field, piece)
-            outcome = job.position
-    columns.count = job.count if outcome >= 0 or outcome == E_QUEUES else 0
-    columns.planned_count = job.count
-    columns.name_start = piece.name_start
-    columns.name_size = piece.name_size
-    columns.value_start = piece.value_start
-    columns.value_size = piece.value_size
-    columns.durability = job.durability
-    columns.error_index = job.error_index
-    columns.error_field = job.error_field
-    columns.error_value = job.error_value
-    columns.topic_start = job.topic_start
-    columns.topic_size = job.topic_size
-    columns.writer_start = job.writer_start
-    columns.writer_size = job.writer_size
-    return outcome
+    for index in range(job.count):
+        place_message(job, index, field, piece)
 
 
 def refuse(job, index, code, field, value):

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Sequence
+
 from typing_extensions import Buffer
 
 from libs.kernel.append.append_columns import AppendColumns as AppendColumns
@@ -18,3 +20,15 @@ def append(
     columns: AppendColumns,
     stamp: bytes = b"",
 ) -> int: ...
+def append_group(
+    requests: Sequence[Buffer],
+    default_born_hosts: Sequence[bytes],
+    segment: Buffer,
+    position: int,
+    base_physical_offset: int,
+    store_time_ms: int,
+    store_host: bytes,
+    table: TopicTable,
+    limits: AppendLimits,
+    columns: AppendColumns,
+) -> list[tuple[int, int, int]]: ...

@@ -40,6 +40,7 @@ cdef class Job:
     cdef Py_ssize_t schedule_row
     cdef long long delay_level_max
     cdef bint has_real_topic
+    cdef Py_ssize_t first
     cdef Py_ssize_t count
     cdef Py_ssize_t total_size
     cdef long long durability
@@ -63,7 +64,7 @@ cdef class Job:
 
 
 cdef void place_message(Job job, Py_ssize_t index, Field field, Property piece) noexcept nogil
-cdef void write_record(Job job, Py_ssize_t at, Py_ssize_t index, Field field, Property piece) noexcept nogil
+cdef void write_record(Job job, Py_ssize_t at, Py_ssize_t answer, Field field, Property piece) noexcept nogil
 cdef Py_ssize_t write_host(Job job, Py_ssize_t position, Py_ssize_t at) noexcept nogil
 cdef Py_ssize_t write_properties(Job job, Py_ssize_t position, Py_ssize_t at, Field field, Property piece) noexcept nogil
 cdef Py_ssize_t write_property(Job job, Py_ssize_t position, Py_ssize_t at, Property piece) noexcept nogil

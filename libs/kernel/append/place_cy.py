@@ -21,6 +21,7 @@ class Job:
 def place_message(job, index, field, piece):
     """Run pass 2 for one message: choose the queue, assign the queue offset, write the record."""
     at: cython.Py_ssize_t = index * PLAN_STRIDE
+    answer: cython.Py_ssize_t = job.first + index
     row: cython.Py_ssize_t = job.plan[at + PLAN_ROW]
     counter: cython.Py_ssize_t
     kind: cython.longlong = job.plan[at + PLAN_SYS_FLAG] & TRANSACTION_TYPE
@@ -29,20 +30,20 @@ def place_message(job, index, field, piece):
     elif job.plan[at + PLAN_QUEUE_ID] == SERVER_CHOOSES:
         job.plan[at + PLAN_QUEUE_ID] = job.rows[row + ROUND_ROBIN] % job.rows[row + WRITE_QUEUE_COUNT]
         job.rows[row + ROUND_ROBIN] += 1
-    job.queue_ids[index] = job.plan[at + PLAN_QUEUE_ID]
-    job.queue_offsets[index] = 0
+    job.queue_ids[answer] = job.plan[at + PLAN_QUEUE_ID]
+    job.queue_offsets[answer] = 0
     if kind == 0 or kind == TRANSACTION_COMMIT:
         counter = job.rows[row + COUNTER_START] + job.plan[at + PLAN_QUEUE_ID]
-        job.queue_offsets[index] = job.counter_values[counter]
+        job.queue_offsets[answer] = job.counter_values[counter]
         if job.counter_values[counter] == 0:
             job.rows[row + BEGUN_COUNT] += 1
         job.counter_values[counter] += 1
-    job.physical_offsets[index] = job.base_physical_offset + job.position
-    write_record(job, at, index, field, piece)
+    job.physical_offsets[answer] = job.base_physical_offset + job.position
+    write_record(job, at, answer, field, piece)
     job.position += job.plan[at + PLAN_SIZE]
 
 
-def write_record(job, at, index, field, piece):
+def write_record(job, at, answer, field, piece):
     """Write one finished record at job.position."""
     target: Target = job.segment
     start: cython.Py_ssize_t = job.position
@@ -54,8 +55,8 @@ def write_record(job, at, index, field, piece):
     put_int32(target, start + 8, crc32(job.request, job.plan[at + PLAN_BODY_START], body_size) & INT32_MAX)
     put_int32(target, start + 12, job.plan[at + PLAN_QUEUE_ID])
     put_int32(target, start + 16, job.plan[at + PLAN_FLAG])
-    put_int64(target, start + 20, job.queue_offsets[index])
-    put_int64(target, start + 28, job.physical_offsets[index])
+    put_int64(target, start + 20, job.queue_offsets[answer])
+    put_int64(target, start + 28, job.physical_offsets[answer])
     put_int32(target, start + 36, job.plan[at + PLAN_SYS_FLAG])
     put_int64(target, start + 40, job.plan[at + PLAN_BORN_TIME])
     start = write_host(job, start + 48, at)

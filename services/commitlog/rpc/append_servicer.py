@@ -8,6 +8,7 @@ from libs.runtime.rpc.handlers import Context
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.durable.acknowledge import Acknowledgements
 from services.commitlog.engine.write.append import AppendedBatch, AppendPipeline
+from services.commitlog.engine.write.groups import AppendGroups
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.rpc.append_result import AppendResultEncoder
 from services.commitlog.rpc.append_stream import AppendStreamSession
@@ -22,6 +23,7 @@ class AppendServicer:
     """Serves reput.commitlog.v1.AppendService. `_streams` bounds how many there are, `_inflight` their bytes."""
 
     _pipeline: AppendPipeline
+    _groups: AppendGroups
     _acknowledgements: Acknowledgements
     _encoder: AppendResultEncoder
     _streams: InflightBudget
@@ -32,7 +34,7 @@ class AppendServicer:
 
     async def Append(self, request: bytes, context: Context) -> bytes:
         """Append one batch. Answers at its durability."""
-        return await self._answer(request, context, self._pipeline.append)
+        return await self._answer(request, context, self._groups.append)
 
     async def AppendState(self, request: bytes, context: Context) -> bytes:
         """Append one batch of the store's own."""

@@ -10,7 +10,7 @@ Not handled: where the bytes go (LogTailWriter), durability (Syncer) and who hea
 Rules: docs/formats/commit_log.md section 8; RocketMQ's counterpart is CommitLog.asyncPutMessages.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -41,8 +41,7 @@ REPEATED = -1_000
 """Beside the kernel's codes: the log has the batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppendedBatch:
+class AppendedBatch(NamedTuple):
     """Where a batch is. The columns are packed little-endian numbers, one per message: 8, 8 and 4 bytes."""
 
     start_physical_offset: int
@@ -150,7 +149,32 @@ class AppendPipeline:
             raise self._durability_refusal()
         if code < 0:
             raise refusal_of(code, request, self._columns, limits.first, self._topics)
-        return self._publish(segment, code)
+        start, columns = segment.end_physical_offset, self._columns
+        self._publish(segment, code, columns.durability)
+        return self._batch(start, segment.end_physical_offset, columns.durability, 0, columns.count)
+
+    def append_group(self, requests: Sequence[bytes], born_hosts: Sequence[bytes]) -> list[AppendedBatch]:
+        """Write requests as one piece, each a batch of its own, up to the first that needs more than this.
+
+        That one is for `append`: it is refused, names a writer, or needs a topic or another segment. On return the
+        bytes of those in the answer are in the page cache. Raises what the gate raises, or StoreSealed, for all.
+        """
+        self._gate.check()
+        segment = self._tail.active()
+        if segment is None:
+            return []
+        self._begin()
+        start = segment.end_physical_offset
+        place = segment.room, 0, start, self._store_time_ms, self._store_host, self._topics.table
+        placed = append_cy.append_group(requests, born_hosts, *place, self._limits.first, self._columns)
+        if not placed:
+            return []
+        self._publish(segment, placed[-1][0], max(durability for _, _, durability in placed))
+        batches, first, at = [], 0, 0
+        for position, count, durability in placed:
+            batches.append(self._batch(start + at, start + position, durability, first, count))
+            first, at = first + count, position
+        return batches
 
     def refuse_durabilities(self, durabilities: Iterable[int], refusal: Callable[[], ServiceError]) -> None:
         """Refuse batches that ask for one of these, and no others, before anything is written."""
@@ -163,9 +187,7 @@ class AppendPipeline:
         self, segment: Segment, room: memoryview, request: bytes, born_host: bytes, table: TopicTable, limits: Limits
     ) -> int:
         """Make the records of a request. Returns their size in bytes, REPEATED, or a negative code of the kernel."""
-        failpoint("append.before_write")
-        self._store_time_ms = max(self._clock.now_ms(), self._state.last_store_time_ms)
-        self._writer_batch = None
+        self._begin()
         place = request, room, 0, segment.end_physical_offset, self._store_time_ms, born_host, self._store_host, table
         code = append_cy.append(*place, limits.first, self._columns, b"")
         if code == layout.E_QUEUES:
@@ -177,6 +199,11 @@ class AppendPipeline:
                 return REPEATED
             code = append_cy.append(*place, limits.checked, self._columns, stamp)
         return code
+
+    def _begin(self) -> None:
+        failpoint("append.before_write")
+        self._store_time_ms = max(self._clock.now_ms(), self._state.last_store_time_ms)
+        self._writer_batch = None
 
     def _check_begun(self, table: TopicTable) -> None:
         """Count the queues that a batch begins, of which the kernel knows only that they may be too many."""
@@ -209,10 +236,10 @@ class AppendPipeline:
             is_repeated=True,
         )
 
-    def _publish(self, segment: Segment, size_bytes: int) -> AppendedBatch:
-        columns, count = self._columns, self._columns.count
-        start, is_first = segment.end_physical_offset, segment.wrote_position == 0
-        self._tail.put(segment, size_bytes, columns.durability)
+    def _publish(self, segment: Segment, size_bytes: int, durability: int) -> None:
+        """Let the records that were placed belong to the log. `durability` is the highest that was asked for."""
+        is_first = segment.wrote_position == 0
+        self._tail.put(segment, size_bytes, durability)
         if self._writer_batch is not None:  # at once: whatever fails from here on, the log has the batch
             self._state.writers.note(self._writer_batch)
         self._state.last_store_time_ms = self._store_time_ms
@@ -220,17 +247,21 @@ class AppendPipeline:
             segment.first_store_time_ms = self._store_time_ms
         segment.last_store_time_ms = self._store_time_ms
         failpoint("append.after_write")
+
+    def _batch(self, start: int, end: int, durability: int, first: int, count: int) -> AppendedBatch:
+        """Return what became of one request, whose messages have `count` places from `first` on in the columns."""
+        columns, until = self._columns, first + count
         self.message_count += count
         self.batch_count += 1
         return AppendedBatch(
             start_physical_offset=start,
-            end_physical_offset=segment.end_physical_offset,
+            end_physical_offset=end,
             store_time_ms=self._store_time_ms,
-            requested_durability=columns.durability,
+            requested_durability=durability,
             message_count=count,
-            physical_offsets=memoryview(columns.physical_offsets)[:count].tobytes(),
-            queue_offsets=memoryview(columns.queue_offsets)[:count].tobytes(),
-            queue_ids=memoryview(columns.queue_ids)[:count].tobytes(),
+            physical_offsets=memoryview(columns.physical_offsets)[first:until].tobytes(),
+            queue_offsets=memoryview(columns.queue_offsets)[first:until].tobytes(),
+            queue_ids=memoryview(columns.queue_ids)[first:until].tobytes(),
         )
 
     def _check_fits(self) -> None:

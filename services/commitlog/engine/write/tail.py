@@ -45,7 +45,19 @@ class LogTailWriter:
 
         Raises StoreSealed, StoreFull, or what the gate raises meanwhile.
         """
-        return self._active() or await self._roll(first_base_physical_offset)
+        return self.active() or await self._roll(first_base_physical_offset)
+
+    def active(self) -> Segment | None:
+        """Return the segment for the next piece, or None if one has to be made. Raises StoreSealed."""
+        active = self._chain.active
+        if active is None or active.is_full:
+            return None
+        if active.reserved_position < active.size_bytes:
+            try:
+                active.reserve(active.size_bytes)
+            except SyncFailed as error:
+                raise self._sealed(error) from error
+        return active
 
     def put(self, segment: Segment, size_bytes: int, durability: int = DURABILITY_STORE) -> None:
         """Add the first bytes of the segment's room. Raises StoreSealed, and then nothing was added.
@@ -93,23 +105,12 @@ class LogTailWriter:
             self._begun_physical_offset = end
             segment.write_out(start - segment.base_physical_offset)
 
-    def _active(self) -> Segment | None:
-        active = self._chain.active
-        if active is None or active.is_full:
-            return None
-        if active.reserved_position < active.size_bytes:
-            try:
-                active.reserve(active.size_bytes)
-            except SyncFailed as error:
-                raise self._sealed(error) from error
-        return active
-
     async def _roll(self, first_base_physical_offset: int) -> Segment:
         """Return the next segment, which another batch may have begun while this one waited for a free buffer."""
         while not self._chain.can_roll:
             await self._marks.committed.soon(self._marks.wrote.value)
             self._gate.check()
-            if (segment := self._active()) is not None:
+            if (segment := self.active()) is not None:
                 return segment
         segment = self._chain.roll(first_base_physical_offset=first_base_physical_offset)
         self.roll_count += 1

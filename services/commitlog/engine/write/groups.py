@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AppendGroups: small requests that arrive in one turn of the loop are written as one piece.
+
+What a piece costs (kernel, write, marks) is then paid once for all of them; each stays a batch of its own. A request
+that comes alone is written at once: whether others come with it is known from the turn before.
+Callers: the loop that owns the log.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from libs.formats.limits import KIB, MIB
+from services.commitlog.engine.write.append import AppendedBatch, AppendPipeline
+
+GROUPED_SIZE_BYTES_MAX = 64 * KIB
+"""What a larger request costs is its bytes."""
+GROUP_SIZE_BYTES_MAX = MIB
+"""As long as a piece is written, the loop does nothing else."""
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """One request of a turn. None for its batch: it is to be written alone."""
+
+    request: bytes
+    born_host: bytes
+    batch: asyncio.Future[AppendedBatch | None]
+
+
+@dataclass(slots=True, eq=False)
+class AppendGroups:
+    """See the module."""
+
+    _pipeline: AppendPipeline
+    _request_size_bytes_max: int
+    """Larger requests are written alone."""
+    _waiting: list[Waiting] = field(default_factory=list)
+    _arrived_count: int = 0
+    """Requests of this turn."""
+    _is_grouping: bool = False
+    """Whether several came in the turn before."""
+
+    async def append(self, request: bytes, born_host: bytes) -> AppendedBatch:
+        """See AppendPipeline.append."""
+        if len(request) > self._request_size_bytes_max:
+            return await self._pipeline.append(request, born_host)
+        loop = asyncio.get_running_loop()
+        if not self._arrived_count:
+            loop.call_soon(self._end_turn)
+        self._arrived_count += 1
+        batch = None
+        if self._is_grouping:
+            waiting = Waiting(request, born_host, loop.create_future())
+            self._waiting.append(waiting)
+            batch = await waiting.batch
+        return batch or await self._pipeline.append(request, born_host)
+
+    def _end_turn(self) -> None:
+        """Write what has come. Those that can't be written together go on alone."""
+        self._is_grouping, self._arrived_count = self._arrived_count > 1, 0
+        waiting, self._waiting = [one for one in self._waiting if not one.batch.done()], []
+        while waiting:
+            group = _head(waiting)
+            waiting = waiting[self._write(group) :]
+
+    def _write(self, group: list[Waiting]) -> int:
+        """Write requests up to the first that has to go alone. Returns how many know how they go on."""
+        batches: list[AppendedBatch | None] = []
+        if len(group) > 1:
+            try:
+                batches += self._pipeline.append_group([one.request for one in group], [one.born_host for one in group])
+            except Exception as failure:  # noqa: BLE001 - it is the outcome of each of them
+                for one in group:
+                    one.batch.set_exception(failure)
+                return len(group)
+        if len(batches) < len(group):
+            batches.append(None)
+        for one, batch in zip(group, batches, strict=False):
+            one.batch.set_result(batch)
+        return len(batches)
+
+
+def _head(waiting: list[Waiting]) -> list[Waiting]:
+    """Return as many as one piece takes."""
+    size_bytes = 0
+    for number, one in enumerate(waiting):
+        size_bytes += len(one.request)
+        if size_bytes > GROUP_SIZE_BYTES_MAX:
+            return waiting[:number]
+    return waiting

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that arrive in one turn are written as one piece, and each gets the answer that it would get alone."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from unittest import mock
+
+import pytest
+from reput.commitlog.v1 import append_service_pb2 as pb
+
+from libs.machine.failpoints import armed
+from libs.requests.errors import BadTopicName, ServiceError
+from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.engine.write.append import AppendedBatch, AppendPipeline
+from services.commitlog.engine.write.gate import Reason
+from services.commitlog.engine.write.groups import AppendGroups
+from services.commitlog.errors import AppendsRefused, BatchTooLarge, StoreSealed
+from tests.support.commitlog import BORN_HOST, Machine, append, bodies, message, request
+
+COUNT = 20
+SIZE_BYTES_MAX = 10_000
+Answers = list[AppendedBatch | BaseException]
+
+
+@contextmanager
+def pieces() -> Iterator[list[int]]:
+    """How many batches each piece has that was written in the block."""
+    sizes: list[int] = []
+    write = AppendPipeline.append_group
+
+    def counted(self: AppendPipeline, requests: Sequence[bytes], born_hosts: Sequence[bytes]) -> list[AppendedBatch]:
+        batches = write(self, requests, born_hosts)
+        sizes.append(len(batches))
+        return batches
+
+    with mock.patch.object(AppendPipeline, "append_group", counted):
+        yield sizes
+
+
+async def together(groups: AppendGroups, requests: Sequence[bytes]) -> Answers:
+    """Append requests that come in one turn. Several came in the turn before."""
+    for _ in range(2):  # of which none leaves anything
+        await asyncio.gather(*(groups.append(b"", BORN_HOST) for _ in range(2)), return_exceptions=True)
+    return await asyncio.gather(*(groups.append(one, BORN_HOST) for one in requests), return_exceptions=True)
+
+
+def of(log: OpenLog) -> AppendGroups:
+    """Groups for a log, whose topic there is."""
+    return AppendGroups(log.pipeline, SIZE_BYTES_MAX)
+
+
+def numbered(count: int = COUNT) -> list[bytes]:
+    """Requests of one message each."""
+    return [request(message(b"%d" % number)) for number in range(count)]
+
+
+async def test_those_of_one_turn_are_one_piece() -> None:
+    """Each batch has its own place; those that came alone wait for nobody."""
+    async with Machine().running() as log:
+        await append(log, message(b"topic"))
+        groups = of(log)
+        with pieces() as sizes:
+            answers = await together(groups, numbered())
+            await groups.append(request(message(b"while several came in the turn before")), BORN_HOST)
+            assert sizes[-1] == COUNT
+            alone = [await groups.append(request(message(b"alone")), BORN_HOST) for _ in range(3)]
+            assert sizes[-1] == COUNT
+        batches = [answer for answer in answers if isinstance(answer, AppendedBatch)]
+        ends = [batch.end_physical_offset for batch in batches]
+        assert [batch.start_physical_offset for batch in batches[1:]] == ends[:-1]
+        queue_offsets = [memoryview(batch.queue_offsets).cast("q").tolist() for batch in batches]
+        assert queue_offsets == [[number + 1] for number in range(COUNT)]
+        assert bodies(log)[1 : COUNT + 1] == [b"%d" % number for number in range(COUNT)]
+        assert log.pipeline.batch_count == 1 + COUNT + 1 + len(alone)
+
+
+async def test_each_gets_its_own_answer() -> None:
+    """Also when it has to go alone: a bad one, one with a writer, a repeated one, a new topic, a large one."""
+    writer = pb.Writer(id="w", sequence=0)
+    async with Machine().running() as log:
+        await append(log, message(b"topic"))
+        odd = {
+            3: request(message(topic="no/name")),
+            7: request(message(b"writer's"), writer=writer),
+            8: request(message(b"writer's"), writer=writer),
+            11: request(message(b"new", topic="new")),
+            13: request(message(bytes(SIZE_BYTES_MAX))),
+            14: b"\xff",
+        }
+        answers = await together(of(log), [odd.get(n, one) for n, one in enumerate(numbered())])
+        failures = {n: type(answer) for n, answer in enumerate(answers) if isinstance(answer, BaseException)}
+        assert failures.pop(3) is BadTopicName
+        assert issubclass(failures.pop(14), ServiceError)
+        assert not failures
+        assert [n for n, answer in enumerate(answers) if getattr(answer, "is_repeated", False)] == [8]
+        stored = bodies(log)
+        assert sorted(one for one in stored if one.isdigit()) == sorted(b"%d" % n for n in range(COUNT) if n not in odd)
+        assert [stored.count(one) for one in (b"writer's", b"new", bytes(SIZE_BYTES_MAX))] == [1, 1, 1]
+
+
+async def test_segments_end_within_a_piece() -> None:
+    """What does not fit goes to the next one; nothing is lost or doubled."""
+    async with Machine().running() as log:
+        await append(log, message(b"topic"))
+        contents = [b"%3d" % number + bytes(700) for number in range(200)]
+        answers = await together(of(log), [request(message(one)) for one in contents])
+        assert not [answer for answer in answers if isinstance(answer, BaseException)]
+        assert len(log.chain.segments) > 1
+        assert sorted(bodies(log)[1:]) == contents
+
+
+async def test_a_piece_has_bounds() -> None:
+    """In bytes, so that the loop goes on meanwhile."""
+    async with Machine(segment_size_bytes=8 << 20).running() as log:
+        await append(log, message(b"topic"))
+        with pieces() as sizes:
+            await together(of(log), [request(message(bytes(9_000)))] * 300)
+        assert max(sizes) == (1 << 20) // len(request(message(bytes(9_000))))
+
+
+async def test_a_closed_gate_is_told_to_each() -> None:
+    """As the reason that it is."""
+    async with Machine().running() as log:
+        await append(log, message(b"topic"))
+        groups = of(log)
+        log.gate.put(Reason.DISK_RESERVE_SHORT, holds=True)
+        answers = await together(groups, numbered())
+        assert [type(answer) for answer in answers] == [AppendsRefused] * COUNT
+        log.gate.put(Reason.DISK_RESERVE_SHORT, holds=False)
+        assert len(bodies(log)) == 1
+
+
+@pytest.mark.parametrize("point", ["append.before_write", "append.after_write"])
+async def test_what_fails_is_not_tried_again(point: str) -> None:
+    """Nobody knows what became of a piece that failed: each of its callers hears so, and it is there once at most."""
+    async with Machine().running() as log:
+        await append(log, message(b"topic"))
+        with armed(point, "raise"):
+            answers = await together(of(log), numbered())
+        assert all(isinstance(answer, OSError) for answer in answers)
+        assert len(bodies(log)) == (1 if point == "append.before_write" else 1 + COUNT)
+
+
+async def test_a_write_that_fails_seals() -> None:
+    """For all of the piece, and none of it is said to be there."""
+    machine = Machine()
+    log = await machine.start()
+    await append(log, message(b"topic"))
+    groups = of(log)
+    await together(groups, [])
+    with mock.patch("libs.segments.segment.Segment.put", side_effect=StoreSealed):
+        answers = await together(groups, numbered())
+    assert [type(answer) for answer in answers] == [StoreSealed] * COUNT
+
+
+async def test_who_went_away_is_not_written() -> None:
+    """A call that was cancelled before its turn ended leaves nothing; the others are written."""
+    async with Machine().running() as log:
+        await append(log, message(b"topic"))
+        groups = of(log)
+        await together(groups, [])
+        tasks = [asyncio.create_task(groups.append(one, BORN_HOST)) for one in numbered()]
+        asyncio.get_running_loop().call_soon(tasks[5].cancel)
+        await asyncio.wait(tasks)
+        assert [n for n, task in enumerate(tasks) if task.cancelled()] == [5]
+        assert b"5" not in bodies(log)
+        assert len(bodies(log)) == COUNT
+
+
+async def test_too_large_for_the_store() -> None:
+    """Goes alone, and hears it."""
+    async with Machine(append_request_size_bytes_max=SIZE_BYTES_MAX).running() as log:
+        await append(log, message(b"topic"))
+        (answer, _) = await together(of(log), [request(message(bytes(SIZE_BYTES_MAX))), request(message())])
+        assert isinstance(answer, BatchTooLarge)

@@ -21,6 +21,7 @@ from libs.segments.ballast import Ballast
 from libs.segments.directories import SegmentDirectories
 
 Percent = Annotated[int, Meta(ge=1, le=100)]
+LEASE_DURATION_MS_MAX = 600_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +65,7 @@ class CommitLogConfig:
     """With a coordinator: address under which other logs and clients reach this one, as host:port; empty is the one
     that it listens on."""
 
-    lease_duration_ms: Annotated[int, Meta(ge=1_000, le=600_000)] = 5_000
+    lease_duration_ms: Annotated[int, Meta(ge=1_000, le=LEASE_DURATION_MS_MAX)] = 5_000
     """With a coordinator: a leader that could not renew its lease for so long is replaced. It takes no appends after
     four fifths of it, unless all others in sync hear it. The same at all logs of a group: who was just started
     waits for it."""

@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 class Way(Protocol):
     """What a call needs of its connection."""
 
+    loop: asyncio.AbstractEventLoop
     peer: str
 
     def send(self, call: "Call", message: bytes) -> None:
@@ -81,7 +82,7 @@ class Call:
         self._has_request_stream = handler.request_streaming
         self._has_response_stream = handler.response_streaming
         self._behaviour: Handler = _behaviour_of(handler)
-        self._reader = MessageReader(head.encoding, size_bytes_max, self._admit)
+        self._reader = MessageReader(head.encoding, size_bytes_max)
         self._queue: deque[bytes] = deque()
         self._queue_bytes = self._held_bytes = self._new_bytes = self.counted_bytes = 0
         self._taker: asyncio.Future[None] | None = None
@@ -108,7 +109,7 @@ class Call:
     def feed(self, data: bytes, *, is_last: bool) -> None:
         """Take bytes of the request. Raises CallRefused."""
         self.has_spoken = True
-        messages = self._reader.feed(data)
+        messages = self._reader.feed(data, self._admit)
         self._new_bytes += len(data)
         if messages or self._new_bytes >= ACCOUNT_BYTES:
             self._account()
@@ -198,7 +199,7 @@ class Call:
     # How it runs.
 
     def _start(self, argument: Any) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(argument))
+        self._task = self._way.loop.create_task(self._run(argument))
 
     async def _run(self, argument: Any) -> None:
         self._is_running = True
@@ -275,7 +276,7 @@ class Call:
                 yield message
             if self.is_half_closed:
                 return
-            self._taker = asyncio.get_running_loop().create_future()
+            self._taker = self._way.loop.create_future()
             await self._taker
 
 

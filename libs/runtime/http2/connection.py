@@ -93,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._calls: dict[int, Call] = {}
         self._unsent: dict[int, asyncio.Future[None]] = {}
         """Of handlers that wait until their answers have left."""
@@ -103,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._events: deque[Any] = deque()
         self._is_taking, self._may_read = False, True
         self._is_paused = self._is_flush_due = self._is_broken = self._is_ending = False
-        self.received_at_s = self._loop.time()
+        self.received_at_s = self.loop.time()
         self.peer = ""
         self._receivers: dict[type, Callable[[Any], None]] = {
             h2.DataReceived: self._data,
@@ -135,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         """Take what has arrived."""
         if self._is_broken:
             return
-        self.received_at_s = self._loop.time()
+        self.received_at_s = self.loop.time()
         try:
             self._wire.receive_data(self._server.arriving[:nbytes])
             self._events.extend(self._wire.events())
@@ -180,7 +180,7 @@ class Connection(asyncio.BufferedProtocol):
         """Return when few enough bytes of the call's answers are held here."""
         if self._is_broken or self._wire.queued_body_size(call.stream_id) <= UNSENT_BYTES_MAX:
             return
-        waiting = self._unsent[call.stream_id] = self._loop.create_future()
+        waiting = self._unsent[call.stream_id] = self.loop.create_future()
         try:
             await waiting
         finally:
@@ -280,7 +280,7 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_soon()  # with the answers of those that begin now, if they are quick
         if self._events:
             self._is_taking = True
-            self._loop.call_soon(self._take_some)
+            self.loop.call_soon(self._take_some)
         self._read_more(not self._events)
 
     def _read_more(self, may_read: bool) -> None:
@@ -424,7 +424,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close it once the caller has taken what was said, or after a moment."""
         if not self._transport.is_closing():
             self._transport.close()
-            self._loop.call_later(CLOSE_S, self._transport.abort)
+            self.loop.call_later(CLOSE_S, self._transport.abort)
 
     # Bytes out
 
@@ -447,7 +447,7 @@ class Connection(asyncio.BufferedProtocol):
     def _flush_soon(self) -> None:
         if not self._is_flush_due:
             self._is_flush_due = True
-            self._loop.call_soon(self.flush)
+            self.loop.call_soon(self.flush)
 
     def flush(self) -> None:
         """Hand over what is ready, and close what has ended."""

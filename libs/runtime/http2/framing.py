@@ -55,14 +55,13 @@ def framed(message: bytes) -> tuple[bytes, ...]:
 
 
 class MessageReader:
-    """The messages of one stream. `admit` hears of the size of each one that is not there yet, and may refuse it."""
+    """The messages of one stream."""
 
-    __slots__ = ("_admit", "_encoding", "_is_compressed", "_missing_bytes", "_parts", "_prefix", "_size_bytes_max")
+    __slots__ = ("_encoding", "_is_compressed", "_missing_bytes", "_parts", "_prefix", "_size_bytes_max")
 
-    def __init__(self, encoding: bytes, size_bytes_max: int, admit: Callable[[int], None]) -> None:
+    def __init__(self, encoding: bytes, size_bytes_max: int) -> None:
         self._encoding = encoding
         self._size_bytes_max = size_bytes_max
-        self._admit = admit
         self._prefix = b""
         """What is there of a prefix that is not whole."""
         self._parts: list[bytes] = []
@@ -75,11 +74,14 @@ class MessageReader:
         """Whether nothing of a message is there that has not ended."""
         return not self._missing_bytes and not self._prefix
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """Return the messages that end in these bytes. Raises CallRefused, and what `admit` does."""
+    def feed(self, data: bytes, admit: Callable[[int], None]) -> list[bytes]:
+        """Return the messages that end in these bytes. Raises CallRefused, and what `admit` does.
+
+        `admit` hears of the size of each message that is not there yet, and may refuse it.
+        """
         missing_bytes = self._missing_bytes
         if not missing_bytes:
-            return self._split(data, [])
+            return self._split(data, [], admit)
         if len(data) < missing_bytes:
             self._parts.append(data)
             self._missing_bytes = missing_bytes - len(data)
@@ -88,9 +90,9 @@ class MessageReader:
         message = self._plain(b"".join(self._parts))
         self._parts.clear()
         self._missing_bytes = 0
-        return [message] if len(data) == missing_bytes else self._split(data[missing_bytes:], [message])
+        return [message] if len(data) == missing_bytes else self._split(data[missing_bytes:], [message], admit)
 
-    def _split(self, data: bytes, messages: list[bytes]) -> list[bytes]:
+    def _split(self, data: bytes, messages: list[bytes], admit: Callable[[int], None]) -> list[bytes]:
         """Add the messages of bytes that begin with a prefix, and keep what is left."""
         if self._prefix:
             data, self._prefix = self._prefix + data, b""
@@ -99,7 +101,7 @@ class MessageReader:
             size_bytes = self._begin(data, at)
             at += PREFIX_SIZE_BYTES
             if end - at < size_bytes:
-                self._admit(PREFIX_SIZE_BYTES + size_bytes)
+                admit(PREFIX_SIZE_BYTES + size_bytes)
                 if at < end:
                     self._parts.append(data[at:])
                 self._missing_bytes = size_bytes - (end - at)

@@ -43,10 +43,14 @@ class AppendServicer:
     async def _answer(
         self, request: bytes, context: Context, append: Callable[[bytes, bytes], Awaitable[AppendedBatch]]
     ) -> bytes:
-        with self._inflight.held(len(request)):
+        size_bytes = len(request)
+        self._inflight.charge(size_bytes)
+        try:
             batch = await append(request, born_host(context.peer()))
             acknowledgement = self._acknowledgements.of(batch)
             await acknowledgement.settle()
+        finally:
+            self._inflight.give_back(size_bytes)
         return self._encoder.response(batch, acknowledgement.durability())
 
     async def AppendStream(self, requests: AsyncIterator[bytes], context: Context) -> AsyncGenerator[bytes, None]:

@@ -24,6 +24,7 @@ from libs.formats.protobuf_wire import fields as fields_of
 from libs.requests.errors import DependencyUnavailable
 from libs.runtime.rpc.errors import describe, error_info
 from libs.runtime.rpc.peer import Connection
+from services.commitlog.config import LEASE_DURATION_MS_MAX
 from services.commitlog.engine.replicate.leader import PROMISED_EPOCH
 from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Handshake, Hello, State, Step
 from services.commitlog.errors import HistoryDiffers, NotLeader, StaleEpoch
@@ -122,6 +123,9 @@ def _step(answer: bytes) -> Step:
     kind = response.WhichOneof("step")
     if kind == "beat":
         beat = response.beat
+        if not 0 <= beat.lease_ms <= LEASE_DURATION_MS_MAX:
+            text = f"a beat asks for {beat.lease_ms} ms without an election, the limit is {LEASE_DURATION_MS_MAX}"
+            raise DependencyUnavailable(SERVICE, text)
         return Beat(
             beat.epoch,
             beat.max_physical_offset,

@@ -24,10 +24,10 @@ const (
 var queues = [...]string{"bench.q0", "bench.q1", "bench.q2", "bench.q3"}
 
 var (
-	publish = flag.String("publish", "async", "how a stream is sent: async, fast (fast ingest) or atomic (atomic batches)")
-	pending = flag.Int("pending", 4000, "most messages that one producer has on their way")
+	publish  = flag.String("publish", "async", "how a stream is sent: async, fast (fast ingest) or atomic (atomic batches)")
+	pending  = flag.Int("pending", 4000, "most messages that one producer has on their way")
 	replicas = flag.Int("replicas", 1, "servers that have the stream")
-	persist = flag.String("persist", "default", "persist mode of the stream: default or async")
+	persist  = flag.String("persist", "default", "persist mode of the stream: default or async")
 )
 
 type system struct {

@@ -3,6 +3,7 @@
 
 import asyncio
 import contextlib
+import gc
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from ngh2 import events
 
 from libs.runtime.http2 import ends
+from libs.runtime.http2.call import Call
 from libs.runtime.http2.connection import WORK_A_TURN, WORK_OF_A_CALL, Connection
 from libs.runtime.http2.framing import framed
 from libs.runtime.http2.limits import ConnectionLimits
@@ -218,6 +220,30 @@ async def test_a_call() -> None:
         assert pair.data[stream_id] == frame(b"cba")
         assert pair.heads[stream_id][0][b":status"] == b"200"
         assert server.call_count == 0
+
+
+@pytest.mark.parametrize("method", ["Echo", "Fail", "Many", "Each", "Nothing", "Wait"])
+async def test_a_call_that_has_ended_leaves_no_cycle(method: str) -> None:
+    """Nothing of it waits for the cyclic collector, however it ended: served, failed, refused, or taken back."""
+    with serving() as (_, _, connect):
+        pair = connect()
+        await pair.end_of(pair.call("Echo", b"1"))
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                stream_id = pair.call(method, b"1")
+                if method == "Wait":
+                    await asyncio.sleep(0)
+                    pair.caller.reset_stream(stream_id)
+                    pair.pass_on()
+                else:
+                    await pair.end_of(stream_id)
+            await eventually(lambda: not pair.connection.calls)
+            await asyncio.sleep(0)
+            assert [one for one in gc.get_objects() if isinstance(one, Call)] == []
+        finally:
+            gc.enable()
 
 
 async def test_calls_that_come_together_leave_together() -> None:

@@ -14,8 +14,16 @@ GOLDEN = bytes.fromhex("00 00000003 616263") + bytes.fromhex("00 00000000") + by
 """Three messages: abc, an empty one, d."""
 
 
-def reader(encoding: bytes = IDENTITY, admitted: list[int] | None = None) -> MessageReader:
-    return MessageReader(encoding, LIMIT, (admitted if admitted is not None else []).append)
+class Reader(MessageReader):
+    """One that keeps what it asked for."""
+
+    def __init__(self, encoding: bytes = IDENTITY) -> None:
+        super().__init__(encoding, LIMIT)
+        self.admitted: list[int] = []
+
+    def take(self, data: bytes) -> list[bytes]:
+        """The messages that end in these bytes."""
+        return self.feed(data, self.admitted.append)
 
 
 def packed(data: bytes, *, flag: int = 1) -> bytes:
@@ -32,7 +40,7 @@ def test_the_bytes_of_messages() -> None:
     assert framed(large) == (b"\0\0\x10\0\0", large)
     assert framed(large)[1] is large
     assert b"".join(frame(message) for message in (b"abc", b"", b"d")) == GOLDEN
-    assert reader().feed(GOLDEN) == [b"abc", b"", b"d"]
+    assert Reader().take(GOLDEN) == [b"abc", b"", b"d"]
 
 
 def test_messages_cut_anywhere(chance: random.Random) -> None:
@@ -40,10 +48,10 @@ def test_messages_cut_anywhere(chance: random.Random) -> None:
     for _ in range(200):
         messages = [chance.randbytes(chance.choice([0, 1, 4, 5, 6, 300])) for _ in range(chance.randint(1, 6))]
         stream = b"".join(map(frame, messages))
-        found, split, at = [], reader(), 0
+        found, split, at = [], Reader(), 0
         while at < len(stream):
             size = chance.choice([1, 2, 4, 5, 6, 50, 1_000])
-            found += split.feed(stream[at : at + size])
+            found += split.take(stream[at : at + size])
             at += size
             whole = sum(1 for count in range(len(messages)) if len(b"".join(map(frame, messages[: count + 1]))) <= at)
             assert len(found) == whole
@@ -53,15 +61,14 @@ def test_messages_cut_anywhere(chance: random.Random) -> None:
 
 def test_a_size_is_admitted_before_its_bytes_come() -> None:
     """Once for each message that is not there yet, prefix included, and never for what is there at once."""
-    admitted: list[int] = []
-    split = reader(admitted=admitted)
-    split.feed(frame(b"x" * 10))
-    assert admitted == []
+    split = Reader()
+    split.take(frame(b"x" * 10))
+    assert split.admitted == []
     for byte in frame(b"y" * 20)[:-1]:
-        assert split.feed(bytes([byte])) == []
-    assert admitted == [25]
+        assert split.take(bytes([byte])) == []
+    assert split.admitted == [25]
     assert not split.is_between
-    assert split.feed(b"y" + frame(b"z")) == [b"y" * 20, b"z"]
+    assert split.take(b"y" + frame(b"z")) == [b"y" * 20, b"z"]
 
 
 @pytest.mark.parametrize("piece_bytes", [5, 6, 2_000])
@@ -69,7 +76,7 @@ def test_a_message_above_the_limit(piece_bytes: int) -> None:
     """It is refused by its prefix alone."""
     data = frame(b"x" * (LIMIT + 1))
     with pytest.raises(CallRefused, match="has 1001 bytes, the limit is 1000") as caught:
-        reader().feed(data[:piece_bytes])
+        Reader().take(data[:piece_bytes])
     assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
@@ -78,7 +85,7 @@ def test_compressed_messages(encoding: bytes, bits: int) -> None:
     """Each message says for itself whether it is compressed."""
     stream = zlib.compressobj(wbits=bits)
     data = stream.compress(b"abc" * 100) + stream.flush()
-    assert reader(encoding).feed(packed(data) + frame(b"plain")) == [b"abc" * 100, b"plain"]
+    assert Reader(encoding).take(packed(data) + frame(b"plain")) == [b"abc" * 100, b"plain"]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +101,7 @@ def test_compressed_messages(encoding: bytes, bits: int) -> None:
 def test_compressed_messages_that_are_refused(data: bytes, encoding: bytes, text: str) -> None:
     """Damaged ones, and such as would become too large."""
     with pytest.raises(CallRefused, match=text):
-        reader(encoding).feed(data)
+        Reader(encoding).take(data)
 
 
 def test_an_encoding_that_is_not_known() -> None:

@@ -113,6 +113,8 @@ async def test_a_chunk_is_made_and_read_by_hand(start: int) -> None:
         ([pb.ReplicateResponse(chunk=pb.ReplicateChunk(**CHUNK, checksum=1))], "the chunk at 10 is not what was sent"),
         ([pb.ReplicateResponse(chunk=pb.ReplicateChunk(start_physical_offset=3))], "the chunk at 3"),
         ([pb.ReplicateResponse()], "a step that this version does not know"),
+        ([pb.ReplicateResponse(beat=pb.ReplicateBeat(lease_ms=600_001))], "asks for 600001 ms .* limit is 600000"),
+        ([pb.ReplicateResponse(beat=pb.ReplicateBeat(lease_ms=-1))], "asks for -1 ms"),
         ([b"\x12\x7f"], "a step that can't be read"),
         ([b"\x1b"], "a step that can't be read"),
         ([grpc.aio.EOF], "the stream has ended"),

@@ -324,8 +324,8 @@ class ReplicateBeat(_message.Message):
     replicated_physical_offset: _builtins.int
     """Up to here at least two members have the log on their disks, exclusive."""
     lease_ms: _builtins.int
-    """Asks who follows not to stand for election for so long from now on, in milliseconds; 0: does not ask. An
-    acknowledgement that counts this step promises it.
+    """Asks who follows not to stand for election for so long from now on, in milliseconds, at most 600,000; 0: does not
+    ask. An acknowledgement that counts this step promises it.
     """
     def __init__(
         self,

@@ -16,6 +16,8 @@ GROUPED_SIZE_BYTES_MAX = 64 * KIB
 """What a larger request costs is its bytes."""
 GROUP_SIZE_BYTES_MAX = MIB
 """As long as a piece is written, the loop does nothing else."""
+GROUP_COUNT_MAX = 64
+"""More save next to nothing, and those behind a request that goes alone are looked at again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,9 +61,9 @@ class AppendGroups:
         """Write what has come. Those that can't be written together go on alone."""
         self._is_grouping, self._arrived_count = self._arrived_count > 1, 0
         waiting, self._waiting = [one for one in self._waiting if not one.batch.done()], []
-        while waiting:
-            group = _head(waiting)
-            waiting = waiting[self._write(group) :]
+        start = 0
+        while start < len(waiting):
+            start += self._write(_bounded(waiting[start : start + GROUP_COUNT_MAX]))
 
     def _write(self, group: list[Waiting]) -> int:
         """Write requests up to the first that has to go alone. Returns how many know how they go on."""
@@ -80,8 +82,8 @@ class AppendGroups:
         return len(batches)
 
 
-def _head(waiting: list[Waiting]) -> list[Waiting]:
-    """Return as many as one piece takes."""
+def _bounded(waiting: list[Waiting]) -> list[Waiting]:
+    """Return those of them, from the first on, that one piece takes."""
     size_bytes = 0
     for number, one in enumerate(waiting):
         size_bytes += len(one.request)

@@ -4,6 +4,7 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from unittest import mock
 
 import pytest
@@ -14,7 +15,7 @@ from libs.requests.errors import BadTopicName, ServiceError
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.append import AppendedBatch, AppendPipeline
 from services.commitlog.engine.write.gate import Reason
-from services.commitlog.engine.write.groups import AppendGroups
+from services.commitlog.engine.write.groups import GROUP_COUNT_MAX, AppendGroups
 from services.commitlog.errors import AppendsRefused, BatchTooLarge, StoreSealed
 from tests.support.commitlog import BORN_HOST, Machine, append, bodies, message, request
 
@@ -23,19 +24,28 @@ SIZE_BYTES_MAX = 10_000
 Answers = list[AppendedBatch | BaseException]
 
 
+@dataclass
+class Pieces:
+    """What was written as one: how many requests were given, and how many batches there are of them."""
+
+    given: list[int] = field(default_factory=list)
+    written: list[int] = field(default_factory=list)
+
+
 @contextmanager
-def pieces() -> Iterator[list[int]]:
-    """How many batches each piece has that was written in the block."""
-    sizes: list[int] = []
+def pieces() -> Iterator[Pieces]:
+    """The pieces of the block."""
+    found = Pieces()
     write = AppendPipeline.append_group
 
     def counted(self: AppendPipeline, requests: Sequence[bytes], born_hosts: Sequence[bytes]) -> list[AppendedBatch]:
+        found.given.append(len(requests))
         batches = write(self, requests, born_hosts)
-        sizes.append(len(batches))
+        found.written.append(len(batches))
         return batches
 
     with mock.patch.object(AppendPipeline, "append_group", counted):
-        yield sizes
+        yield found
 
 
 async def together(groups: AppendGroups, requests: Sequence[bytes]) -> Answers:
@@ -60,12 +70,12 @@ async def test_those_of_one_turn_are_one_piece() -> None:
     async with Machine().running() as log:
         await append(log, message(b"topic"))
         groups = of(log)
-        with pieces() as sizes:
+        with pieces() as found:
             answers = await together(groups, numbered())
             await groups.append(request(message(b"while several came in the turn before")), BORN_HOST)
-            assert sizes[-1] == COUNT
+            assert found.written[-1] == COUNT
             alone = [await groups.append(request(message(b"alone")), BORN_HOST) for _ in range(3)]
-            assert sizes[-1] == COUNT
+            assert found.written[-1] == COUNT
         batches = [answer for answer in answers if isinstance(answer, AppendedBatch)]
         ends = [batch.end_physical_offset for batch in batches]
         assert [batch.start_physical_offset for batch in batches[1:]] == ends[:-1]
@@ -110,13 +120,27 @@ async def test_segments_end_within_a_piece() -> None:
         assert sorted(bodies(log)[1:]) == contents
 
 
-async def test_a_piece_has_bounds() -> None:
-    """In bytes, so that the loop goes on meanwhile."""
-    async with Machine(segment_size_bytes=8 << 20).running() as log:
+@pytest.mark.parametrize(
+    ("body_bytes", "piece_count"), [(40_000, (1 << 20) // len(request(message(bytes(40_000))))), (10, GROUP_COUNT_MAX)]
+)
+async def test_a_piece_has_bounds(body_bytes: int, piece_count: int) -> None:
+    """In bytes, so that the loop goes on meanwhile, and in requests."""
+    async with Machine(segment_size_bytes=32 << 20).running() as log:
         await append(log, message(b"topic"))
-        with pieces() as sizes:
-            await together(of(log), [request(message(bytes(9_000)))] * 300)
-        assert max(sizes) == (1 << 20) // len(request(message(bytes(9_000))))
+        with pieces() as found:
+            await together(AppendGroups(log.pipeline, 1 << 20), [request(message(bytes(body_bytes)))] * 200)
+        assert max(found.written) == piece_count
+        assert len(bodies(log)) == 201
+
+
+async def test_many_bad_ones_cost_little() -> None:
+    """What is behind a bad one is looked at again, but not all that came."""
+    async with Machine().running() as log:
+        await append(log, message(b"topic"))
+        with pieces() as found:
+            await together(of(log), [b"\xff"] * 2_000)
+        assert found.written.count(0) >= 1_900
+        assert sum(found.given) <= GROUP_COUNT_MAX * 2_100
 
 
 async def test_a_closed_gate_is_told_to_each() -> None:

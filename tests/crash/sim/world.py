@@ -303,7 +303,7 @@ class World(Stage):
                 return False
             states, end = index.indexer.follow.states, log.log.chain.max_physical_offset
             is_complete = index.indexer.follow.completeness.is_complete and not index.indexer.upkeep.rebuild.is_running
-            reached = index.indexer.indexes.reached  # ahead: of what the log has lost, and the Indexer has not heard of it
+            reached = index.indexer.indexes.reached  # is ahead by what the log has just lost
             at = reached.indexed_physical_offset
             if is_complete and states.state is ReputState.LIVE and at == end and not reached.is_ahead:
                 return True

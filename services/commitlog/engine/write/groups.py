@@ -41,18 +41,18 @@ class AppendGroups:
     """Requests of this turn."""
     _is_grouping: bool = False
     """Whether several came in the turn before."""
-    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     async def append(self, request: bytes, born_host: bytes) -> AppendedBatch:
         """See AppendPipeline.append."""
         if len(request) > self._request_size_bytes_max:
             return await self._pipeline.append(request, born_host)
+        loop = asyncio.get_running_loop()
         if not self._arrived_count:
-            self._loop.call_soon(self._end_turn)
+            loop.call_soon(self._end_turn)
         self._arrived_count += 1
         batch = None
         if self._is_grouping:
-            waiting = Waiting(request, born_host, self._loop.create_future())
+            waiting = Waiting(request, born_host, loop.create_future())
             self._waiting.append(waiting)
             batch = await waiting.batch
         return batch or await self._pipeline.append(request, born_host)

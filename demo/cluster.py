@@ -36,12 +36,10 @@ NO_PROXY = (("grpc.enable_http_proxy", 0),)
 SETTINGS = ("REPUT_COMMITLOG_", "REPUT_INDEXER_", "REPUT_JANITOR_", "REPUT_CLIENT_", "REPUT_FAILPOINTS")
 """How the names of variables begin that are settings of somebody's store: not of this one."""
 ANY_DISK = {
-    f"REPUT_{service}_{name.upper()}": "100"
-    for service, names in {
-        "COMMITLOG": ("disk_full_percent",),
-        "JANITOR": ("disk_max_used_percent", "disk_forcible_percent", "disk_full_percent"),
-    }.items()
-    for name in names
+    "REPUT_COMMITLOG_DISK_FULL_PERCENT": "100",
+    "REPUT_JANITOR_DISK_MAX_USED_PERCENT": "100",
+    "REPUT_JANITOR_DISK_FORCIBLE_PERCENT": "100",
+    "REPUT_JANITOR_DISK_FULL_PERCENT": "100",
 }
 """A store that lives for minutes uses what is free, however full others have made the disk; the reserve stays."""
 

@@ -22,6 +22,7 @@ from libs.segments.directories import SegmentDirectories
 
 Percent = Annotated[int, Meta(ge=1, le=100)]
 LEASE_DURATION_MS_MAX = 600_000
+"""Nor may a leader ask who follows it to stay away from elections for longer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -121,6 +121,7 @@ async def test_handover_under_load(tmp_path: Path) -> None:
             await in_sync(first, "abc")
         is_over.set()
         await loading
+        assert len(stored) > 100
         end = (await status(first)).max_physical_offset
         await reached(watcher, end)
         await reached(second, end)
@@ -315,6 +316,7 @@ async def test_python_clients_find_the_leader(tmp_path: Path) -> None:
         await producer.flush()
         results = [await future for future in sent]
         stored = await bodies_of(second)
+    assert len(sent) > 50
     assert written.message_count == len(sent)
     assert {result.durability for result in results} == {Durability.REPLICATED}
     assert {b"p%d" % number for number in range(1, len(sent) + 1)} <= set(stored)

@@ -81,6 +81,12 @@ LEADER: Mapping[str, str] = {
     # An acknowledgement waits until all that follow have the message in their files.
     "brokerRole": "SYNC_MASTER",
 }
+FOLLOWER: Mapping[str, str] = {
+    # It learns of the leader from the name server, when it registers; an address of its own settings is lost, because
+    # the broker tells it to a store that has no service for replicas yet.
+    "brokerRole": "SLAVE",
+    "registerNameServerPeriod": "10000",
+}
 
 
 class RocketMq:
@@ -125,9 +131,8 @@ class RocketMq:
             environment={"ROCKETMQ_HOME": str(folder)},
         )  # fmt: skip
         replica_ports = [java_build.free_port() for _ in range(self.count)]
-        leader = f"127.0.0.1:{replica_ports[0]}"
         brokers = [
-            self._broker(folder / f"broker-{number}", durability, target, leader, number, port)
+            self._broker(folder / f"broker-{number}", durability, target, number, port)
             for number, port in enumerate(replica_ports)
         ]
         with java_build.servers(name_server) as names_pids, java_build.servers(*brokers) as pids:
@@ -136,12 +141,12 @@ class RocketMq:
             yield Serving(target=target, pids=(*pids, *names_pids), load_command=load, load_arguments={})
 
     def _broker(
-        self, folder: Path, durability: Durability, name_server: str, leader: str, number: int, replica_port: int
+        self, folder: Path, durability: Durability, name_server: str, number: int, replica_port: int
     ) -> java_build.Start:
         """Return how a broker is started, of which the first one leads."""
         folder.mkdir()
         settings = {**_store(durability), **BROKER, **PLACE, **_paths(folder), "brokerId": str(number)}
-        settings |= {"brokerRole": "SLAVE", "haMasterAddress": leader} if number else self.of_leader()
+        settings |= FOLLOWER if number else self.of_leader()
         settings |= {
             "namesrvAddr": name_server,
             "listenPort": str(java_build.free_port(below=FAST_PORT_DISTANCE)),

@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connection: one caller's connection, whose calls it begins, feeds, answers and ends.
 
-All calls whose bytes arrive together begin in one turn of the loop; all answers of one turn leave in one write.
-Invariants: bytes leave the library only when the transport takes them; a connection whose rules were broken is asked
-for nothing more; when it is gone, so are its calls.
+All calls whose bytes arrive together begin in one turn of the loop.
+Invariants: those of an endpoint; when it is gone, so are its calls.
 """
 
 import asyncio
-import contextlib
-import logging
 import socket
-from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -19,26 +15,14 @@ import grpc
 
 from libs.runtime.http2 import wire as h2
 from libs.runtime.http2.call import Call
-from libs.runtime.http2.connections import CLOSE_S, Connections
+from libs.runtime.http2.connections import Connections
 from libs.runtime.http2.deadlines import Deadlines
+from libs.runtime.http2.endpoint import Endpoint
 from libs.runtime.http2.ends import Ends
-from libs.runtime.http2.framing import CallRefused, TooManyCalls, framed
+from libs.runtime.http2.framing import CallRefused, TooManyCalls
 from libs.runtime.http2.heads import HEAD, Fields, Head, HttpRefused
 
-WRITE_BYTES: Final = 256 << 10
-"""At most so much is handed to the transport at once."""
-
-UNSENT_BYTES_MAX: Final = 64 << 10
-"""Bytes of a stream's answers that may wait here while its handler goes on."""
-
-WORK_A_TURN: Final = 256
-"""What one turn of the loop takes of one connection, in pieces of data."""
-
-WORK_OF_A_CALL: Final = 10
-"""The beginning of a call, the end of its request, which starts most handlers, or its own end, likewise."""
-
 NO_ERROR: Final = 0
-_log = logging.getLogger(__name__)
 
 
 class Budget(Protocol):
@@ -68,8 +52,6 @@ class Server(Protocol):
     incoming: Budget
     """Bytes of requests that no handler has taken, over all connections."""
     arriving: memoryview
-    """Where the transports of all connections put what arrives, which its connection has read when the next one asks
-    for it."""
     request_size_bytes_max: int
     call_count: int
     call_count_max: int
@@ -88,81 +70,44 @@ class Server(Protocol):
         ...
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Endpoint):
     """See the module."""
 
     def __init__(self, server: Server) -> None:
+        super().__init__(
+            server.arriving,
+            {
+                h2.DataReceived: self._data,
+                h2.RequestReceived: self._request,
+                h2.StreamClosed: self._gone,
+                h2.StreamReset: self._gone,
+                h2.TrailersReceived: self._trailers,
+                h2.ConnectionClosed: self._connection_closed,
+            },
+        )
         self._server = server
-        self.loop = asyncio.get_running_loop()
         self._calls: dict[int, Call] = {}
-        self._unsent: dict[int, asyncio.Future[None]] = {}
-        """Of handlers that wait until their answers have left."""
         self._unfinished: set[int] = set()
         """Streams whose one request is not whole, and has less time for that than the call has."""
         self._ends = Ends(self._say_end, self._cut_request)
-        self._events: deque[Any] = deque()
-        self._is_taking, self._may_read = False, True
-        self._is_paused = self._is_flush_due = self._is_broken = self._is_ending = False
-        self.received_at_s = self.loop.time()
-        self.peer = ""
-        self._receivers: dict[type, Callable[[Any], None]] = {
-            h2.DataReceived: self._data,
-            h2.RequestReceived: self._request,
-            h2.StreamClosed: self._gone,
-            h2.StreamReset: self._gone,
-            h2.TrailersReceived: self._trailers,
-            h2.ConnectionClosed: self._connection_closed,
-        }
-
-    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: Any) -> None:
         """Greet the caller."""
-        self._transport: asyncio.Transport = transport
+        self._greet(transport, self._server.open_wire())
         self.peer = peer_of(transport)
-        self._wire = self._server.open_wire()
         if not self._server.connections.opened(self):
             self._is_broken = True
             transport.abort()
             return
         self.flush()
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
-        """Say where the next bytes go."""
-        return self._server.arriving
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Take what has arrived."""
-        if self._is_broken:
-            return
-        self.received_at_s = self.loop.time()
-        try:
-            self._wire.receive_data(self._server.arriving[:nbytes])
-            self._events.extend(self._wire.events())
-        except h2.WireError as error:
-            self._break(error)
-        else:
-            if not self._is_taking:
-                self._take_some()
-
-    def pause_writing(self) -> None:
-        """Hand over nothing more: the caller does not read."""
-        self._is_paused = True
-
-    def resume_writing(self) -> None:
-        """Go on."""
-        self._is_paused = False
-        self.flush()
-
-    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+    def connection_lost(self, error: Exception | None) -> None:
         """End what the caller has begun."""
         self._is_broken = True
         for call in list(self._calls.values()):
             self._forget(call)
         self._calls.clear()
-        for waiting in self._unsent.values():
-            waiting.cancel()
-        self._unsent.clear()
+        super().connection_lost(error)
         self._ends.close()
         self._server.connections.closed(self)
 
@@ -173,18 +118,11 @@ class Connection(asyncio.BufferedProtocol):
         if not call.is_begun:
             call.is_begun = True
             self._tell(h2.Wire.send_response, call.stream_id, HEAD)
-        for piece in framed(message):
-            self._tell(h2.Wire.send_data, call.stream_id, piece)
+        self._send(call.stream_id, message)
 
     async def sent(self, call: Call) -> None:
         """Return when few enough bytes of the call's answers are held here."""
-        if self._is_broken or self._wire.queued_body_size(call.stream_id) <= UNSENT_BYTES_MAX:
-            return
-        waiting = self._unsent[call.stream_id] = self.loop.create_future()
-        try:
-            await waiting
-        finally:
-            self._unsent.pop(call.stream_id, None)
+        await self._sent(call.stream_id)
 
     def finish(self, call: Call, fields: Fields) -> None:
         """End a call."""
@@ -204,8 +142,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def acknowledge(self, call: Call, size_bytes: int) -> None:
         """Let the caller send so many bytes more."""
-        if size_bytes:
-            self._tell(h2.Wire.acknowledge_received_data, size_bytes, call.stream_id)
+        self._acknowledge(call.stream_id, size_bytes)
 
     def admit(self, size_bytes: int) -> None:
         """Count bytes of requests. Raises CallRefused."""
@@ -245,62 +182,7 @@ class Connection(asyncio.BufferedProtocol):
                 tasks.append(call.task)
         return tasks
 
-    def ping(self) -> None:
-        """Ask the caller for a sign of life."""
-        self._say(h2.Wire.ping)
-
-    def close(self) -> None:
-        """Close it, once what was said has left."""
-        self._say(h2.Wire.send_goaway)
-        self._hang_up()
-
-    def _say(self, what: Callable[[h2.Wire], None]) -> None:
-        """Say something of the connection, unless it ends already."""
-        if not self._is_broken:
-            with contextlib.suppress(h2.WireError):
-                what(self._wire)
-            self.flush()
-
-    def abort(self) -> None:
-        """Close it at once."""
-        self._transport.abort()
-
     # Events
-
-    def _take_some(self) -> None:
-        """Take as many events as fit into one turn of the loop, and let nothing more come until all are taken."""
-        self._is_taking = False
-        if self._is_broken:
-            return
-        try:
-            self._take()
-        except h2.WireError as error:
-            self._break(error)
-            return
-        self._flush_soon()  # with the answers of those that begin now, if they are quick
-        if self._events:
-            self._is_taking = True
-            self.loop.call_soon(self._take_some)
-        self._read_more(not self._events)
-
-    def _read_more(self, may_read: bool) -> None:
-        if may_read is self._may_read or self._transport.is_closing():
-            return
-        self._may_read = may_read
-        if may_read:
-            self._transport.resume_reading()
-        else:
-            self._transport.pause_reading()
-
-    def _take(self) -> None:
-        receivers, taken, left = self._receivers, self._events, WORK_A_TURN
-        while taken and left > 0:
-            event = taken.popleft()
-            kind = type(event)
-            left -= 1 if kind is h2.DataReceived and not event.end_stream else WORK_OF_A_CALL
-            receive = receivers.get(kind)
-            if receive is not None:
-                receive(event)
 
     def _request(self, event: h2.RequestReceived) -> None:
         stream_id = event.stream_id
@@ -412,75 +294,8 @@ class Connection(asyncio.BufferedProtocol):
             self._server.connections.idle(self)
 
     def _break(self, error: Exception) -> None:
-        """Say good-bye to one that broke the rules."""
         self._server.connections.counts.broken += 1
-        _log.debug("%s broke the rules of HTTP/2: %s", self.peer, error)
-        self._is_broken = True
-        with contextlib.suppress(h2.WireError):
-            self._transport.write(self._wire.data_to_send())
-        self._hang_up()
-
-    def _hang_up(self) -> None:
-        """Close it once the caller has taken what was said, or after a moment."""
-        if not self._transport.is_closing():
-            self._transport.close()
-            self.loop.call_later(CLOSE_S, self._transport.abort)
-
-    # Bytes out
-
-    def _tell(self, what: Callable[..., None], *arguments: Any) -> None:
-        """Have the library send something in this turn. What it refuses ends the connection.
-
-        A call that its caller has taken back, of which an event will tell, ends nothing.
-        """
-        if self._is_broken:
-            return
-        try:
-            what(self._wire, *arguments)
-        except h2.StreamError as error:
-            _log.debug("%s took a call back: %s", self.peer, error)
-        except h2.WireError as error:
-            self._break(error)
-        else:
-            self._flush_soon()
-
-    def _flush_soon(self) -> None:
-        if not self._is_flush_due:
-            self._is_flush_due = True
-            self.loop.call_soon(self.flush)
-
-    def flush(self) -> None:
-        """Hand over what is ready, and close what has ended."""
-        self._is_flush_due = False
-        if self._is_broken:
-            return
-        try:
-            self._write()
-            self._events.extend(self._wire.events())
-        except h2.WireError as error:
-            self._break(error)
-            return
-        if self._events and not self._is_taking:
-            self._take_some()
-        if self._unsent:
-            self._wake_unsent()
-        if self._is_ending:
-            self._transport.close()
-
-    def _write(self) -> bool:
-        """Hand over what the transport takes. Returns whether that is all."""
-        wire, transport = self._wire, self._transport
-        while not self._is_paused:
-            data = wire.data_to_send(WRITE_BYTES)
-            if not data:
-                return True
-            transport.write(data)
-        return False
-
-    def _wake_unsent(self) -> None:
-        for stream_id, waiting in self._unsent.items():
-            if not waiting.done() and self._wire.queued_body_size(stream_id) <= UNSENT_BYTES_MAX:
-                waiting.set_result(None)
+        super()._break(error)
 
 
 def peer_of(transport: asyncio.BaseTransport) -> str:

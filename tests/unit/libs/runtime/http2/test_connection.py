@@ -15,7 +15,8 @@ from ngh2 import events
 
 from libs.runtime.http2 import ends
 from libs.runtime.http2.call import Call
-from libs.runtime.http2.connection import WORK_A_TURN, WORK_OF_A_CALL, Connection
+from libs.runtime.http2.connection import Connection
+from libs.runtime.http2.endpoint import WORK_A_TURN, WORK_OF_A_CALL
 from libs.runtime.http2.framing import framed
 from libs.runtime.http2.limits import ConnectionLimits
 from libs.runtime.http2.server import Http2Server

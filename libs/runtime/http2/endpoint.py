@@ -35,8 +35,10 @@ _log = logging.getLogger(__name__)
 
 
 class Endpoint(asyncio.BufferedProtocol):
-    """See the module. `arriving` is where the transports of all connections of a loop put what arrives, which its
-    connection has read when the next one asks for it.
+    """See the module.
+
+    `arriving` is where the transports of all connections put what arrives; its connection has read it when the next one
+    asks for it.
     """
 
     def __init__(self, arriving: memoryview, receivers: Mapping[type, Callable[[Any], None]]) -> None:

@@ -22,6 +22,9 @@ HEAD: Final = (
     (b"content-type", b"application/grpc"),
     (b"grpc-accept-encoding", ENCODINGS),
 )
+RICH_STATUS: Final = b"grpc-status-details-bin"
+"""Of all that begins with grpc-, gRPC shows this alone to those who call."""
+
 OK: Final = ((b"grpc-status", b"0"),)
 
 _UNITS_S: Final = {72: 3600.0, 77: 60.0, 83: 1.0, 109: 1e-3, 117: 1e-6, 110: 1e-9}
@@ -75,7 +78,7 @@ class Head:
     @property
     def invocation_metadata(self) -> Metadata:
         """What the caller says beside its request. Values of keys that end in -bin are bytes."""
-        return tuple(_item(name, value) for name, value in self._fields if not _is_reserved(name))
+        return metadata_of(self._fields)
 
 
 def timeout_s_of(value: bytes) -> float:
@@ -91,10 +94,20 @@ def trailers(code: grpc.StatusCode, text: str, metadata: Iterable[tuple[str, str
     fields = [(b"grpc-status", str(code.value[0]).encode())]
     if text:
         fields.append((b"grpc-message", percent_encoded(text)))
-    for key, value in metadata:
-        data = base64.b64encode(value).rstrip(b"=") if isinstance(value, bytes) else value.encode()
-        fields.append((key.encode(), data))
-    return fields
+    return [*fields, *fields_of(metadata)]
+
+
+def fields_of(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return what is said beside a message, as it travels. Keys of bytes end in -bin."""
+    return [
+        (key.encode(), base64.b64encode(value).rstrip(b"=") if isinstance(value, bytes) else value.encode())
+        for key, value in metadata
+    ]
+
+
+def metadata_of(fields: Fields) -> Metadata:
+    """Return what was said beside the messages. Raises CallRefused for a value of bytes that is not in base64."""
+    return tuple(_item(name, value) for name, value in fields if not _is_reserved(name))
 
 
 def ending(refusal: CallRefused) -> Fields:
@@ -108,7 +121,7 @@ def percent_encoded(text: str) -> bytes:
 
 
 def _is_reserved(name: bytes) -> bool:
-    return name[:1] == b":" or name[:5] == b"grpc-" or name in (b"te", b"content-type")
+    return (name[:5] == b"grpc-" and name != RICH_STATUS) or name[:1] == b":" or name in (b"te", b"content-type")
 
 
 def _item(name: bytes, value: bytes) -> tuple[str, str | bytes]:

@@ -12,8 +12,10 @@ import ngh2
 from ngh2.events import (
     ConnectionClosed,
     DataReceived,
+    GoAwayReceived,
     PingAcknowledged,
     RequestReceived,
+    ResponseReceived,
     StreamClosed,
     StreamReset,
     TrailersReceived,
@@ -24,15 +26,18 @@ from libs.runtime.http2.limits import ConnectionLimits
 __all__ = [
     "ConnectionClosed",
     "DataReceived",
+    "GoAwayReceived",
     "Opener",
     "PingAcknowledged",
     "RequestReceived",
+    "ResponseReceived",
     "StreamClosed",
     "StreamError",
     "StreamReset",
     "TrailersReceived",
     "Wire",
     "WireError",
+    "open_calling",
 ]
 
 Wire = ngh2.Connection
@@ -45,6 +50,12 @@ FRAME_SIZE_BYTES_MAX: Final = 32 << 10
 meanwhile, which cost batches of 1 MiB a seventh of their rate."""
 
 HEADER_COUNT_MAX: Final = 128
+ANSWER_HEADER_SIZE_BYTES_MAX: Final = 64 << 10
+ANSWER_WINDOW_BYTES: Final = 8 << 20
+"""Of what a server may send of one call before it was read."""
+
+CALLING_WINDOW_BYTES: Final = 32 << 20
+"""The same for all calls of a connection."""
 
 
 class Opener:
@@ -71,3 +82,23 @@ class Opener:
         wire.initiate_connection(self._settings)
         wire.set_local_window_size(self._window_bytes)
         return wire
+
+
+def open_calling() -> Wire:
+    """Return the caller's side of a connection, whose settings are ready to be sent."""
+    configuration = ngh2.Configuration(
+        auto_window_update=False,
+        max_inbound_header_list_size=ANSWER_HEADER_SIZE_BYTES_MAX,
+        max_inbound_header_count=HEADER_COUNT_MAX,
+    )
+    wire = ngh2.Connection(ngh2.Role.CLIENT, configuration)
+    wire.initiate_connection(
+        {
+            ngh2.Setting.ENABLE_PUSH: 0,
+            ngh2.Setting.INITIAL_WINDOW_SIZE: ANSWER_WINDOW_BYTES,
+            ngh2.Setting.MAX_FRAME_SIZE: FRAME_SIZE_BYTES_MAX,
+            ngh2.Setting.MAX_HEADER_LIST_SIZE: ANSWER_HEADER_SIZE_BYTES_MAX,
+        }
+    )
+    wire.set_local_window_size(CALLING_WINDOW_BYTES)
+    return wire

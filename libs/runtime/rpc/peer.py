@@ -3,9 +3,11 @@
 
 import asyncio
 import logging
+import re
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partialmethod
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +24,9 @@ RESPONSE_SIZE_BYTES_MAX = 64 << 20
 
 RECONNECT_MS_MIN = 100
 """First wait before another attempt to reach a peer; gRPC's own is a second, and grows to two minutes."""
+
+_PLAIN_TARGET = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^/:\[\]]+):[0-9]{1,5}|unix:.+")
+"""Other forms name what only gRPC's own channel knows, as lists of addresses or other resolvers."""
 
 Metadata = tuple[tuple[str, str], ...]
 MetadataSource = Callable[[], Metadata]
@@ -61,25 +66,51 @@ class Peer:
 
         Nothing is sent before the first call. Raises ConfigError for a file that can't be read.
         """
+        make = partial(self._make, interceptors, reconnect_ms_max)
+        config = self.config
+        tls = (config.tls_ca_file, config.tls_certificate_file, config.tls_key_file)
+        files = [file for file in tls if file is not None] if config.tls_ca_file is not None else []
+        channel = cast("grpc.aio.Channel", RenewedChannel(make, files)) if files else make()
+        return Connection(channel, self.config.timeout_ms / 1000, self._metadata)
+
+    def _make(self, interceptors: Sequence[grpc.aio.ClientInterceptor], reconnect_ms_max: int) -> grpc.aio.Channel:
+        target, has_tls = self.config.target, self.config.tls_ca_file is not None
+        if self.config.channel == "http2" and not interceptors and _PLAIN_TARGET.fullmatch(target):
+            try:
+                from libs.runtime.http2.calling.channel import LoopChannel
+            except ModuleNotFoundError as error:
+                _log.warning("calls to %s go by grpcio, as %s is not installed", target, error.name)
+            else:
+                context = self._context() if has_tls else None
+                in_loop = LoopChannel(
+                    target,
+                    context=context,
+                    reconnect_ms_max=reconnect_ms_max,
+                    answer_size_bytes_max=RESPONSE_SIZE_BYTES_MAX,
+                )
+                return cast("grpc.aio.Channel", in_loop)
         options = [
             ("grpc.max_receive_message_length", RESPONSE_SIZE_BYTES_MAX),
             ("grpc.initial_reconnect_backoff_ms", min(RECONNECT_MS_MIN, reconnect_ms_max)),
             ("grpc.max_reconnect_backoff_ms", reconnect_ms_max),
             ("grpc.enable_http_proxy", 0),  # `http_proxy` is for the world outside, not for services of one store
         ]
-        timeout_s = self.config.timeout_ms / 1000
-        if self.config.tls_ca_file is None:
-            plain = grpc.aio.insecure_channel(self.config.target, options=options, interceptors=interceptors)
-            return Connection(plain, timeout_s, self._metadata)
-        tls = (self.config.tls_ca_file, self.config.tls_certificate_file, self.config.tls_key_file)
-        files = [file for file in tls if file is not None]
+        if not has_tls:
+            return grpc.aio.insecure_channel(target, options=options, interceptors=interceptors)
+        return grpc.aio.secure_channel(target, self._credentials(), options=options, interceptors=interceptors)
 
-        def make() -> grpc.aio.Channel:
-            return grpc.aio.secure_channel(
-                self.config.target, self._credentials(), options=options, interceptors=interceptors
-            )
-
-        return Connection(cast("grpc.aio.Channel", RenewedChannel(make, files)), timeout_s, self._metadata)
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["h2"])
+        self._credentials()  # names a file that can't be read
+        try:
+            context.load_verify_locations(self.config.tls_ca_file)
+            if self.config.tls_certificate_file is not None:
+                context.load_cert_chain(self.config.tls_certificate_file, self.config.tls_key_file)
+        except ssl.SSLError as error:
+            raise ConfigError(f"{self.name}_tls_ca_file {self.config.tls_ca_file}: {error}") from error
+        return context
 
     def _credentials(self) -> grpc.ChannelCredentials:
         return grpc.ssl_channel_credentials(

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OutgoingCall: one call, from its first word to how it came out, as whoever made it sees it.
+
+To its user it is what grpc.aio calls a call, as far as the services ask for it: awaited for one answer, read or
+iterated for several.
+Invariants: it ends once; what it holds unread is bounded by its window; when it has ended, nothing of its connection is
+held back for it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator
+from typing import Any, Final, NamedTuple, Protocol
+
+import grpc
+
+from libs.runtime.http2.calling.outcome import CANCELLED, EXPIRED, Outcome, encoding_of, is_last, outcome_of, refusal_of
+from libs.runtime.http2.framing import CallRefused, MessageReader
+from libs.runtime.http2.heads import Fields, Metadata, metadata_of
+
+UNREAD_BYTES_MAX: Final = 512 << 10
+"""Of answers that nobody has read; while there are more, no more may be sent than the window has left."""
+
+ACCOUNT_BYTES: Final = 64 << 10
+"""Bytes of an answer are accounted for when so many have come, or a message is whole."""
+
+
+class Way(Protocol):
+    """What a call needs of its connection."""
+
+    def send(self, stream_id: int, message: bytes) -> None:
+        """Send a message."""
+        ...
+
+    async def sent(self, stream_id: int) -> None:
+        """Return when what was sent is not held here any more."""
+        ...
+
+    def close_half(self, stream_id: int) -> None:
+        """Say that all was sent."""
+        ...
+
+    def acknowledge(self, stream_id: int, size_bytes: int) -> None:
+        """Let so many bytes more come."""
+        ...
+
+    def give_up(self, stream_id: int) -> None:
+        """Forget a call and tell the other side."""
+        ...
+
+
+class Method(NamedTuple):
+    """What is called, and what its messages are in memory."""
+
+    path: bytes
+    serialize: Callable[[Any], bytes] | None
+    deserialize: Callable[[bytes], Any] | None
+    answer_size_bytes_max: int
+
+
+class OutgoingCall:
+    """See the module. Callers: one event loop."""
+
+    def __init__(self, method: Method) -> None:
+        self._method = method
+        self._loop = asyncio.get_running_loop()
+        self._way: Way | None = None
+        self._stream_id = 0
+        self._reader: MessageReader | None = None
+        self._initial: Metadata = ()
+        self._messages: deque[bytes] = deque()
+        self._unread_bytes = self._held_bytes = self._new_bytes = 0
+        self._outcome: Outcome | None = None
+        self._news: asyncio.Future[None] | None = None
+        """Of whoever waits for an answer, or for the beginning."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._feeding: asyncio.Task[None] | None = None
+        self._connecting: asyncio.Task[None] | None = None
+
+    # What its channel and its connection do.
+
+    def limit(self, timeout_s: float | None) -> None:
+        """Let it end in its time."""
+        if timeout_s is not None:
+            self._timer = self._loop.call_later(max(timeout_s, 0.0), self._expire)
+
+    def wait_for(self, connecting: "asyncio.Task[None]") -> None:
+        """Let a task begin it, which ends with it."""
+        self._connecting = connecting
+
+    def feed_from(self, requests: AsyncIterable[Any]) -> None:
+        """Send what an iterator gives."""
+        self._feeding = self._loop.create_task(self._feed_from(requests))
+
+    def begin(self, way: Way, stream_id: int) -> None:
+        """Take note that it has a stream."""
+        self._way, self._stream_id = way, stream_id
+        self._wake()
+
+    def head(self, fields: Fields) -> None:
+        """Take the first fields of the answer."""
+        refusal = refusal_of(fields)
+        if refusal is not None:
+            self._end_here(refusal)
+        elif is_last(fields):
+            self.end(outcome_of(fields))
+        else:
+            try:
+                self._initial = metadata_of([field for field in fields if field[0] != b":status"])
+                self._reader = MessageReader(encoding_of(fields), self._method.answer_size_bytes_max)
+            except CallRefused as error:
+                self._end_here(Outcome(error.code, str(error)))
+
+    def take(self, data: bytes) -> None:
+        """Take bytes of the answer."""
+        if self._reader is None or self._way is None or self._outcome is not None:
+            return
+        try:
+            messages = self._reader.feed(data, _admit)
+        except CallRefused as error:
+            self._held_bytes += len(data)
+            self._end_here(Outcome(error.code, str(error)))
+            return
+        self._new_bytes += len(data)
+        if messages or self._new_bytes >= ACCOUNT_BYTES:
+            self._held_bytes += self._new_bytes
+            self._new_bytes = 0
+            self._unread_bytes += sum(map(len, messages))
+            self._let_more_come()
+        if messages:
+            self._messages.extend(messages)
+            self._wake()
+
+    def end(self, outcome: Outcome) -> None:
+        """Take note of how it came out, unless that is known."""
+        if self._outcome is not None:
+            return
+        if outcome.code is grpc.StatusCode.OK and self._reader is not None and not self._reader.is_between:
+            outcome = Outcome(grpc.StatusCode.INTERNAL, "the last message of the answer is not whole")
+        self._outcome = outcome
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in (self._feeding, self._connecting):
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+        if self._way is not None:
+            self._way.acknowledge(self._stream_id, self._held_bytes + self._new_bytes)
+        self._held_bytes = self._new_bytes = 0
+        self._wake()
+
+    # What its user does, by the names of grpc.aio.
+
+    def done(self) -> bool:
+        """Return whether it has ended."""
+        return self._outcome is not None
+
+    def cancel(self) -> bool:
+        """End it, unless it has ended."""
+        if self._outcome is not None:
+            return False
+        self._messages.clear()
+        self._end_here(CANCELLED)
+        return True
+
+    async def code(self) -> grpc.StatusCode:
+        """Wait for its end, and return how it came out."""
+        while self._outcome is None:
+            await self._change()
+        return self._outcome.code
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Return the one answer. Raises AioRpcError."""
+        return self._one().__await__()
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        """Go through the answers. Raises AioRpcError."""
+        while (answer := await self.read()) is not grpc.aio.EOF:
+            yield answer
+
+    async def read(self) -> Any:
+        """Return the next answer, or EOF. Raises AioRpcError. A caller that is cancelled meanwhile ends the call."""
+        while not self._messages and self._outcome is None:
+            await self._change()
+        if not self._messages:
+            self._raise_unless_ok()
+            return grpc.aio.EOF
+        message = self._messages.popleft()
+        self._unread_bytes -= len(message)
+        self._let_more_come()
+        return self._deserialized(message)
+
+    async def write(self, request: Any) -> None:
+        """Send a request of several. Returns when it is not held here any more.
+
+        Raises AioRpcError, and InvalidStateError for a call that has ended well.
+        """
+        while self._way is None and self._outcome is None:
+            await self._change()
+        if self._outcome is not None or self._way is None:
+            self._raise_unless_ok()
+            raise asyncio.InvalidStateError("the call has ended")
+        self._way.send(self._stream_id, self.serialized(request))
+        await self._way.sent(self._stream_id)
+
+    async def done_writing(self) -> None:
+        """Say that all was sent."""
+        while self._way is None and self._outcome is None:
+            await self._change()
+        if self._outcome is None and self._way is not None:
+            self._way.close_half(self._stream_id)
+
+    def serialized(self, request: Any) -> bytes:
+        """Return a request as bytes."""
+        serialize = self._method.serialize
+        return request if serialize is None else serialize(request)
+
+    # Own parts
+
+    def _expire(self) -> None:
+        self._messages.clear()
+        self._end_here(EXPIRED)
+
+    def _end_here(self, outcome: Outcome) -> None:
+        """End it, and tell the other side."""
+        if self._way is not None and self._outcome is None:
+            self._way.give_up(self._stream_id)
+        self.end(outcome)
+
+    async def _one(self) -> Any:
+        while self._outcome is None:
+            await self._change()
+        self._raise_unless_ok()
+        if len(self._messages) != 1:
+            text = f"the answer has {len(self._messages)} messages, and one is expected"
+            raise Outcome(grpc.StatusCode.INTERNAL, text).error(self._initial)
+        return self._deserialized(self._messages.popleft())
+
+    async def _feed_from(self, requests: AsyncIterable[Any]) -> None:
+        try:
+            async for request in requests:
+                await self.write(request)
+            await self.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass  # whoever waits for the answer learns of it
+        except Exception:
+            self.cancel()
+            raise
+
+    def _deserialized(self, message: bytes) -> Any:
+        deserialize = self._method.deserialize
+        return message if deserialize is None else deserialize(message)
+
+    def _raise_unless_ok(self) -> None:
+        assert self._outcome is not None
+        if self._outcome is CANCELLED:
+            raise asyncio.CancelledError
+        if self._outcome.code is not grpc.StatusCode.OK:
+            raise self._outcome.error(self._initial)
+
+    def _let_more_come(self) -> None:
+        if self._held_bytes and self._unread_bytes <= UNREAD_BYTES_MAX and self._way is not None:
+            self._way.acknowledge(self._stream_id, self._held_bytes)
+            self._held_bytes = 0
+
+    async def _change(self) -> None:
+        """Wait for news. Whoever is cancelled meanwhile wants no more of the call."""
+        if self._news is None:
+            self._news = self._loop.create_future()
+        try:
+            await asyncio.shield(self._news)
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+
+    def _wake(self) -> None:
+        if self._news is not None:
+            self._news.set_result(None)
+            self._news = None
+
+
+def _admit(size_bytes: int) -> None:
+    """Let a message come: its size is bounded already."""

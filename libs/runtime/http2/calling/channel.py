@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LoopChannel: calls to one server, over one connection at a time that is made when a call needs it.
+
+It has what stubs use of grpc.aio's channel. While an attempt to connect is under way calls wait for it; after one that
+failed, calls fail at once until the next attempt is due, ever later.
+Callers: one event loop.
+"""
+
+import asyncio
+import random
+import ssl
+import weakref
+from collections.abc import AsyncIterable, Iterable
+from functools import partial
+from typing import Any, Final
+
+import grpc
+
+from libs.runtime.http2.calling.call import Method, OutgoingCall
+from libs.runtime.http2.calling.link import Link
+from libs.runtime.http2.calling.outcome import CANCELLED, Outcome, head_of
+
+CONNECT_S: Final = 20.0
+"""So long an attempt to connect may take, with its handshake."""
+
+RECONNECT_S_MIN: Final = 0.1
+GROWTH: Final = 1.6
+"""Of the time until the next attempt, from one that failed to the next."""
+
+SPREAD: Final = 0.2
+"""Part of that time that callers differ by, so that they do not come all at once."""
+
+ARRIVING_BYTES_MAX: Final = 256 << 10
+
+
+class LoopChannel:
+    """See the module. `target` is host:port, or unix: and a path."""
+
+    def __init__(
+        self, target: str, *, context: ssl.SSLContext | None, reconnect_ms_max: int, answer_size_bytes_max: int
+    ) -> None:
+        self._target = target
+        self._context = context
+        self._reconnect_s_max = reconnect_ms_max / 1000
+        self._answer_size_bytes_max = answer_size_bytes_max
+        self._scheme = b"http" if context is None else b"https"
+        self._authority = b"localhost" if target.startswith("unix:") else target.encode()
+        self._arriving: memoryview | None = None
+        self._link: Link | None = None
+        self._links: weakref.WeakSet[Link] = weakref.WeakSet()
+        """Also those that calls still run on, although no more begin there."""
+        self._connecting: asyncio.Task[None] | None = None
+        self._failure = ""
+        """Why the last attempt failed."""
+        self._wait_s = 0.0
+        self._retry_at_s = 0.0
+        self._is_closed = False
+
+    def unary_unary(self, path: str, serialize: Any = None, deserialize: Any = None, **_: Any) -> Any:
+        """Return what calls a method: a request and its options in, an OutgoingCall out."""
+        return self._callable(path, serialize, deserialize, has_request_stream=False)
+
+    def stream_stream(self, path: str, serialize: Any = None, deserialize: Any = None, **_: Any) -> Any:
+        """Return what calls a method with several requests: an iterator of them, or none for those that are written."""
+        return self._callable(path, serialize, deserialize, has_request_stream=True)
+
+    unary_stream = unary_unary
+    stream_unary = stream_stream
+
+    async def close(self, grace: float | None = None) -> None:  # noqa: ARG002 - grpc.aio's signature
+        """End all calls and connections."""
+        self._is_closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        for link in list(self._links):
+            link.end_calls(CANCELLED)
+        await asyncio.sleep(0)
+
+    def _callable(self, path: str, serialize: Any, deserialize: Any, *, has_request_stream: bool) -> Any:
+        method = Method(path.encode(), serialize, deserialize, self._answer_size_bytes_max)
+        return partial(self._streamed if has_request_stream else self._single, method)
+
+    def _single(
+        self, method: Method, request: Any, *, timeout: float | None = None, metadata: Iterable[Any] | None = None
+    ) -> OutgoingCall:
+        call = OutgoingCall(method)
+        self._begin(call, method.path, timeout, metadata, call.serialized(request))
+        return call
+
+    def _streamed(
+        self,
+        method: Method,
+        requests: AsyncIterable[Any] | None = None,
+        *,
+        timeout: float | None = None,
+        metadata: Iterable[Any] | None = None,
+    ) -> OutgoingCall:
+        call = OutgoingCall(method)
+        self._begin(call, method.path, timeout, metadata, None)
+        if requests is not None:
+            call.feed_from(requests)
+        return call
+
+    def _begin(
+        self,
+        call: OutgoingCall,
+        path: bytes,
+        timeout_s: float | None,
+        metadata: Iterable[Any] | None,
+        request: bytes | None,
+    ) -> None:
+        if self._is_closed:
+            raise grpc.aio.UsageError("the channel is closed")
+        head = head_of(path, self._authority, self._scheme, timeout_s, metadata or ())
+        call.limit(timeout_s)
+        if self._link is not None:
+            self._link.begin(call, head, request)
+        elif self._connecting is None and asyncio.get_running_loop().time() < self._retry_at_s:
+            call.end(self._unreached())
+        else:
+            call.wait_for(asyncio.create_task(self._begin_later(call, head, request)))
+
+    async def _begin_later(self, call: OutgoingCall, head: Any, request: bytes | None) -> None:
+        """Begin a call once there is a connection."""
+        if self._link is None:
+            if self._connecting is None:
+                self._connecting = asyncio.create_task(self._connect())
+            await asyncio.wait([self._connecting])
+        if self._link is None:
+            call.end(self._unreached())
+        elif not call.done():
+            self._link.begin(call, head, request)
+
+    def _unreached(self) -> Outcome:
+        return Outcome(grpc.StatusCode.UNAVAILABLE, f"{self._target} can't be reached: {self._failure}")
+
+    async def _connect(self) -> None:
+        """Make a connection, or take note of why there is none."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                link = await self._dial(loop)
+        except (OSError, TimeoutError) as error:  # TLS' errors are OSErrors, too
+            self._failure = str(error) or f"no answer within {CONNECT_S:g} s"
+            grown_s = max(RECONNECT_S_MIN, self._wait_s * GROWTH)
+            self._wait_s = min(grown_s, self._reconnect_s_max)
+            self._retry_at_s = loop.time() + self._wait_s * random.uniform(1 - SPREAD, 1 + SPREAD)  # noqa: S311
+        else:
+            self._wait_s = self._retry_at_s = 0.0
+            self._links.add(link)
+            if not link.is_leaving:
+                self._link = link
+        finally:
+            self._connecting = None
+
+    async def _dial(self, loop: asyncio.AbstractEventLoop) -> Link:
+        if self._arriving is None:
+            self._arriving = memoryview(bytearray(ARRIVING_BYTES_MAX))
+        make = partial(Link, self._arriving, self._left)
+        kind, _, path = self._target.partition(":")
+        if kind == "unix":
+            _, link = await loop.create_unix_connection(make, path.removeprefix("//"))
+            return link
+        host, _, port = self._target.rpartition(":")
+        host = host.strip("[]")
+        _, link = await loop.create_connection(make, host, int(port), ssl=self._context)
+        return link
+
+    def _left(self, link: Link) -> None:
+        """No more calls begin on a connection."""
+        if link is self._link:
+            self._link = None

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Link: a connection to a server, which begins calls on it, feeds them and tells them their end.
+
+Invariants: those of an endpoint; a call that has a stream here ends at the latest with the connection. A server that
+says nothing while calls wait is asked for a sign of life, and given up when it gives none.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import grpc
+
+from libs.runtime.http2 import wire as h2
+from libs.runtime.http2.calling.call import OutgoingCall
+from libs.runtime.http2.calling.outcome import CANCEL, Outcome, outcome_of, reset_outcome
+from libs.runtime.http2.endpoint import Endpoint
+from libs.runtime.http2.heads import Fields
+
+SILENCE_S: Final = 20.0
+"""A server that has said nothing for so long, although calls wait, is asked for a sign of life."""
+
+ANSWER_S: Final = 20.0
+"""So long it has for that."""
+
+
+class Link(Endpoint):
+    """See the module. `left` is told when no more calls can begin here."""
+
+    def __init__(self, arriving: memoryview, left: Callable[["Link"], None]) -> None:
+        super().__init__(
+            arriving,
+            {
+                h2.DataReceived: self._data,
+                h2.ResponseReceived: self._head,
+                h2.TrailersReceived: self._end,
+                h2.StreamReset: self._reset,
+                h2.StreamClosed: self._reset,
+                h2.GoAwayReceived: self._leave,
+                h2.ConnectionClosed: self._closed,
+            },
+        )
+        self._left = left
+        self._calls: dict[int, OutgoingCall] = {}
+        self._is_leaving = False
+        self._watching: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Greet the server."""
+        self._greet(transport, h2.open_calling())
+        self.flush()
+        self._watch()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End all calls."""
+        super().connection_lost(error)
+        if self._watching is not None:
+            self._watching.cancel()
+        self._leave(None)
+        text = "the connection is lost" if error is None else f"the connection is lost: {error}"
+        for call in list(self._calls.values()):
+            call.end(Outcome(grpc.StatusCode.UNAVAILABLE, text))
+        self._calls.clear()
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether no more calls begin here."""
+        return self._is_leaving
+
+    def begin(self, call: OutgoingCall, head: Fields, request: bytes | None) -> None:
+        """Begin a call, with its one request or without. Its end tells if that is not possible."""
+        if self._is_broken:
+            call.end(Outcome(grpc.StatusCode.UNAVAILABLE, "the connection is lost"))
+            return
+        try:
+            stream_id = self._wire.send_request(head)
+        except h2.WireError as error:
+            call.end(Outcome(grpc.StatusCode.UNAVAILABLE, f"the connection takes no more calls: {error}"))
+            self._leave(None)
+            return
+        self._calls[stream_id] = call
+        call.begin(self, stream_id)
+        if request is not None:
+            self.send(stream_id, request)
+            self.close_half(stream_id)
+        self._flush_soon()
+
+    def end_calls(self, outcome: Outcome) -> None:
+        """End all calls, as they came out for the caller, and close it."""
+        for call in list(self._calls.values()):
+            call.end(outcome)
+        self._calls.clear()
+        if not self._is_broken:
+            self.close()
+
+    # Way, for its calls.
+
+    def send(self, stream_id: int, message: bytes) -> None:
+        """Send a message."""
+        self._send(stream_id, message)
+
+    async def sent(self, stream_id: int) -> None:
+        """Return when few enough bytes of the call are held here."""
+        await self._sent(stream_id)
+
+    def close_half(self, stream_id: int) -> None:
+        """Say that all was sent."""
+        self._tell(h2.Wire.end_stream, stream_id)
+
+    def acknowledge(self, stream_id: int, size_bytes: int) -> None:
+        """Let so many bytes more come."""
+        self._acknowledge(stream_id, size_bytes)
+
+    def give_up(self, stream_id: int) -> None:
+        """Forget a call and tell the other side."""
+        if self._calls.pop(stream_id, None) is not None:
+            self._tell(h2.Wire.reset_stream, stream_id, CANCEL)
+
+    # Events
+
+    def _head(self, event: h2.ResponseReceived) -> None:
+        call = self._calls.get(event.stream_id)
+        if call is not None:
+            call.head(event.headers)
+
+    def _data(self, event: h2.DataReceived) -> None:
+        call = self._calls.get(event.stream_id)
+        if call is None or call.done():
+            self._acknowledge(event.stream_id, len(event.data))
+        elif event.data:
+            call.take(event.data)
+
+    def _end(self, event: h2.TrailersReceived) -> None:
+        call = self._calls.get(event.stream_id)
+        if call is not None:
+            call.end(outcome_of(event.headers))
+
+    def _reset(self, event: h2.StreamReset | h2.StreamClosed) -> None:
+        call = self._calls.pop(event.stream_id, None)
+        if call is not None:
+            call.end(reset_outcome(event.error_code))
+        waiting = self._unsent.get(event.stream_id)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+        if self._is_leaving and not self._calls:
+            self.close()
+
+    def _leave(self, _: h2.GoAwayReceived | None) -> None:
+        """The server takes no more calls here, or is gone."""
+        if not self._is_leaving:
+            self._is_leaving = True
+            self._left(self)
+        if not self._calls and not self._is_broken:
+            self.close()
+
+    def _closed(self, _: h2.ConnectionClosed) -> None:
+        self._is_ending = True
+
+    def _watch(self) -> None:
+        """Look whether the server is there while calls wait for it."""
+        silent_s = self.loop.time() - self.received_at_s
+        if not self._calls:
+            self.received_at_s = self.loop.time()
+        elif silent_s > SILENCE_S + ANSWER_S:
+            self.abort()
+            return
+        elif silent_s > SILENCE_S:
+            self.ping()
+        self._watching = self.loop.call_later(ANSWER_S / 2, self._watch)

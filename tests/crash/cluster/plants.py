@@ -39,12 +39,12 @@ OF_THE_MODEL = (
     ),
     plant(
         "elect outside of the in-sync set",
-        1,
+        2,
         (f"{ELECT}/election.py", "    if facts.member not in record.in_sync:\n", "    if False:\n"),
     ),
     plant(
         "wait for connected members alone",
-        1,
+        2,
         (
             f"{REPLICATE}/in_sync_set.py",
             "        flushed = (self._standings[one].flushed_physical_offset for one in self.counted)\n",
@@ -56,7 +56,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "write the in-sync set without comparing",
-        18,
+        49,
         (
             "tests/support/memory_coordinator.py",
             "        self._check()\n        return self._answer(self._coordinator.put(seen, record",
@@ -65,7 +65,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "shrink before the coordinator agreed",
-        3,
+        6,
         (
             f"{REPLICATE}/in_sync_set.py",
             "if self._proposed is None else self.others | self._proposed\n",
@@ -74,7 +74,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "expand after the coordinator agreed",
-        1,
+        14,
         (
             f"{REPLICATE}/in_sync_set.py",
             "        return self.others | self.awaited if self._proposed is None else self.others | self._proposed\n",
@@ -83,7 +83,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "let a replica in at a stale confirmed offset",
-        4640,
+        84,
         (
             f"{REPLICATE}/in_sync_set.py",
             "        least = max(replicated, self._epoch_start)\n",
@@ -97,7 +97,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "truncate to the confirmed offset",
-        63,
+        47,
         (
             f"{REPLICATE}/follower.py",
             "            self.leader.cut(Cut(common_end, handshake.epochs))\n",
@@ -106,7 +106,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "compare the last epoch alone",
-        3008,
+        103,
         (
             "libs/log/common_history.py",
             "    my_parts, their_parts = _parts(mine, my_end), _parts(theirs, their_end)\n",
@@ -119,7 +119,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "serve readers before the takeover is confirmed",
-        7,
+        2,
         (
             f"{WRITE}/marks.py",
             "            replicated.advance(confirmed)\n",
@@ -128,7 +128,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "go on in the same epoch after a restart",
-        1,
+        2,
         (
             f"{ELECT}/election.py",
             "        record, epoch=record.epoch + 1,",
@@ -151,7 +151,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "take a replaced disk for a member",
-        24,
+        21,
         (
             f"{ELECT}/election.py",
             "    if facts.member not in record.in_sync:\n",
@@ -175,7 +175,7 @@ OF_THE_MODEL = (
     ),
     plant(
         "follow a leader of an older epoch",
-        330,
+        733,
         (f"{ELECT}/election.py", "    if record.epoch < facts.promised_epoch:\n", "    if False:\n"),
         ("tests/crash/cluster/coordinator.py", "OLD_RATIO, OLD_COUNT = 0.1, 4\n", "OLD_RATIO, OLD_COUNT = 0.9, 4\n"),
         (f"{ELECT}/member.py", '            gate.hand_over("")\n        elif', "        elif"),
@@ -187,12 +187,12 @@ OF_THE_MODEL = (
 OF_THE_CODE = (
     plant(
         "a cut does not lower the checkpoint",
-        7,
+        6,
         (f"{START}/cut.py", "        small_files.save_checkpoint(fs, config.data_dir, lowered.of_reput())\n", ""),
     ),
     plant(
         "a cut leaves a snapshot of what is cut off",
-        7,
+        6,
         (
             f"{START}/cut.py",
             "        if snapshot is None or snapshot.end_physical_offset > end:\n",
@@ -210,7 +210,7 @@ OF_THE_CODE = (
     ),
     plant(
         "answers do not ask for the lease",
-        3,
+        6,
         (
             "services/commitlog/engine/durable/acknowledge.py",
             "        if self._check is not None:\n            self._check()\n        return DURABILITY_LOCAL_DISK",
@@ -219,7 +219,7 @@ OF_THE_CODE = (
     ),
     plant(
         "a tail of its own counts for who comes",
-        23,
+        6,
         (
             f"{REPLICATE}/stream.py",
             "            flushed_physical_offset=min(common_end_physical_offset, hello.flushed_physical_offset),\n",
@@ -228,7 +228,7 @@ OF_THE_CODE = (
     ),
     plant(
         "a leader that is gone leaves a set that is too small",
-        1,
+        2,
         (
             f"{ELECT}/election.py",
             "    if former in others and len(others) >= record.min_in_sync:\n",
@@ -237,7 +237,7 @@ OF_THE_CODE = (
     ),
     plant(
         "the set gets smaller than it had to be",
-        4,
+        8,
         (
             f"{REPLICATE}/in_sync_set.py",
             "        missing_count = max(self.min_in_sync - 1 - len(wanted), 0)\n",
@@ -246,7 +246,7 @@ OF_THE_CODE = (
     ),
     plant(
         "a handover waits for nobody",
-        33,
+        143,
         (
             f"{REPLICATE}/handover.py",
             "        return stream.has_topics and stream.replica.flushed_physical_offset >= self._marks.wrote.value\n",
@@ -264,7 +264,7 @@ OF_THE_CODE = (
     ),
     plant(
         "the epochs are the leader's before the log is cut",
-        28,
+        154,
         (
             f"{START}/cut.py",
             "        chain.truncate_after(end, clear_rest=True)\n",
@@ -277,7 +277,7 @@ OF_THE_CODE = (
     ),
     plant(
         "the lease counts from the answer",
-        159,
+        373,
         (
             f"{ELECT}/lease.py",
             "            self.sent_at_s = sent_at_s\n",
@@ -306,7 +306,7 @@ OF_THE_CODE = (
     ),
     plant(
         "a change without an answer counts as not made",
-        23,
+        388,
         (
             f"{REPLICATE}/in_sync_set.py",
             "        if self._proposed is not None:\n            return self._proposed\n",
@@ -315,7 +315,7 @@ OF_THE_CODE = (
     ),
     plant(
         "a follower shows what it has not synced",
-        17,
+        6,
         (
             f"{REPLICATE}/follower.py",
             "        shown = min(self._told_physical_offset, self._marks.flushed.value)\n",

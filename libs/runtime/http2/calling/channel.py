@@ -56,13 +56,25 @@ class LoopChannel:
         self._retry_at_s = 0.0
         self._is_closed = False
 
-    def unary_unary(self, path: str, serialize: Any = None, deserialize: Any = None, **_: Any) -> Any:
+    def unary_unary(
+        self,
+        path: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool = False,
+    ) -> Any:
         """Return what calls a method: a request and its options in, an OutgoingCall out."""
-        return self._callable(path, serialize, deserialize, has_request_stream=False)
+        return self._callable(path, request_serializer, response_deserializer, has_request_stream=False)
 
-    def stream_stream(self, path: str, serialize: Any = None, deserialize: Any = None, **_: Any) -> Any:
+    def stream_stream(
+        self,
+        path: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool = False,
+    ) -> Any:
         """Return what calls a method with several requests: an iterator of them, or none for those that are written."""
-        return self._callable(path, serialize, deserialize, has_request_stream=True)
+        return self._callable(path, request_serializer, response_deserializer, has_request_stream=True)
 
     unary_stream = unary_unary
     stream_unary = stream_stream

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import ngh2
 import pytest
+from reput.commitlog.v1 import log_service_pb2, log_service_pb2_grpc
 
 from libs.runtime.http2.calling import link as links
 from libs.runtime.http2.calling.call import UNREAD_BYTES_MAX
@@ -79,6 +80,17 @@ class TestSame:
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert caught.value.details() == "value 4 is too late"
         assert dict(error_info(caught.value).metadata) == {"field": "ä%", "value": "4"}
+
+    async def test_stub(self, kind: str) -> None:
+        """Generated stubs call methods of both kinds over it, with messages as objects."""
+        async with called(kind) as (served, channel):
+            stub: Any = log_service_pb2_grpc.LogServiceStub(channel)
+            status = await stub.GetStatus(log_service_pb2.GetStatusRequest(), timeout=LIMIT_S, metadata=said())
+            assert status == log_service_pb2.GetStatusResponse()
+            served.log.answer = log_service_pb2.DispatchResponse().SerializeToString()
+            call = stub.Dispatch(log_service_pb2.DispatchRequest(), metadata=said())
+            assert [await call.read() for _ in range(3)] == [log_service_pb2.DispatchResponse()] * 3
+            call.cancel()
 
     async def test_unknown_method(self, kind: str) -> None:
         """A method that nobody serves."""

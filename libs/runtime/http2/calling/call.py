@@ -201,6 +201,8 @@ class OutgoingCall:
             raise asyncio.InvalidStateError("the call has ended")
         self._way.send(self._stream_id, self.serialized(request))
         await self._way.sent(self._stream_id)
+        if self._outcome is not None:
+            self._raise_unless_ok()
 
     async def done_writing(self) -> None:
         """Say that all was sent."""

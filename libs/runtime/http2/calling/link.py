@@ -53,6 +53,8 @@ class Link(Endpoint):
 
     def connection_lost(self, error: Exception | None) -> None:
         """End all calls."""
+        for waiting in self._unsent.values():
+            _wake(waiting)  # whoever writes learns of the end by the call's; cancelled, it would take it for its own
         super().connection_lost(error)
         if self._watching is not None:
             self._watching.cancel()
@@ -139,9 +141,8 @@ class Link(Endpoint):
         call = self._calls.pop(event.stream_id, None)
         if call is not None:
             call.end(reset_outcome(event.error_code))
-        waiting = self._unsent.get(event.stream_id)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
+        if (waiting := self._unsent.get(event.stream_id)) is not None:
+            _wake(waiting)
         if self._is_leaving and not self._calls:
             self.close()
 
@@ -167,3 +168,8 @@ class Link(Endpoint):
         elif silent_s > SILENCE_S:
             self.ping()
         self._watching = self.loop.call_later(ANSWER_S / 2, self._watch)
+
+
+def _wake(waiting: "asyncio.Future[None]") -> None:
+    if not waiting.done():
+        waiting.set_result(None)

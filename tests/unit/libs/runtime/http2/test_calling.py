@@ -20,7 +20,7 @@ from libs.runtime.http2.calling.channel import LoopChannel
 from libs.runtime.http2.calling.outcome import timeout_field
 from libs.runtime.http2.framing import framed
 from libs.runtime.http2.heads import HEAD, timeout_s_of
-from libs.runtime.http2.wire import ANSWER_WINDOW_BYTES
+from libs.runtime.http2.wire import ANSWER_WINDOW_BYTES, CALLING_WINDOW_BYTES
 from libs.runtime.rpc.errors import error_info
 from libs.runtime.rpc.peer import Peer
 from libs.runtime.settings import PeerConfig, ServerConfig
@@ -379,6 +379,41 @@ async def test_unread_answers_are_bounded() -> None:
         await asyncio.sleep(0.3)
         assert call._unread_bytes <= ANSWER_WINDOW_BYTES
         call.cancel()
+
+
+async def test_calls_given_up_leave_the_window_whole() -> None:
+    """Calls that end with much unread take nothing of what their connection may hold for others."""
+    async with called("http2") as (served, channel):
+        served.log.answer = bytes(1 << 20)
+        for _ in range(2 * CALLING_WINDOW_BYTES // ANSWER_WINDOW_BYTES):
+            call = channel.unary_stream(DISPATCH)(b"", metadata=said())
+            await eventually(lambda one=call: one._unread_bytes >= UNREAD_BYTES_MAX)
+            call.cancel()
+        request = bytes(CALLING_WINDOW_BYTES)
+        assert await channel.unary_unary(APPEND)(request, timeout=LIMIT_S, metadata=said()) == request
+
+
+async def test_writing_to_a_server_that_goes() -> None:
+    """Who waits until a request has left learns that the server is gone, and is not cancelled."""
+    taken: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        taken.append(writer)
+        await reader.read(1)
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    channel = channel_to(f"127.0.0.1:{listener.sockets[0].getsockname()[1]}")
+    call = channel.stream_stream(APPEND_STREAM)()
+    writing = asyncio.create_task(call.write(bytes(1 << 20)))
+    await eventually(lambda: bool(taken))
+    await asyncio.sleep(0.05)
+    assert not writing.done()
+    taken[0].close()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await writing
+    assert caught.value.code() is C.UNAVAILABLE
+    await channel.close()
+    listener.close()
 
 
 async def test_iterator_that_fails() -> None:

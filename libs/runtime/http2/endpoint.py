@@ -43,13 +43,14 @@ class Endpoint(asyncio.BufferedProtocol):
 
     def __init__(self, arriving: memoryview, receivers: Mapping[type, Callable[[Any], None]]) -> None:
         self._arriving = arriving
-        self._receivers = receivers
+        self._receivers: Mapping[type, Callable[[Any], None]] = receivers
         self.loop = asyncio.get_running_loop()
         self._unsent: dict[int, asyncio.Future[None]] = {}
         """Of those who wait until what they said has left, by their streams."""
         self._events: deque[Any] = deque()
         self._is_taking, self._may_read = False, True
         self._is_paused = self._is_flush_due = self._is_broken = self._is_ending = False
+        self._last_moment: asyncio.TimerHandle | None = None
         self.received_at_s = self.loop.time()
         self.peer = "unknown:"
 
@@ -93,6 +94,9 @@ class Endpoint(asyncio.BufferedProtocol):
         for waiting in self._unsent.values():
             waiting.cancel()
         self._unsent.clear()
+        if self._last_moment is not None:
+            self._last_moment.cancel()
+        self._receivers = {}  # they hold the connection, and it the loop, which must not be what is freed last
 
     # What is said.
 
@@ -200,7 +204,7 @@ class Endpoint(asyncio.BufferedProtocol):
         """Close it once the other side has taken what was said, or after a moment."""
         if not self._transport.is_closing():
             self._transport.close()
-            self.loop.call_later(LEAVE_S, self._transport.abort)
+            self._last_moment = self.loop.call_later(LEAVE_S, self._transport.abort)
 
     # Bytes out
 

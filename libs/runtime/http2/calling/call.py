@@ -63,7 +63,6 @@ class OutgoingCall:
 
     def __init__(self, method: Method) -> None:
         self._method = method
-        self._loop = asyncio.get_running_loop()
         self._way: Way | None = None
         self._stream_id = 0
         self._reader: MessageReader | None = None
@@ -82,7 +81,7 @@ class OutgoingCall:
     def limit(self, timeout_s: float | None) -> None:
         """Let it end in its time."""
         if timeout_s is not None:
-            self._timer = self._loop.call_later(max(timeout_s, 0.0), self._expire)
+            self._timer = asyncio.get_running_loop().call_later(max(timeout_s, 0.0), self._expire)
 
     def wait_for(self, connecting: "asyncio.Task[None]") -> None:
         """Let a task begin it, which ends with it."""
@@ -90,7 +89,7 @@ class OutgoingCall:
 
     def feed_from(self, requests: AsyncIterable[Any]) -> None:
         """Send what an iterator gives."""
-        self._feeding = self._loop.create_task(self._feed_from(requests))
+        self._feeding = asyncio.create_task(self._feed_from(requests))
 
     def begin(self, way: Way, stream_id: int) -> None:
         """Take note that it has a stream."""
@@ -146,6 +145,7 @@ class OutgoingCall:
         if self._way is not None:
             self._way.acknowledge(self._stream_id, self._held_bytes + self._new_bytes)
         self._held_bytes = self._new_bytes = 0
+        self._way = self._timer = self._connecting = None
         self._wake()
 
     # What its user does, by the names of grpc.aio.
@@ -199,8 +199,9 @@ class OutgoingCall:
         if self._outcome is not None or self._way is None:
             self._raise_unless_ok()
             raise asyncio.InvalidStateError("the call has ended")
-        self._way.send(self._stream_id, self.serialized(request))
-        await self._way.sent(self._stream_id)
+        way = self._way
+        way.send(self._stream_id, self.serialized(request))
+        await way.sent(self._stream_id)
         if self._outcome is not None:
             self._raise_unless_ok()
 
@@ -267,7 +268,7 @@ class OutgoingCall:
     async def _change(self) -> None:
         """Wait for news. Whoever is cancelled meanwhile wants no more of the call."""
         if self._news is None:
-            self._news = self._loop.create_future()
+            self._news = asyncio.get_running_loop().create_future()
         try:
             await asyncio.shield(self._news)
         except asyncio.CancelledError:

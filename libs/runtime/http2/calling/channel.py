@@ -7,9 +7,9 @@ Callers: one event loop.
 """
 
 import asyncio
+import contextlib
 import random
 import ssl
-import weakref
 from collections.abc import AsyncIterable, Iterable
 from functools import partial
 from typing import Any, Final
@@ -19,6 +19,7 @@ import grpc
 from libs.runtime.http2.calling.call import Method, OutgoingCall
 from libs.runtime.http2.calling.link import Link
 from libs.runtime.http2.calling.outcome import CANCELLED, Outcome, head_of
+from libs.runtime.http2.endpoint import LEAVE_S
 
 CONNECT_S: Final = 20.0
 """So long an attempt to connect may take, with its handshake."""
@@ -30,6 +31,7 @@ GROWTH: Final = 1.6
 SPREAD: Final = 0.2
 """Part of that time that callers differ by, so that they do not come all at once."""
 
+LOOK_S: Final = 0.005
 ARRIVING_BYTES_MAX: Final = 256 << 10
 
 
@@ -47,7 +49,7 @@ class LoopChannel:
         self._authority = b"localhost" if target.startswith("unix:") else target.encode()
         self._arriving: memoryview | None = None
         self._link: Link | None = None
-        self._links: weakref.WeakSet[Link] = weakref.WeakSet()
+        self._links: set[Link] = set()
         """Also those that calls still run on, although no more begin there."""
         self._connecting: asyncio.Task[None] | None = None
         self._failure = ""
@@ -86,7 +88,10 @@ class LoopChannel:
             self._connecting.cancel()
         for link in list(self._links):
             link.end_calls(CANCELLED)
-        await asyncio.sleep(0)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2 * LEAVE_S):
+                while self._links:  # noqa: ASYNC110 - it has no event
+                    await asyncio.sleep(LOOK_S)
 
     def _callable(self, path: str, serialize: Any, deserialize: Any, *, has_request_stream: bool) -> Any:
         method = Method(path.encode(), serialize, deserialize, self._answer_size_bytes_max)
@@ -159,7 +164,6 @@ class LoopChannel:
             self._retry_at_s = loop.time() + self._wait_s * random.uniform(1 - SPREAD, 1 + SPREAD)  # noqa: S311
         else:
             self._wait_s = self._retry_at_s = 0.0
-            self._links.add(link)
             if not link.is_leaving:
                 self._link = link
         finally:
@@ -168,7 +172,7 @@ class LoopChannel:
     async def _dial(self, loop: asyncio.AbstractEventLoop) -> Link:
         if self._arriving is None:
             self._arriving = memoryview(bytearray(ARRIVING_BYTES_MAX))
-        make = partial(Link, self._arriving, self._left)
+        make = partial(Link, self._arriving, self)
         kind, _, path = self._target.partition(":")
         if kind == "unix":
             _, link = await loop.create_unix_connection(make, path.removeprefix("//"))
@@ -178,7 +182,17 @@ class LoopChannel:
         _, link = await loop.create_connection(make, host, int(port), ssl=self._context)
         return link
 
-    def _left(self, link: Link) -> None:
-        """No more calls begin on a connection."""
+    # Owner, for its connections.
+
+    def made(self, link: Link) -> None:
+        """It is open."""
+        self._links.add(link)
+
+    def left(self, link: Link) -> None:
+        """No more calls begin there."""
         if link is self._link:
             self._link = None
+
+    def lost(self, link: Link) -> None:
+        """It is closed."""
+        self._links.discard(link)

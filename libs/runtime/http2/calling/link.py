@@ -6,8 +6,7 @@ says nothing while calls wait is asked for a sign of life, and given up when it 
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import grpc
 
@@ -24,10 +23,26 @@ ANSWER_S: Final = 20.0
 """So long it has for that."""
 
 
-class Link(Endpoint):
-    """See the module. `left` is told when no more calls can begin here."""
+class Owner(Protocol):
+    """Whose connection it is."""
 
-    def __init__(self, arriving: memoryview, left: Callable[["Link"], None]) -> None:
+    def made(self, link: "Link") -> None:
+        """It is open."""
+        ...
+
+    def left(self, link: "Link") -> None:
+        """No more calls begin there."""
+        ...
+
+    def lost(self, link: "Link") -> None:
+        """It is closed."""
+        ...
+
+
+class Link(Endpoint):
+    """See the module."""
+
+    def __init__(self, arriving: memoryview, owner: Owner) -> None:
         super().__init__(
             arriving,
             {
@@ -40,7 +55,7 @@ class Link(Endpoint):
                 h2.ConnectionClosed: self._closed,
             },
         )
-        self._left = left
+        self._owner = owner
         self._calls: dict[int, OutgoingCall] = {}
         self._is_leaving = False
         self._watching: asyncio.TimerHandle | None = None
@@ -48,6 +63,7 @@ class Link(Endpoint):
     def connection_made(self, transport: Any) -> None:
         """Greet the server."""
         self._greet(transport, h2.open_calling())
+        self._owner.made(self)
         self.flush()
         self._watch()
 
@@ -58,11 +74,13 @@ class Link(Endpoint):
         super().connection_lost(error)
         if self._watching is not None:
             self._watching.cancel()
+            self._watching = None
         self._leave(None)
         text = "the connection is lost" if error is None else f"the connection is lost: {error}"
         for call in list(self._calls.values()):
             call.end(Outcome(grpc.StatusCode.UNAVAILABLE, text))
         self._calls.clear()
+        self._owner.lost(self)
 
     @property
     def is_leaving(self) -> bool:
@@ -150,7 +168,7 @@ class Link(Endpoint):
         """The server takes no more calls here, or is gone."""
         if not self._is_leaving:
             self._is_leaving = True
-            self._left(self)
+            self._owner.left(self)
         if not self._calls and not self._is_broken:
             self.close()
 

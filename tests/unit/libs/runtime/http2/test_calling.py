@@ -5,10 +5,12 @@ import asyncio
 import contextlib
 import gc
 import random
+import weakref
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import ngh2
@@ -353,7 +355,7 @@ async def test_mutated_answers() -> None:
         server = ngh2.Connection(ngh2.Role.SERVER, ngh2.Configuration())
         server.initiate_connection({})
         arriving = memoryview(bytearray(1 << 16))
-        link = Link(arriving, lambda _: None)
+        link = Link(arriving, Mock())
         sink = Sink()
         link.connection_made(sink)
         calls = [OutgoingCall(Method(b"/a/B", None, None, 1_024)) for _ in range(2)]
@@ -510,6 +512,23 @@ async def test_close() -> None:
             assert await call.code() is C.CANCELLED
         with pytest.raises(grpc.aio.UsageError):
             channel.unary_unary(APPEND)(b"")
+
+
+async def test_a_closed_connection_is_freed() -> None:
+    """Nobody keeps a connection that is closed, with its loop: not the channel, nor a call that is kept itself."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with called("http2") as (_, channel):
+            call = channel.stream_stream(APPEND_STREAM)(metadata=said())
+            await call.write(b"x")
+            await call.read()
+            link = weakref.ref(channel._link)
+            await channel.close()
+            await eventually(lambda: link() is None)
+            assert call.done()
+    finally:
+        gc.enable()
 
 
 async def test_nothing_is_left_behind() -> None:

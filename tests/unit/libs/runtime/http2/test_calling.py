@@ -4,47 +4,28 @@
 import asyncio
 import contextlib
 import gc
-import random
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import grpc
-import ngh2
 import pytest
 from reput.commitlog.v1 import log_service_pb2, log_service_pb2_grpc
 
-from libs.runtime.http2.calling import link as links
-from libs.runtime.http2.calling.call import UNREAD_BYTES_MAX, Method, OutgoingCall
-from libs.runtime.http2.calling.channel import LoopChannel
-from libs.runtime.http2.calling.link import Link
-from libs.runtime.http2.calling.outcome import head_of, timeout_field
-from libs.runtime.http2.framing import framed
-from libs.runtime.http2.heads import HEAD, timeout_s_of
+from libs.runtime.http2.calling.call import UNREAD_BYTES_MAX
+from libs.runtime.http2.calling.outcome import timeout_field
+from libs.runtime.http2.heads import timeout_s_of
 from libs.runtime.http2.wire import ANSWER_WINDOW_BYTES, CALLING_WINDOW_BYTES
 from libs.runtime.rpc.errors import error_info
-from libs.runtime.rpc.peer import Peer
-from libs.runtime.settings import PeerConfig, ServerConfig
-from libs.runtime.trust.tokens import TokenFile, find_local_token, local_token_path
+from libs.runtime.settings import ServerConfig
 from tests.support.patience import LIMIT_S, eventually
+from tests.unit.libs.runtime.http2.channels import channel_to, code_of, said
 from tests.unit.libs.runtime.servers import APPEND, APPEND_STREAM, DISPATCH, Served, TooLate, serving
 
+C = grpc.StatusCode
 CHANNELS = ("http2", "grpcio")
-
-
-def said() -> Any:
-    """What calls carry: the token of this machine, and metadata of both kinds."""
-    return (("authorization", f"Bearer {find_local_token(())}"), ("a", "b"), ("b-bin", b"\0\xff"))
-
-
-def channel_to(target: str, kind: Any = "http2", reconnect_ms_max: int = 1_000) -> Any:
-    """A channel as services make it."""
-    token = TokenFile("token", local_token_path())
-    peer = Peer(name="peer", config=PeerConfig(target=target, channel=kind), token=token)
-    return peer.connect(interceptors=(), reconnect_ms_max=reconnect_ms_max).channel
 
 
 @contextlib.asynccontextmanager
@@ -194,9 +175,9 @@ class TestSame:
                 assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
             for _ in range(2):
                 async with serving(ServerConfig(port=port)), asyncio.timeout(LIMIT_S):
-                    while await _code(method) is not grpc.StatusCode.OK:  # noqa: ASYNC110 - it has no event
+                    while await code_of(method) is not grpc.StatusCode.OK:  # noqa: ASYNC110 - it has no event
                         await asyncio.sleep(0.01)
-                assert await _code(method) is grpc.StatusCode.UNAVAILABLE
+                assert await code_of(method) is grpc.StatusCode.UNAVAILABLE
         finally:
             await channel.close()
 
@@ -214,229 +195,8 @@ class TestSame:
         async with called(kind, ServerConfig(port=0, connections=limits)) as (_, channel):
             method = channel.unary_unary(APPEND)
             for _ in range(200):
-                assert await _code(method) is grpc.StatusCode.OK
+                assert await code_of(method) is grpc.StatusCode.OK
                 await asyncio.sleep(0.005)
-
-
-async def _code(method: Any) -> grpc.StatusCode:
-    try:
-        await method(b"", timeout=LIMIT_S, metadata=said())
-    except grpc.aio.AioRpcError as error:
-        return error.code()
-    return grpc.StatusCode.OK
-
-
-class Scripted:
-    """A server that does to each call what the test says, by libnghttp2."""
-
-    def __init__(self, act: Callable[[ngh2.Connection, int], None]) -> None:
-        self._act = act
-        self.connection_count = self.open_count = 0
-        self.received = asyncio.Event()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connection_count += 1
-        self.open_count += 1
-        wire = ngh2.Connection(ngh2.Role.SERVER, ngh2.Configuration())
-        wire.initiate_connection({})
-        with contextlib.suppress(ConnectionError):
-            while data := await reader.read(65_536):
-                wire.receive_data(data)
-                for event in wire.events():
-                    if isinstance(event, ngh2.RequestReceived):
-                        self._act(wire, event.stream_id)
-                        self.received.set()
-                writer.write(wire.data_to_send())
-                await writer.drain()
-        writer.close()
-        self.open_count -= 1
-
-
-@contextlib.asynccontextmanager
-async def scripted(act: Callable[[ngh2.Connection, int], None]) -> AsyncIterator[tuple[Scripted, LoopChannel]]:
-    """A server of that kind, and a channel to it that takes answers of a kilobyte."""
-    server = Scripted(act)
-    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    port = listener.sockets[0].getsockname()[1]
-    channel = LoopChannel(f"127.0.0.1:{port}", context=None, reconnect_ms_max=100, answer_size_bytes_max=1_024)
-    try:
-        yield server, channel
-    finally:
-        await channel.close()
-        listener.close()
-        await eventually(lambda: not server.open_count)
-
-
-def answer(*frames: bytes, last: tuple[tuple[bytes, bytes], ...] = ((b"grpc-status", b"0"),)) -> Any:
-    """What answers with these bytes and that end."""
-
-    def act(wire: ngh2.Connection, stream_id: int) -> None:
-        wire.send_response(stream_id, HEAD)
-        for frame in frames:
-            wire.send_data(stream_id, frame)
-        wire.send_trailers(stream_id, last)
-
-    return act
-
-
-def only(*fields: tuple[bytes, bytes]) -> Any:
-    """What answers with a head alone."""
-    return lambda wire, stream_id: wire.send_response(stream_id, fields, end_stream=True)
-
-
-OK_FRAME = b"".join(framed(b"x"))
-C = grpc.StatusCode
-HOSTILE = {
-    "no answer": (answer(), C.INTERNAL),
-    "two answers": (answer(OK_FRAME, OK_FRAME), C.INTERNAL),
-    "half an answer": (answer(OK_FRAME[:-1]), C.INTERNAL),
-    "too large": (answer(b"\0\0\0\x04\1"), C.RESOURCE_EXHAUSTED),
-    "compressed in secret": (answer(b"\1\0\0\0\1x"), C.INTERNAL),
-    "no status": (answer(OK_FRAME, last=((b"a", b"b"),)), C.UNKNOWN),
-    "unknown status": (answer(OK_FRAME, last=((b"grpc-status", b"99"),)), C.UNKNOWN),
-    "metadata that is no base64": (answer(OK_FRAME, last=((b"grpc-status", b"0"), (b"a-bin", b"!"))), C.INTERNAL),
-    "text that is no UTF-8": (answer(last=((b"grpc-status", b"5"), (b"grpc-message", b"%ff%"))), C.NOT_FOUND),
-    "HTTP 503": (only((b":status", b"503")), C.UNAVAILABLE),
-    "HTTP 404": (only((b":status", b"404")), C.UNIMPLEMENTED),
-    "HTTP 200 of a page": (only((b":status", b"200"), (b"content-type", b"text/html")), C.UNKNOWN),
-    "unknown encoding": (
-        lambda wire, one: wire.send_response(one, (*HEAD, (b"grpc-encoding", b"br"))), C.UNIMPLEMENTED
-    ),
-    "refused": (lambda wire, one: wire.reset_stream(one, 7), C.UNAVAILABLE),
-    "calm down": (lambda wire, one: wire.reset_stream(one, 11), C.RESOURCE_EXHAUSTED),
-    "reset": (lambda wire, one: wire.reset_stream(one, 2), C.INTERNAL),
-    "gone": (lambda wire, one: wire.terminate_connection(0, last_stream_id=0), C.UNAVAILABLE),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-async def test_hostile_server(name: str) -> None:
-    """An answer that breaks gRPC's rules ends its call with a status, and the next one is served."""
-    act, code = HOSTILE[name]
-    acts = [act, answer(OK_FRAME)]
-    async with scripted(lambda wire, one: acts.pop(0)(wire, one)) as (_, channel):
-        method = channel.unary_unary("/a/B")
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await method(b"", timeout=LIMIT_S)
-        assert caught.value.code() is code
-        assert await method(b"", timeout=LIMIT_S) == b"x"
-
-
-class Sink(asyncio.Transport):
-    """Keeps what is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_closed = False
-        self.written = b""
-
-    def write(self, data: Any) -> None:
-        self.written += data
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    abort = close
-
-    def is_closing(self) -> bool:
-        return self.is_closed
-
-    def pause_reading(self) -> None:
-        pass
-
-    resume_reading = pause_reading
-
-
-async def test_mutated_answers() -> None:
-    """Whatever bytes a server sends, calls end with a status or wait, and nothing else happens."""
-    outcomes: set[grpc.StatusCode | None] = set()
-    for seed in range(2_000):
-        chance = random.Random(seed)
-        server = ngh2.Connection(ngh2.Role.SERVER, ngh2.Configuration())
-        server.initiate_connection({})
-        arriving = memoryview(bytearray(1 << 16))
-        link = Link(arriving, Mock())
-        sink = Sink()
-        link.connection_made(sink)
-        calls = [OutgoingCall(Method(b"/a/B", None, None, 1_024)) for _ in range(2)]
-        for call in calls:
-            link.begin(call, head_of(b"/a/B", b"a", b"http", None, ()), b"x")
-        link.flush()
-        server.receive_data(sink.written)
-        for event in server.events():
-            if isinstance(event, ngh2.RequestReceived):
-                answer(OK_FRAME)(server, event.stream_id)
-        data = bytearray(server.data_to_send())
-        for _ in range(chance.randrange(1, 5)):
-            at = chance.randrange(len(data))
-            change = chance.randrange(3)
-            if change == 0:
-                data[at] ^= 1 << chance.randrange(8)
-            elif change == 1:
-                del data[at : at + chance.randrange(1, 20)]
-            else:
-                data[at:at] = data[chance.randrange(len(data)) :][: chance.randrange(1, 40)]
-        for start in range(0, len(data), 37):
-            piece = bytes(data[start : start + 37])
-            arriving[: len(piece)] = piece
-            link.buffer_updated(len(piece))
-        await asyncio.sleep(0)
-        link.connection_lost(None)
-        assert all(call.done() for call in calls)
-        outcomes |= {await call.code() for call in calls}
-    assert outcomes >= {C.OK, C.UNAVAILABLE, C.INTERNAL}
-
-
-async def test_no_http2() -> None:
-    """A server that speaks something else."""
-
-    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 20)
-        writer.close()
-
-    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
-    channel = channel_to(f"127.0.0.1:{listener.sockets[0].getsockname()[1]}")
-    for _ in range(3):
-        assert await _code(channel.unary_unary(APPEND)) is C.UNAVAILABLE
-    await channel.close()
-    listener.close()
-
-
-async def test_silent_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that answers no call but pings is waited for."""
-    monkeypatch.setattr(links, "SILENCE_S", 0.05)
-    monkeypatch.setattr(links, "ANSWER_S", 0.1)
-    async with scripted(lambda _, one: None) as (server, channel):
-        method = channel.unary_unary("/a/B")
-        for _ in range(2):
-            call = method(b"")
-            await server.received.wait()
-            server.received.clear()
-            await asyncio.sleep(0.5)
-            assert not call.done()
-            call.cancel()
-        assert server.connection_count == 1
-
-
-async def test_dead_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that does not even answer pings is given up."""
-    monkeypatch.setattr(links, "SILENCE_S", 0.05)
-    monkeypatch.setattr(links, "ANSWER_S", 0.1)
-    accepted = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        accepted.append(writer)
-        while await reader.read(1_000):
-            pass
-        writer.close()
-
-    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
-    channel = channel_to(f"127.0.0.1:{listener.sockets[0].getsockname()[1]}")
-    for count in (1, 2):
-        assert await _code(channel.unary_unary(APPEND)) is C.UNAVAILABLE
-        assert len(accepted) == count
-    await channel.close()
-    listener.close()
 
 
 async def test_unread_answers_are_bounded() -> None:

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Channels as services make them, and what calls carry."""
+
+from typing import Any
+
+import grpc
+
+from libs.runtime.rpc.peer import Peer
+from libs.runtime.settings import PeerConfig
+from libs.runtime.trust.tokens import TokenFile, find_local_token, local_token_path
+from tests.support.patience import LIMIT_S
+
+
+def said() -> Any:
+    """What calls carry: the token of this machine, and metadata of both kinds."""
+    return (("authorization", f"Bearer {find_local_token(())}"), ("a", "b"), ("b-bin", b"\0\xff"))
+
+
+def channel_to(target: str, kind: Any = "http2", reconnect_ms_max: int = 1_000) -> Any:
+    """A channel as services make it."""
+    token = TokenFile("token", local_token_path())
+    peer = Peer(name="peer", config=PeerConfig(target=target, channel=kind), token=token)
+    return peer.connect(interceptors=(), reconnect_ms_max=reconnect_ms_max).channel
+
+
+async def code_of(method: Any) -> grpc.StatusCode:
+    """How a call came out."""
+    try:
+        await method(b"", timeout=LIMIT_S, metadata=said())
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK

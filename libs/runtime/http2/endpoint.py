@@ -28,6 +28,9 @@ WORK_A_TURN: Final = 256
 WORK_OF_A_CALL: Final = 10
 """The beginning of a call, the end of its request, which starts most handlers, or its own end, likewise."""
 
+ARRIVING_BYTES_MAX: Final = 256 << 10
+"""Bytes that are read at once: so many stay in a processor's cache on their way."""
+
 LEAVE_S: Final = 1.0
 """So long the other side has to take what was said last."""
 

@@ -18,6 +18,7 @@ from libs.runtime.http2 import wire as h2
 from libs.runtime.http2.connection import Budget, Connection
 from libs.runtime.http2.connections import CLOSE_S, Connections
 from libs.runtime.http2.deadlines import Deadlines
+from libs.runtime.http2.endpoint import ARRIVING_BYTES_MAX
 from libs.runtime.http2.framing import CallRefused
 from libs.runtime.http2.heads import Fields, Head, ending
 from libs.runtime.http2.limits import ConnectionLimits
@@ -25,8 +26,6 @@ from libs.runtime.http2.limits import ConnectionLimits
 HANDSHAKE_S: Final = 10.0
 LOOK_S: Final = 0.005
 BACKLOG: Final = 1_024
-ARRIVING_BYTES_MAX: Final = 256 << 10
-"""Bytes that are read at once: so many stay in a processor's cache on their way."""
 
 
 class Http2Server:

@@ -19,7 +19,7 @@ import grpc
 from libs.runtime.http2.calling.call import Method, OutgoingCall
 from libs.runtime.http2.calling.link import Link
 from libs.runtime.http2.calling.outcome import CANCELLED, Outcome, head_of
-from libs.runtime.http2.endpoint import LEAVE_S
+from libs.runtime.http2.endpoint import ARRIVING_BYTES_MAX, LEAVE_S
 
 CONNECT_S: Final = 20.0
 """So long an attempt to connect may take, with its handshake."""
@@ -32,7 +32,6 @@ SPREAD: Final = 0.2
 """Part of that time that callers differ by, so that they do not come all at once."""
 
 LOOK_S: Final = 0.005
-ARRIVING_BYTES_MAX: Final = 256 << 10
 
 
 class LoopChannel:

@@ -18,6 +18,7 @@ from tests.cost.stored import (
     CountedMachine,
     Growth,
     high_queue_offset,
+    in_a_fresh_segment,
     many_segments,
     many_topics,
     nothing,
@@ -37,20 +38,13 @@ async def append_batch(log: OpenLog, durability: int = DURABILITY_MEMORY) -> int
     return batch.end_physical_offset - batch.start_physical_offset
 
 
-async def in_a_fresh_segment(log: OpenLog) -> None:
-    """Let the log begin a segment, so that the next batches fit into it, and finish the snapshot that this wakes."""
-    await fill(log, len(log.chain.segments) + 1, BODY)
-    await append_batch(log)
-    await log.snapshot.loop.stop()
-    await log.snapshot.save()
-
-
 async def work_after(grow: Growth) -> tuple[int, int, int]:
     """Instructions, memory and bytes of the log that a batch takes in a store that has grown."""
     async with CountedMachine().running() as log:
         await append_batch(log)
         await grow(log)
         await in_a_fresh_segment(log)
+        await append_batch(log)
         with instructions() as work:
             size_bytes = await append_batch(log)
         with taken_memory() as memory:
@@ -79,6 +73,7 @@ async def test_a_batch_is_one_write_and_its_sync(grow: Growth, durability: int, 
     async with machine.running() as log:
         await grow(log)
         await in_a_fresh_segment(log)
+        await append_batch(log)
         await append_batch(log, DURABILITY_LOCAL_DISK)
         with machine.fs.counted() as calls:
             await append_batch(log, durability)

@@ -11,7 +11,16 @@ from services.commitlog.engine.follow.dispatch import TailStep
 from tests.cost.computed_log import ComputedLog
 from tests.cost.indexed import IndexedStore
 from tests.cost.python_work import instructions, taken_memory
-from tests.cost.stored import BODY, CountedMachine, Growth, high_queue_offset, many_segments, many_topics, nothing
+from tests.cost.stored import (
+    BODY,
+    CountedMachine,
+    Growth,
+    high_queue_offset,
+    in_a_fresh_segment,
+    many_segments,
+    many_topics,
+    nothing,
+)
 from tests.cost.touched_pages import touched_pages
 from tests.support.commitlog import SEGMENT_SIZE, append, fill, message
 
@@ -36,7 +45,7 @@ async def tail_work(grow: Growth) -> tuple[int, int, int]:
     async with machine.running() as log:
         await append(log)
         await grow(log)
-        await fill(log, len(log.chain.segments) + 1, BODY)
+        await in_a_fresh_segment(log)
         end = log.marks.visible.value
         steps = log.followers.tail(start_physical_offset=end, record_count_max=RECORD_COUNT_MAX).steps()
         messages = [message(queue_id=number % 4) for number in range(RECORD_COUNT)]

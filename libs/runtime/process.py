@@ -10,7 +10,6 @@ every way out, except when the process dies.
 import argparse
 import asyncio
 import contextlib
-import faulthandler
 import os
 import resource
 import signal
@@ -25,10 +24,9 @@ import structlog
 import uvloop
 
 from libs.formats.errors import FormatError
-from libs.kernel import bus_error_cy
 from libs.machine import failpoints
 from libs.machine.errors import StoreLocked
-from libs.runtime import malloc
+from libs.runtime import faults, malloc
 from libs.runtime.collector import Collector
 from libs.runtime.config import Loaded, environment_name, fields_of, flag_name, load
 from libs.runtime.errors import ConfigError, PortInUse, StartError
@@ -39,8 +37,6 @@ from libs.runtime.telemetry import Telemetry, is_console, set_up
 from libs.segments.errors import StoreError, SyncFailed
 
 _log = structlog.get_logger(__name__)
-
-STANDARD_ERROR = 2
 
 CLOSE_TIMEOUT_S = 60.0
 """How long closing may take, syncs included; after it the process ends as in a crash, and the next start recovers."""
@@ -160,8 +156,7 @@ def main(
         return _end_with(f"reput {section}: {error}")
     malloc.tune()
     raise_descriptor_limit()
-    faulthandler.enable(STANDARD_ERROR)
-    bus_error_cy.watch(*bus_error_line(section, is_console=is_console(loaded.value.telemetry.log_format)))
+    faults.watch(section, is_console=is_console(loaded.value.telemetry.log_format))
     with malloc.giving_back():
         return uvloop.run(_run(section, loaded.value, build))
 
@@ -179,14 +174,6 @@ def parse(
     flags = vars(parser.parse_args(arguments))
     file = flags.pop("config")
     return load(settings_class, section=section, file=file, environment=environment, flags=flags)
-
-
-def bus_error_line(section: str, *, is_console: bool) -> tuple[bytes, bytes]:
-    """Return the log's line for a page of a mapped file that is gone, as what stands before and after the place."""
-    what = "the service ends: another program made a file shorter, or its disk can't be read: "
-    if is_console:
-        return f"reput {section}: {what}".encode(), b"\n"
-    return f'{{"service": "{section}", "level": "critical", "event": "{what}'.encode(), b'"}\n'
 
 
 def raise_descriptor_limit() -> None:

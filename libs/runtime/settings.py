@@ -105,10 +105,9 @@ class PeerConfig:
     timeout_ms: Annotated[int, Meta(ge=1)] = 10_000
     """Longest wait, in milliseconds, for one answer of the service."""
 
-    channel: Literal["http2", "grpcio"] = "grpcio"
-    """What calls it: grpcio is gRPC's channel for Python; http2 calls in the caller's own loop, for less processor
-    time, if the target is host:port and calls are not traced. It is on trial: a process may end with SIGSEGV after its
-    stop."""
+    channel: Literal["http2", "grpcio"] = "http2"
+    """What calls it: http2 does it in the caller's own loop, for less processor time; grpcio is gRPC's channel for
+    Python, also used where a target is no host:port and where calls are traced."""
 
     def __post_init__(self) -> None:
         if (self.tls_certificate_file is None) != (self.tls_key_file is None):

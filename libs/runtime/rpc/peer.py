@@ -69,35 +69,46 @@ class Peer:
         make = partial(self._make, interceptors, reconnect_ms_max)
         config = self.config
         tls = (config.tls_ca_file, config.tls_certificate_file, config.tls_key_file)
-        files = [file for file in tls if file is not None] if config.tls_ca_file is not None else []
+        files = [file for file in tls if file is not None] if self._has_tls else []
         channel = cast("grpc.aio.Channel", RenewedChannel(make, files)) if files else make()
         return Connection(channel, self.config.timeout_ms / 1000, self._metadata)
 
     def _make(self, interceptors: Sequence[grpc.aio.ClientInterceptor], reconnect_ms_max: int) -> grpc.aio.Channel:
-        target, has_tls = self.config.target, self.config.tls_ca_file is not None
-        if self.config.channel == "http2" and not interceptors and _PLAIN_TARGET.fullmatch(target):
+        if self.config.channel == "http2" and not interceptors and _PLAIN_TARGET.fullmatch(self.config.target):
             try:
-                from libs.runtime.http2.calling.channel import LoopChannel
+                return self._made_in_loop(reconnect_ms_max)
             except ModuleNotFoundError as error:
-                _log.warning("calls to %s go by grpcio, as %s is not installed", target, error.name)
-            else:
-                context = self._context() if has_tls else None
-                in_loop = LoopChannel(
-                    target,
-                    context=context,
-                    reconnect_ms_max=reconnect_ms_max,
-                    answer_size_bytes_max=RESPONSE_SIZE_BYTES_MAX,
-                )
-                return cast("grpc.aio.Channel", in_loop)
+                _log.warning("calls to %s go by grpcio, as %s is not installed", self.config.target, error.name)
+        return self._made_by_grpcio(interceptors, reconnect_ms_max)
+
+    def _made_in_loop(self, reconnect_ms_max: int) -> grpc.aio.Channel:
+        from libs.runtime.http2.calling.channel import LoopChannel
+
+        channel = LoopChannel(
+            self.config.target,
+            context=self._context() if self._has_tls else None,
+            reconnect_ms_max=reconnect_ms_max,
+            answer_size_bytes_max=RESPONSE_SIZE_BYTES_MAX,
+        )
+        return cast("grpc.aio.Channel", channel)
+
+    def _made_by_grpcio(
+        self, interceptors: Sequence[grpc.aio.ClientInterceptor], reconnect_ms_max: int
+    ) -> grpc.aio.Channel:
+        target = self.config.target
         options = [
             ("grpc.max_receive_message_length", RESPONSE_SIZE_BYTES_MAX),
             ("grpc.initial_reconnect_backoff_ms", min(RECONNECT_MS_MIN, reconnect_ms_max)),
             ("grpc.max_reconnect_backoff_ms", reconnect_ms_max),
             ("grpc.enable_http_proxy", 0),  # `http_proxy` is for the world outside, not for services of one store
         ]
-        if not has_tls:
+        if not self._has_tls:
             return grpc.aio.insecure_channel(target, options=options, interceptors=interceptors)
         return grpc.aio.secure_channel(target, self._credentials(), options=options, interceptors=interceptors)
+
+    @property
+    def _has_tls(self) -> bool:
+        return self.config.tls_ca_file is not None
 
     def _context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

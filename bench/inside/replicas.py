@@ -27,14 +27,14 @@ asking without a break would take a core of the two."""
 
 
 def one_replica(folder: Path, mode: Durability, seconds: float) -> Figures:
-    """Find the append rate without a replica, with one, and then how late the replica has what is acknowledged."""
+    """Find the append rate without a replica, with one, and how late the replica has a message at half of the latter."""
     with running(folder, mode) as store:
         alone = _append(store, seconds)
         with copied(store) as target, connect(commitlog=target) as copy:
             _wait_for(store, copy)
             with_one = _append(store, seconds)
             behind_s = _wait_for(store, copy)
-            lags_s, background_per_s = _lags(store, copy, filling.rate(alone) / 2, seconds)
+            lags_s, background_per_s = _lags(store, copy, filling.rate(with_one) / 2, seconds)
     percentiles = percentiles_ms(lags_s)
     rate, duration_s = filling.rate(with_one), filling.number(with_one, "seconds")
     return {

@@ -27,7 +27,7 @@ asking without a break would take a core of the two."""
 
 
 def one_replica(folder: Path, mode: Durability, seconds: float) -> Figures:
-    """Find the append rate without a replica, with one, and how late the replica has a message at half of the latter."""
+    """Find the append rate without a replica and with one, and how late that one is at half of the latter."""
     with running(folder, mode) as store:
         alone = _append(store, seconds)
         with copied(store) as target, connect(commitlog=target) as copy:

@@ -56,9 +56,9 @@ crash-planted: $(READY) ## plant bugs in a copy and show that the crash harness 
 crash-planted-rounds: $(READY) ## the same for three logs as processes: as root, some minutes
 	@$(VENV)/python -m tests.crash.rounds.planted
 
-attack: $(READY) ## greedy clients and hostile requests; what each costs in memory, pauses and others' time; SEED=N repeats, ONLY=row, COUNT=N and JSON=FILE
+attack: $(READY) ## greedy clients and hostile requests; what each costs in memory, pauses and others' time; SEED=N repeats, ONLY=row, COUNT=N, SECONDS=S and JSON=FILE
 	@$(VENV)/python -m tests.attack $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
-		$(if $(COUNT),--count $(COUNT)) $(if $(JSON),--json $(JSON))
+		$(if $(COUNT),--count $(COUNT)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(JSON),--json $(JSON))
 
 harm: $(READY) ## harm every file of a store in every way, running, killed and stopped; SEED=N repeats, ONLY='running:*:index/*', JOBS=N and JSON=FILE
 	@$(VENV)/python -m tests.harm $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only '$(ONLY)') \

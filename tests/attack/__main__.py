@@ -33,6 +33,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--only", default="", help=f"rows to run, with commas between; of {', '.join(names)}")
     parser.add_argument("--seed", type=int, help="seed of the hostile requests (default: by chance)")
     parser.add_argument("--count", type=int, default=200_000, help="hostile requests (default: 200,000)")
+    parser.add_argument("--seconds", type=float, help="how long each greedy client works (default: 10)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured there")
     options = parser.parse_args()
     options.only = [name for name in options.only.split(",") if name] or names
@@ -80,6 +81,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="reput-attack-") as directory:
         for row in ROWS:
             if row.name in options.only:
+                if options.seconds is not None:
+                    row = dataclasses.replace(row, seconds=options.seconds)
                 found = asyncio.run(run(row, Path(directory)))
                 results.append((row, found))
                 show_row(console, row, found)

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
+import random
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -24,7 +27,7 @@ from reput.commitlog.v1 import append_service_pb2, log_service_pb2, topic_servic
 from reput.indexer.v1 import consumer_offset_service_pb2, query_service_pb2, queue_service_pb2, scan_service_pb2
 
 from libs.formats.protobuf_wire import length_delimited
-from tests.attack import http2
+from tests.attack import frames, hostile, http2
 from tests.attack.store import COLLISION_COUNT, COLLISIONS, LARGE, LARGE_COUNT, MIB, colliding_key
 from tests.support.trusted import trusted
 
@@ -57,6 +60,8 @@ HOLDING_CONNECTIONS = 8
 AGAIN_S = 0.2
 BURST_COUNT, BURST_PAUSE_S = 100, 0.03
 """Calls that come faster than they are accepted are dropped by gRPC itself (rapid_reset)."""
+
+FRAME_THREADS, FRAME_PART = 8, 200
 
 Targets = dict[str, str]
 Counts = dict[str, int]
@@ -385,6 +390,21 @@ def metrics_connections(targets: Targets, seconds: float) -> Counts:
     return {"connections": len(sockets), "bytes": sent}
 
 
+def broken_frames(targets: Targets, seconds: float) -> Counts:
+    """Breaks HTTP/2 in every way, on connections to all services."""
+    services = [target for name, target in targets.items() if not name.endswith("-metrics")]
+    paths = [target.path for target in hostile.targets()]
+    seed, counts = random.SystemRandom().getrandbits(31), Counter[str]()
+    print(f"broken_frames: seed {seed}", file=sys.stderr)
+    end_s = time.monotonic() + seconds
+    numbers = itertools.takewhile(lambda _: time.monotonic() < end_s, itertools.count())
+    with ThreadPoolExecutor(FRAME_THREADS) as threads:
+        for part in iter(lambda: list(itertools.islice(numbers, FRAME_PART)), []):
+            for found in threads.map(lambda number: frames.attack(services, paths, seed, number), part):
+                counts += found
+    return {"seed": seed, **counts}
+
+
 CLIENTS: dict[str, Callable[[Targets, float], Counts]] = {
     client.__name__: client
     for client in (
@@ -392,7 +412,7 @@ CLIENTS: dict[str, Callable[[Targets, float], Counts]] = {
         scans_that_do_not_read, long_polls,
         continuation_flood, rapid_reset, unknown_fields, unknown_fields_of_append, colliding_ids, colliding_scan,
         long_texts, wide_plans, idle_append_streams, junk_consumer_offsets, wide_topics, health_watchers,
-        metrics_connections,
+        metrics_connections, broken_frames,
     )
 }  # fmt: skip
 

@@ -50,6 +50,7 @@ ROWS = (
     Row("idle_append_streams", "commitlog", MEMORY, restarts="indexer"),
     Row("health_watchers", "commitlog", MEMORY),
     Row("metrics_connections", "commitlog", MEMORY),
+    Row("broken_frames", "commitlog", MEMORY),
 )
 
 

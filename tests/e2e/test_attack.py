@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 FUZZ_COUNT = 1_500
 SECONDS = 2.0
-SMALL_ROWS = ("refused_requests", "scans_that_do_not_read")
+SMALL_ROWS = ("refused_requests", "scans_that_do_not_read", "broken_frames")
 
 
 def test_every_method_is_attacked() -> None:

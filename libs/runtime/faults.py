@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process says when a fault of the hardware ends it, and the stack that signals are handled on.
+"""What a process says when a fault ends it, and the stack that its signals are handled on.
 
-A handler of Python's runs on the stack that faulthandler has set aside, and that is too small for it: where the linker
-looks up a name while a handler runs, 10 KB are written over what lies before the stack in the heap. Seen as jumps into
-data some calls after SIGTERM, when it was the code of a function. So the stack is a large one here.
+Python's handlers of signals run on the stack that faulthandler sets aside for its own, and that is too small: when the
+linker looks up a name in a handler it saves all registers there, and wrote some 10 KB over the heap below, on the
+machine where this was found. A process crashed after SIGTERM when that memory held something that it still needed. So
+the stack is a large one here, with a page below it that can't be written.
 Linux. Callers: the main thread, once; other threads handle signals on their own stacks.
 """
 
 import ctypes
 import faulthandler
+import mmap
 
 from libs.kernel import bus_error_cy
 
@@ -17,6 +19,8 @@ STANDARD_ERROR = 2
 SIGNAL_STACK_BYTES = 256 << 10
 """Only what is used takes memory."""
 
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
 
 class _Stack(ctypes.Structure):
     """stack_t, sigaltstack(2)."""
@@ -24,12 +28,11 @@ class _Stack(ctypes.Structure):
     _fields_ = (("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size_bytes", ctypes.c_size_t))
 
 
-_memory = ctypes.create_string_buffer(SIGNAL_STACK_BYTES)
-"""Never given back, as a signal may come at any time."""
-
-
 def watch(service: str, *, is_console: bool) -> None:
-    """Tell on standard error why a fault ends the process, in the log's format where that is possible."""
+    """Tell on standard error why a fault ends the process, in the log's format where that is possible.
+
+    Signals have a large stack from here on. It comes after faulthandler, which sets its own.
+    """
     faulthandler.enable(STANDARD_ERROR)
     _use_large_stack()
     bus_error_cy.watch(*bus_error_line(service, is_console=is_console))
@@ -46,14 +49,28 @@ def bus_error_line(service: str, *, is_console: bool) -> tuple[bytes, bytes]:
 def signal_stack() -> tuple[int, int]:
     """Return where this thread's stack for signals begins, and its size in bytes."""
     stack = _Stack()
-    _sigaltstack(None, ctypes.byref(stack))
+    _check(_libc().sigaltstack(None, ctypes.byref(stack)) == 0, "sigaltstack")
     return stack.start or 0, stack.size_bytes
 
 
 def _use_large_stack() -> None:
-    _sigaltstack(ctypes.byref(_Stack(ctypes.addressof(_memory), 0, SIGNAL_STACK_BYTES)), None)
+    """Map a stack, which stays until the process ends, as a signal may come at any time."""
+    libc, guard_bytes = _libc(), mmap.PAGESIZE
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+    libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    access, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_STACK
+    guard = libc.mmap(None, guard_bytes + SIGNAL_STACK_BYTES, access, kind, -1, 0)
+    _check(guard != _MAP_FAILED, "mmap")
+    _check(libc.mprotect(guard, guard_bytes, 0) == 0, "mprotect")
+    stack = _Stack(guard + guard_bytes, 0, SIGNAL_STACK_BYTES)
+    _check(libc.sigaltstack(ctypes.byref(stack), None) == 0, "sigaltstack")
 
 
-def _sigaltstack(new: object, former: object) -> None:
-    if ctypes.CDLL(None, use_errno=True).sigaltstack(new, former) != 0:
-        raise OSError(ctypes.get_errno(), "sigaltstack failed")
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check(is_done: bool, call: str) -> None:
+    if not is_done:
+        raise OSError(ctypes.get_errno(), f"{call} failed")

@@ -107,7 +107,8 @@ class PeerConfig:
 
     channel: Literal["http2", "grpcio"] = "http2"
     """What calls it: http2 does it in the caller's own loop, for less processor time; grpcio is gRPC's channel for
-    Python, also used where a target is no host:port and where calls are traced."""
+    Python, also used for targets that are neither host:port nor unix:PATH, for calls that are traced, and where
+    the package ngh2 is missing."""
 
     def __post_init__(self) -> None:
         if (self.tls_certificate_file is None) != (self.tls_key_file is None):

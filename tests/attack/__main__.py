@@ -31,7 +31,7 @@ def parse_options() -> argparse.Namespace:
     names = [*(row.name for row in ROWS), FUZZ]
     parser = argparse.ArgumentParser(prog="python -m tests.attack", description="Be greedy, and see what it costs.")
     parser.add_argument("--only", default="", help=f"rows to run, with commas between; of {', '.join(names)}")
-    parser.add_argument("--seed", type=int, help="seed of the hostile requests (default: by chance)")
+    parser.add_argument("--seed", type=int, help="seed of the hostile requests and frames (default: by chance)")
     parser.add_argument("--count", type=int, default=200_000, help="hostile requests (default: 200,000)")
     parser.add_argument("--seconds", type=float, help="how long each greedy client works (default: 10)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured there")
@@ -81,11 +81,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="reput-attack-") as directory:
         for row in ROWS:
             if row.name in options.only:
-                if options.seconds is not None:
-                    row = dataclasses.replace(row, seconds=options.seconds)
-                found = asyncio.run(run(row, Path(directory)))
-                results.append((row, found))
-                show_row(console, row, found)
+                asked = dataclasses.replace(row, seconds=options.seconds or row.seconds, seed=options.seed)
+                found = asyncio.run(run(asked, Path(directory)))
+                results.append((asked, found))
+                show_row(console, asked, found)
         if FUZZ in options.only:
             report = asyncio.run(fuzz.run(Path(directory), seed=options.seed, count=options.count))
             report.show(console)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The greedy clients, each a process of its own: `python -m tests.attack.greedy NAME SECONDS TARGETS`.
+"""The greedy clients, each a process of its own: `python -m tests.attack.greedy NAME SECONDS TARGETS SEED`.
 
 TARGETS is JSON: addresses by service. A client does its worst for about SECONDS and prints what it counted as JSON.
 It has no part in the verdict: a client that is refused or whose connection is closed goes on to the next thing.
@@ -11,13 +11,13 @@ import asyncio
 import contextlib
 import itertools
 import json
-import random
 import socket
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import grpc
@@ -390,19 +390,17 @@ def metrics_connections(targets: Targets, seconds: float) -> Counts:
     return {"connections": len(sockets), "bytes": sent}
 
 
-def broken_frames(targets: Targets, seconds: float) -> Counts:
-    """Breaks HTTP/2 in every way, on connections to all services."""
-    services = [target for name, target in targets.items() if not name.endswith("-metrics")]
-    paths = [target.path for target in hostile.targets()]
-    seed, counts = random.SystemRandom().getrandbits(31), Counter[str]()
-    print(f"broken_frames: seed {seed}", file=sys.stderr)
-    end_s = time.monotonic() + seconds
-    numbers = itertools.takewhile(lambda _: time.monotonic() < end_s, itertools.count())
+def broken_frames(targets: Targets, seconds: float, seed: int) -> Counts:
+    """Breaks HTTP/2 in every way. The seed decides what is said; the connections come eight at a time."""
+    attack = partial(frames.attack, targets["commitlog"], [one.path for one in hostile.targets()], seed)
+    counts, end_s = Counter[str](), time.monotonic() + seconds
     with ThreadPoolExecutor(FRAME_THREADS) as threads:
-        for part in iter(lambda: list(itertools.islice(numbers, FRAME_PART)), []):
-            for found in threads.map(lambda number: frames.attack(services, paths, seed, number), part):
+        for start in itertools.count(0, FRAME_PART):
+            if time.monotonic() >= end_s:
+                break
+            for found in threads.map(attack, range(start, start + FRAME_PART)):
                 counts += found
-    return {"seed": seed, **counts}
+    return dict(counts)
 
 
 CLIENTS: dict[str, Callable[[Targets, float], Counts]] = {
@@ -412,15 +410,16 @@ CLIENTS: dict[str, Callable[[Targets, float], Counts]] = {
         scans_that_do_not_read, long_polls,
         continuation_flood, rapid_reset, unknown_fields, unknown_fields_of_append, colliding_ids, colliding_scan,
         long_texts, wide_plans, idle_append_streams, junk_consumer_offsets, wide_topics, health_watchers,
-        metrics_connections, broken_frames,
+        metrics_connections,
     )
 }  # fmt: skip
 
 
 def main() -> int:
     """Run one client."""
-    name, seconds, targets = sys.argv[1:]
-    print(json.dumps(CLIENTS[name](json.loads(targets), float(seconds))), flush=True)
+    name, seconds, targets, seed = sys.argv[1:]
+    clients = CLIENTS | {"broken_frames": partial(broken_frames, seed=int(seed))}
+    print(json.dumps(clients[name](json.loads(targets), float(seconds))), flush=True)
     return 0
 
 

@@ -17,6 +17,7 @@ INITIAL_WINDOW_SIZE = 4
 FRAME_SIZE_BYTES_MAX = 16_384
 CANCEL = 8
 TIMEOUT_S = 10.0
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
@@ -42,7 +43,7 @@ class Connection:
         host, port = target.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), TIMEOUT_S)
         self.socket.sendall(
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+            PREFACE
             + frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW_SIZE, window_bytes))
             + frame(SETTINGS, 1, 0)
         )

@@ -32,6 +32,8 @@ class Row:
     checks: tuple[str, ...]
     """Which limits it is about. All is measured, whatever counts."""
     seconds: float = 10.0
+    seed: int = 0
+    """Decides what a client says that goes by chance."""
     has_messages: bool = False
     """Whether the store is filled with large messages first."""
     has_collisions: bool = False

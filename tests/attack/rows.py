@@ -27,6 +27,9 @@ THREAD_COUNT_MAX = 200
 OFFSETS_MIB = 60.0
 """A million offsets of which each takes 60 bytes: groups that share their queues."""
 
+CLIENT_FAULTS = ("failed", "killed", "unreached")
+"""What a client counts that did not do its worst."""
+
 MEMORY, LOOP = ("peak", "kept"), ("pause", "append")
 
 ROWS = (
@@ -50,7 +53,7 @@ ROWS = (
     Row("idle_append_streams", "commitlog", MEMORY, restarts="indexer"),
     Row("health_watchers", "commitlog", MEMORY),
     Row("metrics_connections", "commitlog", MEMORY),
-    Row("broken_frames", "commitlog", MEMORY),
+    Row("broken_frames", "commitlog", MEMORY + LOOP),
 )
 
 
@@ -80,6 +83,7 @@ async def _attacked(row: Row, stack: Stack, calm_s: float) -> Measured:
         broken: list[str] = []
         look = asyncio.create_task(_LOOKS[row.name](stack)) if row.name in _LOOKS else None
         counts = await _client(row, stack)
+        broken += [f"the client: {name} {counts[name]}" for name in CLIENT_FAULTS if counts.get(name)]
         if look is not None:
             broken += await look
         append_p99_ms = canary.append_p99_ms
@@ -103,7 +107,8 @@ def _pause_ms(before_ms: float, after_ms: float, looks_ms: list[float]) -> float
 
 async def _client(row: Row, stack: Stack) -> dict[str, int]:
     """Run the greedy client to its end; what it counted."""
-    command = [sys.executable, "-m", "tests.attack.greedy", row.name, str(row.seconds), json.dumps(stack.targets)]
+    words = [row.name, str(row.seconds), json.dumps(stack.targets), str(row.seed)]
+    command = [sys.executable, "-m", "tests.attack.greedy", *words]
     child = await asyncio.create_subprocess_exec(*command, cwd=REPOSITORY, stdout=asyncio.subprocess.PIPE)
     try:
         async with asyncio.timeout(row.seconds + CLIENT_END_S):

@@ -47,8 +47,8 @@ async def high_queue_offset(log: OpenLog) -> None:
     log.topics.table.set_next_queue_offset(TOPIC.encode(), 0, 1_000_000)
 
 
-async def in_a_fresh_segment(log: OpenLog) -> None:
-    """Let the log begin a segment, so that what follows fits into it, and finish the snapshot that this wakes."""
+async def begin_segment(log: OpenLog) -> None:
+    """Let the log begin a segment, so that what follows fits into it, and end the snapshots that this wakes."""
     await fill(log, len(log.chain.segments) + 1, BODY)
     await log.snapshot.loop.stop()
     await log.snapshot.save()

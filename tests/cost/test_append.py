@@ -17,8 +17,8 @@ from tests.cost.stored import (
     TOPIC,
     CountedMachine,
     Growth,
+    begin_segment,
     high_queue_offset,
-    in_a_fresh_segment,
     many_segments,
     many_topics,
     nothing,
@@ -43,7 +43,7 @@ async def work_after(grow: Growth) -> tuple[int, int, int]:
     async with CountedMachine().running() as log:
         await append_batch(log)
         await grow(log)
-        await in_a_fresh_segment(log)
+        await begin_segment(log)
         await append_batch(log)
         with instructions() as work:
             size_bytes = await append_batch(log)
@@ -72,7 +72,7 @@ async def test_a_batch_is_one_write_and_its_sync(grow: Growth, durability: int, 
     machine = CountedMachine()
     async with machine.running() as log:
         await grow(log)
-        await in_a_fresh_segment(log)
+        await begin_segment(log)
         await append_batch(log)
         await append_batch(log, DURABILITY_LOCAL_DISK)
         with machine.fs.counted() as calls:

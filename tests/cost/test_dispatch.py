@@ -15,8 +15,8 @@ from tests.cost.stored import (
     BODY,
     CountedMachine,
     Growth,
+    begin_segment,
     high_queue_offset,
-    in_a_fresh_segment,
     many_segments,
     many_topics,
     nothing,
@@ -45,7 +45,7 @@ async def tail_work(grow: Growth) -> tuple[int, int, int]:
     async with machine.running() as log:
         await append(log)
         await grow(log)
-        await in_a_fresh_segment(log)
+        await begin_segment(log)
         end = log.marks.visible.value
         steps = log.followers.tail(start_physical_offset=end, record_count_max=RECORD_COUNT_MAX).steps()
         messages = [message(queue_id=number % 4) for number in range(RECORD_COUNT)]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, partialmethod
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 
@@ -17,13 +17,16 @@ from libs.runtime.errors import ConfigError
 from libs.runtime.settings import PeerConfig
 from libs.runtime.trust.tokens import TokenFile, WatchedFiles, read_file
 
+if TYPE_CHECKING:
+    from libs.runtime.http2.calling.channel import LoopChannel
+
 _log = logging.getLogger(__name__)
 
 RESPONSE_SIZE_BYTES_MAX = 64 << 20
 """Bound of what a peer may answer at once; it answers far less."""
 
 RECONNECT_MS_MIN = 100
-"""First wait before another attempt to reach a peer; gRPC's own is a second, and grows to two minutes."""
+"""First wait of grpcio's channel before another attempt; its own is a second, and grows to two minutes."""
 
 _PLAIN_TARGET = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^/:\[\]]+):[0-9]{1,5}|unix:.+")
 """Other forms name what only gRPC's own channel knows, as lists of addresses or other resolvers."""
@@ -76,15 +79,15 @@ class Peer:
     def _make(self, interceptors: Sequence[grpc.aio.ClientInterceptor], reconnect_ms_max: int) -> grpc.aio.Channel:
         if self.config.channel == "http2" and not interceptors and _PLAIN_TARGET.fullmatch(self.config.target):
             try:
-                return self._made_in_loop(reconnect_ms_max)
+                from libs.runtime.http2.calling.channel import LoopChannel
             except ModuleNotFoundError as error:
                 _log.warning("calls to %s go by grpcio, as %s is not installed", self.config.target, error.name)
-        return self._made_by_grpcio(interceptors, reconnect_ms_max)
+            else:
+                return self._make_in_loop(LoopChannel, reconnect_ms_max)
+        return self._make_by_grpcio(interceptors, reconnect_ms_max)
 
-    def _made_in_loop(self, reconnect_ms_max: int) -> grpc.aio.Channel:
-        from libs.runtime.http2.calling.channel import LoopChannel
-
-        channel = LoopChannel(
+    def _make_in_loop(self, kind: "type[LoopChannel]", reconnect_ms_max: int) -> grpc.aio.Channel:
+        channel = kind(
             self.config.target,
             context=self._context() if self._has_tls else None,
             reconnect_ms_max=reconnect_ms_max,
@@ -92,7 +95,7 @@ class Peer:
         )
         return cast("grpc.aio.Channel", channel)
 
-    def _made_by_grpcio(
+    def _make_by_grpcio(
         self, interceptors: Sequence[grpc.aio.ClientInterceptor], reconnect_ms_max: int
     ) -> grpc.aio.Channel:
         target = self.config.target
@@ -138,7 +141,7 @@ class Peer:
 
 
 class RenewedChannel:
-    """A channel that is replaced when its files change, because gRPC reads a client's certificates once per channel.
+    """A channel that is replaced when its files change, because a channel reads its certificates once.
 
     Calls that are under way stay with the channel before, until the next change. Has what stubs and bootstraps use of a
     channel. Callers: one event loop. Making it raises ConfigError for a file that can't be read.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """LeaderLink: the leader's ReplicationService as the engine's stream of steps.
 
-One step is in memory at a time besides what gRPC reads ahead: the stream is read when the engine is done with the step
-before. The leader sends something each half second, so silence means that it is gone.
+One step is in memory at a time besides what the channel reads ahead: the stream is read when the engine is done with
+the step before. The leader sends something each half second, so silence means that it is gone.
 """
 
 import asyncio

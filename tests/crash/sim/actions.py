@@ -81,7 +81,7 @@ async def send(world: World, messages: list[Message], durability: int, pause_s: 
     if world.log is None:
         world.model.refuse(messages)
         return "nobody listens"
-    log, process, model = world.log.log, world.log.process, world.model
+    log, groups, process, model = world.log.log, world.log.groups, world.log.process, world.model
     was_sealed = world.sealed_at is not None
     parts = [
         support.message(
@@ -92,7 +92,7 @@ async def send(world: World, messages: list[Message], durability: int, pause_s: 
     request = support.request(*parts, durability=durability)
 
     async def appended() -> tuple[int, int]:
-        batch = await log.pipeline.append(request, BORN_HOST)
+        batch = await groups.append(request, BORN_HOST)
         places = (memoryview(column).cast("q") for column in (batch.physical_offsets, batch.queue_offsets))
         model.place(messages, *places)
         return batch.end_physical_offset, await support.durability_of(log, batch)
@@ -123,7 +123,8 @@ async def append(world: World, chance: random.Random) -> str:
         for messages, _ in batches:
             world.model.refuse(messages)
         return "append: nobody listens"
-    pauses_s = [chance.choice(PAUSES_S) for _ in batches]
+    is_at_once = chance.random() < 0.5
+    pauses_s = [0 if is_at_once else chance.choice(PAUSES_S) for _ in batches]
     outcomes = await asyncio.gather(
         *(send(world, *batch, pause_s) for batch, pause_s in zip(batches, pauses_s, strict=True))
     )

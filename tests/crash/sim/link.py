@@ -34,6 +34,7 @@ from services.commitlog.engine.follow.dispatch import TailStep
 from services.commitlog.engine.keep.checkpoint import IndexerReport
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.gate import Reason
+from services.commitlog.engine.write.groups import AppendGroups
 from services.indexer import errors
 from services.indexer.engine.log.source import Appended, ProgressReport, RecordBlock, Standing, StateBatch
 from services.indexer.rpc.log.appender import append_request
@@ -53,6 +54,8 @@ class Server:
 
     log: OpenLog
     process: Process
+    groups: AppendGroups
+    """As requests come from the network, where several of one turn are written together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ class Endpoint(asyncio.BufferedProtocol):
         self._unsent.clear()
         if self._last_moment is not None:
             self._last_moment.cancel()
-        self._receivers = {}  # they hold the connection, and it the loop, which must not be what is freed last
+        self._receivers = {}  # they hold the connection: nothing of it shall wait for the cyclic collector
 
     # What is said.
 

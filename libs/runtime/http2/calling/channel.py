@@ -11,7 +11,7 @@ import contextlib
 import random
 import ssl
 from collections.abc import AsyncIterable, Iterable
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any, Final
 
 import grpc
@@ -57,29 +57,6 @@ class LoopChannel:
         self._retry_at_s = 0.0
         self._is_closed = False
 
-    def unary_unary(
-        self,
-        path: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool = False,
-    ) -> Any:
-        """Return what calls a method: a request and its options in, an OutgoingCall out."""
-        return self._callable(path, request_serializer, response_deserializer, has_request_stream=False)
-
-    def stream_stream(
-        self,
-        path: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool = False,
-    ) -> Any:
-        """Return what calls a method with several requests: an iterator of them, or none for those that are written."""
-        return self._callable(path, request_serializer, response_deserializer, has_request_stream=True)
-
-    unary_stream = unary_unary
-    stream_unary = stream_stream
-
     async def close(self, grace: float | None = None) -> None:  # noqa: ARG002 - grpc.aio's signature
         """End all calls and connections."""
         self._is_closed = True
@@ -92,9 +69,23 @@ class LoopChannel:
                 while self._links:  # noqa: ASYNC110 - it has no event
                     await asyncio.sleep(LOOK_S)
 
-    def _callable(self, path: str, serialize: Any, deserialize: Any, *, has_request_stream: bool) -> Any:
-        method = Method(path.encode(), serialize, deserialize, self._answer_size_bytes_max)
-        return partial(self._streamed if has_request_stream else self._single, method)
+    def _callable(
+        self,
+        call: str,
+        path: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool = False,
+    ) -> Any:
+        """Return what calls a method: its request, or an iterator of several, and options in, an OutgoingCall out.
+
+        Without an iterator requests are written.
+        """
+        method = Method(path.encode(), request_serializer, response_deserializer, self._answer_size_bytes_max)
+        return partial(getattr(self, call), method)
+
+    unary_unary = unary_stream = partialmethod(_callable, "_single")
+    stream_unary = stream_stream = partialmethod(_callable, "_streamed")
 
     def _single(
         self, method: Method, request: Any, *, timeout: float | None = None, metadata: Iterable[Any] | None = None

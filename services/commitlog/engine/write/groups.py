@@ -46,7 +46,7 @@ class AppendGroups:
         """See AppendPipeline.append."""
         if len(request) > self._request_size_bytes_max:
             return await self._pipeline.append(request, born_host)
-        loop = asyncio.get_running_loop()  # not kept: uvloop's must not be freed with the log, after all else
+        loop = asyncio.get_running_loop()
         if not self._arrived_count:
             loop.call_soon(self._end_turn)
         self._arrived_count += 1

@@ -21,7 +21,7 @@ from tests.e2e.test_replication import SMALL, T, compared
 from tests.e2e.test_roles_at_run_time import bodies_of, reput, target
 from tests.support import served_commitlog as log_served
 from tests.support.etcd_server import ETCD, EtcdServer
-from tests.support.patience import LIMIT_S
+from tests.support.patience import LIMIT_S, freeze
 from tests.support.reput_up import run
 from tests.support.service_process import Refusal
 from tests.support.surroundings import free_port
@@ -204,7 +204,7 @@ async def test_a_frozen_leader(tmp_path: Path) -> None:
         old = await logs.leader(in_sync=3)
         messages = [append_pb.AppendMessage(topic=T, body=b"frozen")]
         request = append_pb.AppendRequest(messages=messages, durability=DURABILITY_LOCAL_DISK)
-        logs.processes[old].child.send_signal(signal.SIGSTOP)
+        await freeze(logs.processes[old].child.pid)
         waiting = asyncio.ensure_future(_append(logs.clients[old], request))
         await logs.leader(but=old)
         logs.processes[old].child.send_signal(signal.SIGCONT)

@@ -20,7 +20,7 @@ from services.commitlog.rpc.coordinate.etcd import EtcdCoordinator
 from services.commitlog.rpc.coordinate.settings import EtcdConfig
 from tests.support.coordinator_contract import CoordinatorContract, record_of, seen_when
 from tests.support.etcd_server import ETCD, EtcdServer
-from tests.support.patience import LIMIT_S
+from tests.support.patience import LIMIT_S, freeze
 from tests.support.surroundings import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(ETCD is None, reason="needs etcd on PATH (Debian: etcd-server)")]
@@ -151,7 +151,7 @@ async def test_etcd_stands_still(server: EtcdServer) -> None:
         started = asyncio.Event()
         watching = asyncio.create_task(seen_when(door, lambda view: not view.holder, on_first=started.set))
         await started.wait()
-        server.send(signal.SIGSTOP)
+        await freeze(server.pid)
         for call in (door.read(), door.renew(), door.release(held, record_of(1, None))):
             with pytest.raises(CoordinatorUnavailable):
                 await asyncio.wait_for(call, LIMIT_S)

@@ -23,7 +23,7 @@ from services.commitlog.rpc.coordinate.settings import EtcdConfig, KubernetesCon
 from tests.support.coordinator_contract import B, CoordinatorContract, record_of, seen_when
 from tests.support.kube_api_server import MISSING, WHY, KubeApiServer
 from tests.support.lease_server import Fault, LeaseServer, Refusal
-from tests.support.patience import LIMIT_S, eventually
+from tests.support.patience import LIMIT_S, eventually, freeze
 
 pytestmark = pytest.mark.e2e
 
@@ -181,7 +181,7 @@ async def test_kubernetes_stands_still(real: KubeApiServer, tmp_path: Path) -> N
         await read_patiently(door)
         watching = asyncio.create_task(seen_when(door, lambda view: not view.holder, on_first=started.set))
         await started.wait()
-        real.send(signal.SIGSTOP)
+        await freeze(real.pid)
         try:
             for call in (door.read(), door.elect(held, record_of(2)), watching):
                 with pytest.raises(CoordinatorUnavailable):

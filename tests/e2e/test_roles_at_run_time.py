@@ -23,7 +23,7 @@ from reput_client.aio import AsyncClient
 
 from tests.e2e.test_replication import SMALL, T, append, compared, follower, in_sync, reached, status, until_served
 from tests.support import served_commitlog as log_served
-from tests.support.patience import LIMIT_S, eventually
+from tests.support.patience import LIMIT_S, eventually, freeze
 from tests.support.reput_up import run
 from tests.support.service_process import Refusal
 
@@ -206,7 +206,7 @@ async def test_what_is_refused(tmp_path: Path) -> None:
             (pb.PromoteRequest(role=master, accept_data_loss=True, epoch=7), "STALE_EPOCH"),
         ):
             assert (await refusal(service(second).Promote(promote))).reason == reason
-        other.child.send_signal(signal.SIGSTOP)
+        await freeze(other.child.pid)
         try:
             await append(first, 2)
             refused = await refusal(service(first).Demote(pb.DemoteRequest(leader_target=there, replica_id="b")))

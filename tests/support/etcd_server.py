@@ -61,6 +61,12 @@ class EtcdServer:
             assert time.monotonic() < end_s
             time.sleep(0.02)
 
+    @property
+    def pid(self) -> int:
+        """Of the server itself, wherever it was started through."""
+        assert self._child is not None
+        return self._child.pid
+
     def send(self, signal_number: int) -> None:
         """Stop it, or let it go on."""
         assert self._child is not None

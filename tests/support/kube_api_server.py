@@ -86,6 +86,12 @@ class KubeApiServer:
             return False
         return True
 
+    @property
+    def pid(self) -> int:
+        """Of the API server."""
+        assert self._child is not None
+        return self._child.pid
+
     def send(self, signal_number: int) -> None:
         """Stop the API server, or let it go on."""
         assert self._child is not None

@@ -2,7 +2,10 @@
 """How long tests wait for what must happen: longer than any machine takes, so that only what hangs reaches it."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
+from pathlib import Path
 
 LIMIT_S = 240.0
 
@@ -12,3 +15,13 @@ async def eventually(condition: Callable[[], bool], *, timeout_s: float = LIMIT_
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.002)
+
+
+async def freeze(pid: int) -> None:
+    """Stop a process with SIGSTOP, and wait until each of its threads stands still: `kill` returns before."""
+    os.kill(pid, signal.SIGSTOP)
+    await eventually(lambda: all(_state_of(thread) == "T" for thread in Path(f"/proc/{pid}/task").iterdir()))
+
+
+def _state_of(thread: Path) -> str:
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]

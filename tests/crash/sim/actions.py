@@ -21,8 +21,7 @@ from libs.segments.errors import StoreFull, SyncFailed
 from services.commitlog.errors import AppendsRefused, StoreSealed
 from tests.crash.sim import checks
 from tests.crash.sim.model import NUMBER_DIGIT_COUNT, Message, expect
-from tests.crash.sim.process import Killed, Process, current_process
-from tests.crash.sim.workers import pause
+from tests.crash.sim.process import Killed, Process, current_process, pass_failpoint
 from tests.crash.sim.world import World
 from tests.crash.sim.writers import SentBatch, WriterClient
 from tests.support import commitlog as support
@@ -278,7 +277,7 @@ async def meet_failpoint(world: World, chance: random.Random) -> str:
     left = [ordinal]
 
     def act() -> None:
-        pause()
+        pass_failpoint()
         process = current_process()
         left[0] -= 1
         if left[0] != 0 or process is None:

@@ -34,7 +34,7 @@ from services.commitlog.engine.follow.dispatch import TailStep
 from services.commitlog.engine.keep.checkpoint import IndexerReport
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.gate import Reason
-from services.commitlog.engine.write.groups import AppendGroups
+from services.commitlog.engine.write.groups import GROUPED_SIZE_BYTES_MAX, AppendGroups
 from services.indexer import errors
 from services.indexer.engine.log.source import Appended, ProgressReport, RecordBlock, Standing, StateBatch
 from services.indexer.rpc.log.appender import append_request
@@ -48,14 +48,13 @@ BORN_HOST = Host.parse("10.9.9.9:4567").to_bytes()
 _REASONS = {log_errors.QueueOutOfRange: "QUEUE_OUT_OF_RANGE", log_errors.BatchTooLarge: "BATCH_TOO_LARGE"}
 
 
-@dataclass(frozen=True, slots=True)
 class Server:
-    """A CommitLog that serves."""
+    """A CommitLog that serves. Its `groups` take appends as they come from the network: all of one turn together."""
 
-    log: OpenLog
-    process: Process
-    groups: AppendGroups
-    """As requests come from the network, where several of one turn are written together."""
+    def __init__(self, log: OpenLog, process: Process) -> None:
+        self.log = log
+        self.process = process
+        self.groups = AppendGroups(log.pipeline, GROUPED_SIZE_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,12 @@ def check_alive() -> None:
         raise Killed
 
 
+def pass_failpoint() -> None:
+    """Let others run for a while, and go no further if the process died meanwhile."""
+    pause()
+    check_alive()
+
+
 def task_factory(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
     """Make tasks belong to the process whose code makes them."""
     task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, **options)

@@ -19,8 +19,7 @@ from tests.crash.sim import checks
 from tests.crash.sim.actions import ACTIONS, FAILPOINTS
 from tests.crash.sim.loop import Stuck
 from tests.crash.sim.model import Broken, expect
-from tests.crash.sim.process import Killed
-from tests.crash.sim.workers import pause
+from tests.crash.sim.process import Killed, pass_failpoint
 from tests.crash.sim.world import Setup, World
 
 STEP_COUNT_MIN, STEP_COUNT_MAX = 10, 50
@@ -136,7 +135,7 @@ async def _live(world: World, plan: Plan, outcome: Outcome) -> None:
 async def begin(world: World) -> None:
     """Start both services in an empty world."""
     for name in FAILPOINTS:
-        failpoints.arm(name, pause)
+        failpoints.arm(name, pass_failpoint)
     await world.start_log()
     await world.start_index()
 

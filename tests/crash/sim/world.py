@@ -22,7 +22,6 @@ from libs.segments.errors import SegmentUnreadable, StoreFull, SyncFailed
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.engine.write.groups import GROUPED_SIZE_BYTES_MAX, AppendGroups
 from services.commitlog.errors import StoreSealed
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.build import build
@@ -110,7 +109,7 @@ class World(Stage):
             self.was_stopped_cleanly = False
             expect(self.is_disk_full or bool(process.failed_calls), f"the CommitLog did not start: {error!r}")
             return
-        self.log = Server(log, process, AppendGroups(log.pipeline, GROUPED_SIZE_BYTES_MAX))
+        self.log = Server(log, process)
         self._stop_log = commit_log.close
         self.sealed_at = None
         self._recovered(log)

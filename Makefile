@@ -73,7 +73,7 @@ lint: $(READY) ## ruff, mypy --strict, import rules, buf, stubs, synchronous cli
 	@$(VENV)/python -m tools.gen_kernel_layout --check
 	@$(VENV)/python -m tools.gen_field_numbers --check
 	@$(VENV)/python -m tools.gen_sync_client --check
-	@$(VENV)/python -m tools.lint_protos
+	@$(VENV)/buf lint protos
 	@$(VENV)/python -m tools.gen_config_docs --check
 	@$(VENV)/codespell
 

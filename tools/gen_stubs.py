@@ -68,11 +68,8 @@ def _plugin_flag(name: str) -> str:
 
 
 def include_flags() -> list[str]:
-    """Return where protoc finds our protos and Google's, the latter from the installed packages."""
-    import google.rpc
-
-    googleapis = Path(next(iter(google.rpc.__path__))).parent.parent
-    return [f"-I{PROTOS}", f"-I{files('grpc_tools') / '_proto'}", f"-I{googleapis}"]
+    """Return where protoc finds our protos, and those that come with it."""
+    return [f"-I{PROTOS}", f"-I{files('grpc_tools') / '_proto'}"]
 
 
 def run_protoc(arguments: list[str]) -> None:

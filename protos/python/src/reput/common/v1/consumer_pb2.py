@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ereput/common/v1/consumer.proto\x12\x0freput.common.v1\"o\n\rConsumerBelow\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x04 \x01(\x03\x12\x18\n\x10min_queue_offset\x18\x05 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ereput/common/v1/consumer.proto\x12\x0freput.common.v1\"o\n\rConsumerBelow\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x04 \x01(\x03\x12\x18\n\x10min_queue_offset\x18\x05 \x01(\x03\x42R\n\x0freput.common.v1P\x01Z+reput/clients/go/reputpb/common/v1;commonv1\xaa\x02\x0fReput.Common.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reput.common.v1.consumer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\017reput.common.v1P\001Z+reput/clients/go/reputpb/common/v1;commonv1\252\002\017Reput.Common.V1'
   _globals['_CONSUMERBELOW']._serialized_start=51
   _globals['_CONSUMERBELOW']._serialized_end=162
 # @@protoc_insertion_point(module_scope)

@@ -8,7 +8,7 @@ KERNEL := $(wildcard $(addprefix libs/kernel/,*.py *.pxd */*.py */*.pxd) libs/fo
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-pure test-containers test-kubernetes interop conformance crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-spark spark-matrix spark-dist clean
+.PHONY: help setup demo test test-pure test-containers test-kubernetes test-clients interop conformance crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-spark spark-matrix spark-dist clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ interop: $(READY) ## Apache RocketMQ opens our stores and we open its; needs Jav
 
 conformance: $(READY) ## gRPC's clients for Go, Java and Node, h2spec and grpcurl against both fronts; needs Go, Java, Maven, Node
 	@$(VENV)/python -m pytest -m conformance tests/conformance $(TESTS)
+
+test-clients: $(READY) ## one table of cases for the clients of all languages; LANGUAGE=go and ONLY=text narrow; needs Go, Java, Maven, Node, etcd
+	@$(VENV)/python -m tests.clients.table $(if $(LANGUAGE),--language $(LANGUAGE)) $(if $(ONLY),--only '$(ONLY)')
 
 crash: $(READY) ## kill it, fail its disk, cut its power, check what is promised; SEED=N repeats, ONLY=kill and COUNT=N narrow
 	@$(VENV)/python -m tests.crash --size ci $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where cases run: one node, a guarded one, three replicas; and what happens there in the middle of a step."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from reput_client.aio import connect
+
+from tests.support.etcd_server import ETCD, EtcdServer
+from tests.support.patience import LIMIT_S, eventually
+from tests.support.reput_up import Store, store
+from tests.support.served_commitlog import Process as LogProcess
+from tests.support.served_indexer import Process as IndexProcess
+from tests.support.service_process import ServiceProcess
+from tests.support.surroundings import free_port
+
+CALM_S = 2.0
+"""So long a step runs before something happens to it."""
+LOOK_S = 0.1
+TOKEN = "a-token-of-the-clients"
+SEGMENT_SIZE_FLAGS = ("--segment-size-bytes", str(64 << 20))
+
+Harm = Callable[[Mapping[str, Any]], Awaitable[None]]
+"""What happens meanwhile, given the step."""
+
+
+class Stage:
+    """A store. `names` are what cases call its addresses; `harms` what may happen to it."""
+
+    def __init__(self, names: Mapping[str, str], harms: Mapping[str, Harm]) -> None:
+        self.names = {"nobody": f"127.0.0.1:{free_port()}", **names}
+        self.harms = harms
+
+    async def bodies(self, topic: str, queue_id: int, count: int) -> list[str]:
+        """Wait until a queue shows `count` different bodies, and return all that it shows then, without their dots."""
+        targets = {name: self.names.get(f"{name}s", self.names[name]) for name in ("commitlog", "indexer")}
+        async with asyncio.timeout(LIMIT_S), connect(**targets) as client:
+            while True:
+                messages = [message async for message in client.query.by_time(topic, queue_id=queue_id)]
+                found = [message.body.decode().rstrip(".") for message in messages]
+                if len(set(found)) >= count:
+                    return found
+                await asyncio.sleep(LOOK_S)
+
+
+class OneNode:
+    """A CommitLog and an Indexer as processes at ports that stay the same."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._ports = {"commitlog": str(free_port()), "indexer": str(free_port())}
+        self._children: dict[str, ServiceProcess] = {}
+
+    async def start_commitlog(self) -> None:
+        """Start it where it was."""
+        self._children["commitlog"] = await LogProcess.start(
+            self._directory / "log", "--port", self._ports["commitlog"], *SEGMENT_SIZE_FLAGS
+        )
+        await self._children["commitlog"].wait_serving()
+
+    async def start_indexer(self) -> None:
+        """Likewise."""
+        target = f"127.0.0.1:{self._ports['commitlog']}"
+        self._children["indexer"] = await IndexProcess.start(
+            self._directory / "index", "--port", self._ports["indexer"], "--commitlog-target", target
+        )
+        await self._children["indexer"].wait_serving()
+
+    async def restart_commitlog(self, _: Mapping[str, Any]) -> None:
+        """Kill it, and start it again."""
+        await self._children["commitlog"].end(signal.SIGKILL)
+        await self.start_commitlog()
+
+    async def restart_indexer_and_send_50(self, step: Mapping[str, Any]) -> None:
+        """Kill it, append further numbered messages, and start it again."""
+        await self._children["indexer"].end(signal.SIGKILL)
+        async with connect(commitlog=self.names["commitlog"]) as client, client.producer() as producer:
+            for number in range(100, 150):
+                await producer.send(step["topic"], f"m{number}".encode(), queue_id=0)
+        await self.start_indexer()
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Its addresses."""
+        return {name: f"127.0.0.1:{port}" for name, port in self._ports.items()}
+
+    async def end(self) -> None:
+        """Stop both."""
+        for name in ("indexer", "commitlog"):
+            if name in self._children:
+                await self._children[name].end()
+
+
+@contextlib.asynccontextmanager
+async def one_node(directory: Path) -> AsyncIterator[Stage]:
+    """Nothing is asked for."""
+    node = OneNode(directory)
+    try:
+        await node.start_commitlog()
+        await node.start_indexer()
+        yield Stage(node.names, {harm.__name__: harm for harm in (node.restart_commitlog, node.restart_indexer_and_send_50)})
+    finally:
+        await node.end()
+
+
+@contextlib.asynccontextmanager
+async def guarded(directory: Path) -> AsyncIterator[Stage]:
+    """Certificates are shown in both directions, and a token is asked for."""
+    files = {name: str(path) for name, path in _certificates(directory).items()}
+    (directory / "token").write_text(TOKEN)
+    flags = (
+        *("--tls-certificate-file", files["server.pem"], "--tls-key-file", files["server.key"]),
+        *("--tls-client-ca-file", files["client.pem"], "--token-file", str(directory / "token")),
+    )
+    to_log = (
+        *("--commitlog-tls-ca-file", files["server.pem"], "--commitlog-tls-certificate-file", files["client.pem"]),
+        *("--commitlog-tls-key-file", files["client.key"]),
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        log = await LogProcess.start(directory / "log", *flags, *SEGMENT_SIZE_FLAGS)
+        stack.push_async_callback(log.end)
+        await log.wait_serving()
+        target = f"localhost:{log.port}"
+        index = await IndexProcess.start(directory / "index", *flags, "--commitlog-target", target, *to_log)
+        stack.push_async_callback(index.end)
+        await index.wait_serving()
+        names = {
+            "commitlog": target, "indexer": f"localhost:{index.port}", "token": TOKEN,
+            "ca_file": files["server.pem"], "certificate_file": files["client.pem"], "key_file": files["client.key"],
+        }
+        yield Stage(names, {})
+
+
+def _certificates(directory: Path) -> dict[str, Path]:
+    """Make a key and a certificate, signed by itself, of a server and of a client."""
+    for name in ("server", "client"):
+        subprocess.run(
+            [
+                *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+                *("-keyout", directory / f"{name}.key", "-out", directory / f"{name}.pem", "-days", "2"),
+                *("-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost"),
+            ],
+            check=True,
+            capture_output=True,
+        )
+    return {path.name: path for path in directory.iterdir()}
+
+
+@contextlib.asynccontextmanager
+async def three_replicas(directory: Path) -> AsyncIterator[Stage]:
+    """`reput up --replicas 3`, with elections by etcd."""
+    with _replicas(directory) as running:
+
+        def is_in_sync() -> bool:
+            return [row.get("is_in_sync") for row in _rows(running)] == [True] * 3
+
+        async def kill_leader(_: Mapping[str, Any]) -> None:
+            leader = next(row for row in _rows(running) if row["state"] == "LEADING")
+            os.kill(running.child("commitlog", leader["target"].rsplit(":", 1)[1]), signal.SIGKILL)
+
+        await eventually(is_in_sync)
+        logs = ",".join(row["target"] for row in _rows(running))
+        names = {**running.targets, "commitlogs": logs, "indexers": running.targets["indexer"]}
+        yield Stage(names, {"kill_leader": kill_leader})
+
+
+@contextlib.contextmanager
+def _replicas(directory: Path) -> Iterator[Store]:
+    etcd = EtcdServer(directory / "etcd")
+    etcd.start()
+    try:
+        with store(directory / "data", "--replicas", "3", "--etcd", etcd.target) as running:
+            yield running
+    finally:
+        etcd.kill()
+
+
+def _rows(running: Store) -> list[Any]:
+    return running.run("replicas", "--json").rows
+
+
+STAGES: Mapping[str, Callable[[Path], contextlib.AbstractAsyncContextManager[Stage]]] = {
+    "one node": one_node,
+    "guarded": guarded,
+    "three replicas": three_replicas,
+}
+
+
+def missing(stage: str) -> str:
+    """Return what this machine lacks for a stage, "" if nothing."""
+    return "etcd (Debian: etcd-server)" if stage == "three replicas" and ETCD is None else ""

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table language × case: builds the clients, starts the stages, and takes each driver through all cases."""
+
+import argparse
+import asyncio
+import contextlib
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tests.clients import drivers, stages
+from tests.clients.cases import Case, complaint, filled_in, load, request_of
+from tests.clients.drivers import BUILD, LANGUAGES, Driver, Missing
+from tests.clients.stages import CALM_S, Stage
+from tests.support.patience import LIMIT_S
+from tests.support.surroundings import forget_surroundings
+
+Results = dict[tuple[str, str], str]
+"""What is wrong, by language and case; "" where nothing is."""
+
+
+async def run_case(case: Case, driver: Driver, stage: Stage) -> str:
+    """Take a driver through a case. Returns what is wrong, "" if nothing is."""
+    name = uuid.uuid4().hex[:12]
+    names: dict[str, Any] = {**stage.names, "topic": f"topic-{name}", "group": f"group-{name}"}
+    await driver.ask({"do": "connect"} | {service: stage.names[service] for service in ("commitlog", "indexer")})
+    for number, raw in enumerate(case.steps):
+        step = filled_in(raw, names)
+        try:
+            wrong = await (_check(step, stage) if "check" in step else _step(step, driver, stage, names))
+        except (AssertionError, TimeoutError) as error:
+            wrong = f"{error!r}"
+        if wrong:
+            return f"step {number + 1} ({step.get('do', 'check')}): {wrong}"
+    return ""
+
+
+async def _step(step: Mapping[str, Any], driver: Driver, stage: Stage, names: dict[str, Any]) -> str:
+    """Let the driver make a step, until it is right if that may take time. Keeps the answer if it is to be kept."""
+    harm = asyncio.create_task(_meanwhile(step, stage))
+    end_s = time.monotonic() + (LIMIT_S if step.get("eventually") else 0.0)
+    while True:
+        answer = await driver.ask(request_of(step))
+        wrong = complaint(step, answer)
+        if not wrong or time.monotonic() >= end_s:
+            break
+        await asyncio.sleep(0.05)
+    await harm
+    if "keep" in step and "ok" in answer:
+        names[step["keep"]] = answer["ok"]
+    return wrong
+
+
+async def _meanwhile(step: Mapping[str, Any], stage: Stage) -> None:
+    if "meanwhile" in step:
+        await asyncio.sleep(CALM_S)
+        await stage.harms[step["meanwhile"]](step)
+
+
+async def _check(step: Mapping[str, Any], stage: Stage) -> str:
+    """Look whether all numbered messages are stored: each at least once, and first ones in their order."""
+    found = await stage.bodies(step["topic"], step["queue_id"], step["count"])
+    numbered = {"numbered": {"prefix": step["prefix"], "count": step["count"], "may_repeat": True}}
+    return complaint(numbered, {"ok": {"bodies": found}})
+
+
+async def run_all(languages: Mapping[str, Sequence[str]], cases: Sequence[Case], console: Console) -> Results:
+    """Run all cases of all languages, stage by stage."""
+    results: Results = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("cases", total=len(cases) * len(languages))
+        for stage_name in dict.fromkeys(case.stage for case in cases):
+            here = [case for case in cases if case.stage == stage_name]
+            if lacking := stages.missing(stage_name):
+                for language in languages:
+                    results |= {(language, case.name): f"skipped: needs {lacking}" for case in here}
+                continue
+            with tempfile.TemporaryDirectory(prefix="reput-clients-") as directory:
+                async with contextlib.AsyncExitStack() as stack:
+                    stage = await stack.enter_async_context(stages.STAGES[stage_name](Path(directory)))
+                    for language, command in languages.items():
+                        driver = await stack.enter_async_context(drivers.running(command))
+                        for case in here:
+                            progress.update(bar, description=f"{language}: {case.name[:40]}")
+                            results[language, case.name] = await run_case(case, driver, stage)
+                            progress.advance(bar)
+    return results
+
+
+def tell(results: Results, languages: Sequence[str], cases: Sequence[Case], console: Console) -> None:
+    """Print the table and what is wrong, and write the table for people to read."""
+    marks = {key: "·" if wrong.startswith("skipped") else "no" if wrong else "yes" for key, wrong in results.items()}
+    table = Table("case", *languages)
+    lines = [f"| case | {' | '.join(languages)} |", f"|---|{'---|' * len(languages)}"]
+    for case in cases:
+        row = [marks[language, case.name] for language in languages]
+        table.add_row(case.name, *row)
+        lines.append(f"| {case.name} | {' | '.join(row)} |")
+    console.print(table)
+    for (language, name), wrong in results.items():
+        if wrong:
+            console.print(f"{language}, {name}:\n  {wrong}", markup=False, soft_wrap=True)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    (BUILD / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def built(wanted: Sequence[str], console: Console) -> dict[str, Sequence[str]]:
+    """Build the drivers that this machine can build, and say which it can't."""
+    commands = {}
+    for language in wanted:
+        try:
+            with console.status(f"building the client of {language}"):
+                commands[language] = LANGUAGES[language]()
+        except Missing as lacking:
+            console.print(f"{language} is left out: this machine has no {lacking}")
+    return commands
+
+
+def main() -> None:
+    """Exit with 1 if a case fails."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--language", action="append", choices=LANGUAGES, help="only this one; may be repeated")
+    parser.add_argument("--only", default="", help="only cases, or stages, with this in their name")
+    arguments = parser.parse_args()
+    forget_surroundings()
+    console = Console(file=sys.stdout)
+    cases = [case for case in load() if arguments.only in case.name or arguments.only in case.stage]
+    languages = built(arguments.language or list(LANGUAGES), console)
+    results = asyncio.run(run_all(languages, cases, console))
+    tell(results, list(languages), cases, console)
+    if any(wrong and not wrong.startswith("skipped") for wrong in results.values()):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

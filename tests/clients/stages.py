@@ -104,7 +104,8 @@ async def one_node(directory: Path) -> AsyncIterator[Stage]:
     try:
         await node.start_commitlog()
         await node.start_indexer()
-        yield Stage(node.names, {harm.__name__: harm for harm in (node.restart_commitlog, node.restart_indexer_and_send_50)})
+        harms = (node.restart_commitlog, node.restart_indexer_and_send_50)
+        yield Stage(node.names, {harm.__name__: harm for harm in harms})
     finally:
         await node.end()
 
@@ -131,8 +132,12 @@ async def guarded(directory: Path) -> AsyncIterator[Stage]:
         stack.push_async_callback(index.end)
         await index.wait_serving()
         names = {
-            "commitlog": target, "indexer": f"localhost:{index.port}", "token": TOKEN,
-            "ca_file": files["server.pem"], "certificate_file": files["client.pem"], "key_file": files["client.key"],
+            "commitlog": target,
+            "indexer": f"localhost:{index.port}",
+            "token": TOKEN,
+            "ca_file": files["server.pem"],
+            "certificate_file": files["client.pem"],
+            "key_file": files["client.key"],
         }
         yield Stage(names, {})
 

@@ -8,7 +8,7 @@ KERNEL := $(wildcard $(addprefix libs/kernel/,*.py *.pxd */*.py */*.pxd) libs/fo
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-pure test-containers test-kubernetes test-clients interop conformance crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-spark spark-matrix spark-dist clean
+.PHONY: help setup wheels demo test test-pure test-containers test-kubernetes test-clients interop conformance crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-spark spark-matrix spark-dist clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ test: $(READY) ## all tests with the compiled kernel, several at once; TESTS='-k
 
 test-pure: $(READY) ## the tests of the kernel and all that stands on it, with the uncompiled kernel
 	@REPUT_NO_EXTENSIONS=1 $(VENV)/python -m pytest -m "pure and not slow" $(TESTS)
+
+wheels: ## build wheels of client, server, stubs and Spark connector into dist/; needs a C compiler, no Java
+	@$(PYTHON) -m tools.wheels
 
 test-containers: $(READY) ## image, compose and chart on a real container engine (Debian, root); starts and stops its own
 	@tests/e2e/deploy/tools.sh

@@ -42,6 +42,16 @@ from reput_client.sync.parts import Admin, Groups, Queries, Queues, Topics
 from reput_client.sync.producer import Producer
 from reput_client.sync.writer import Writer
 
+
+def __getattr__(name: str) -> str:
+    """Return the version of the package, which is looked up when somebody asks for it."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import version
+
+    return version("reput-client")
+
+
 __all__ = [
     "AbortedError",
     "Admin",

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""deploy/systemd: systemd finds nothing wrong with the unit, and what it starts says that it is ready."""
+
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.patience import LIMIT_S
+from tests.support.reput_up import REPUT
+from tests.support.service_process import REPOSITORY
+from tests.support.surroundings import ANY_DISK, free_port
+
+UNIT = REPOSITORY / "deploy" / "systemd" / "reput@.service"
+PROGRAM, DATA_DIR = "/opt/reput/bin/reput", "/var/lib/reput/data"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_the_unit(tmp_path: Path) -> None:
+    """With a program that is there."""
+    unit = tmp_path / "reput@indexer.service"
+    unit.write_text(UNIT.read_text().replace(PROGRAM, "/bin/true"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_it_starts(tmp_path: Path) -> None:
+    """Each service, by the unit's own words, in one directory; the Indexer and the Janitor find the CommitLog."""
+    line = next(line for line in UNIT.read_text().splitlines() if line.startswith("ExecStart="))
+    ports = {name: str(free_port()) for name in ("commitlog", "indexer", "janitor")}
+    targets = {f"REPUT_{of}_{to}_TARGET": f"127.0.0.1:{ports[to.lower()]}" for of, to in PEERS}
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for name, port in ports.items():
+            words = shlex.split(line.partition("=")[2].replace("%i", name).replace(DATA_DIR, str(tmp_path / "data")))
+            assert words[0] == PROGRAM
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+                heard.bind(str(tmp_path / name))
+                heard.settimeout(LIMIT_S)
+                flags = ("--port", port, "--metrics-port", "0")
+                variables = {
+                    "NOTIFY_SOCKET": str(tmp_path / name),
+                    "XDG_STATE_HOME": str(tmp_path),
+                    **targets,
+                    **ANY_DISK,
+                }
+                running.append(subprocess.Popen([*REPUT, *words[1:], *flags], env=os.environ | variables))
+                assert heard.recv(100) == b"READY=1"
+    finally:
+        for process in reversed(running):
+            process.send_signal(signal.SIGTERM)
+    assert [process.wait(LIMIT_S) for process in running] == [0, 0, 0]
+
+
+PEERS = (("INDEXER", "COMMITLOG"), ("JANITOR", "COMMITLOG"), ("JANITOR", "INDEXER"))
+"""Who is told where whom is; in an installation all are at their default ports."""

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wheels in an empty environment, without a compiler and without Java: what the README says of installing."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.support.patience import LIMIT_S
+from tests.support.reput_up import FREE_PORTS
+from tests.support.service_process import REPOSITORY
+from tests.support.surroundings import ANY_DISK, interrupt_by_default
+from tools import wheels
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no compiler is taken away elsewhere")
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the client and the server, installed without any program of the machine's."""
+    home = tmp_path_factory.mktemp("wheels")
+    wheels.build(home / "dist")
+    venv.create(home / "env", with_pip=True)
+    variables = {**os.environ, "PATH": str(home / "nothing"), "CC": "/bin/false", "JAVA_HOME": "/nowhere"}
+    variables.pop("PYTHONPATH", None)
+    command = [home / "env/bin/pip", "install", "--quiet", "--find-links", home / "dist", "reput-server"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    if "No matching distribution" in done.stderr and "reput" not in done.stderr:
+        pytest.skip("the package index does not answer")
+    assert done.returncode == 0, done.stderr
+    return home / "env"
+
+
+def test_what_is_in_them(environment: Path) -> None:
+    """Each has the licence and a version, and the server's has the compiled kernel."""
+    shown = (
+        "import importlib.metadata as m, reput_client\n"
+        "for name in ('reput-protos', 'reput-client', 'reput-server'):\n"
+        "    assert any(str(file).endswith('licenses/LICENSE') for file in m.files(name)), name\n"
+        "assert reput_client.__version__ == m.version('reput-client')\n"
+        "import sys, reput_server; sys.path.insert(0, str(reput_server.ROOT))\n"
+        "import libs.kernel; assert libs.kernel.IS_COMPILED\n"
+    )
+    subprocess.run([environment / "bin/python", "-I", "-c", shown], check=True, cwd=environment)
+
+
+def test_first_lines(environment: Path, tmp_path: Path) -> None:
+    """`reput up` serves, and the README's Python example stores and finds a message."""
+    variables = {**os.environ, **ANY_DISK, "PATH": f"{environment / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    variables.pop("PYTHONPATH", None)
+    command = [environment / "bin/reput", "up", "--data-dir", tmp_path / "data", *FREE_PORTS, "--json"]
+    with (
+        interrupt_by_default(),
+        subprocess.Popen(command, env=variables, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as running,
+    ):
+        try:
+            assert running.stdout is not None
+            ready = json.loads(running.stdout.readline())
+            targets = {f"REPUT_CLIENT_{name.upper()}_TARGET": ready[name] for name in ("commitlog", "indexer")}
+            readme = (REPOSITORY / "README.md").read_text()
+            example = re.search(r"```python\n(from reput_client.*?)```", readme, re.DOTALL)
+            assert example is not None
+            printed = ""
+            while "0 b'hello'" not in printed:  # the first time it may not be indexed yet
+                printed = _run([environment / "bin/python", "-c", example[1]], variables | targets, tmp_path)
+        finally:
+            running.send_signal(signal.SIGINT)
+            running.wait(LIMIT_S)
+
+
+def _run(command: list[str | Path], variables: dict[str, str], folder: Path) -> str:
+    done = subprocess.run(
+        command, env=variables, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -184,3 +184,26 @@ def _is_serving(client: reput_client.Client) -> bool:
     except reput_client.UnavailableError:
         return False
     return True
+
+
+def test_a_program_that_forgets_to_close(client: reput_client.Client, running: Store) -> None:
+    """What it left in its producer is sent when it ends."""
+    program = (
+        "from reput_client import ProducerOptions, connect\n"
+        "producer = connect().producer(ProducerOptions(linger_ms=60_000))\n"
+        "producer.send('left-open', b'last', keys='last', queue_id=0)\n"
+    )
+    variables = environment(running.client_environment())
+    subprocess.run([sys.executable, "-c", program], env=variables, check=True, timeout=LIMIT_S)
+    wait_for(lambda: [message.body for message in client.query.by_key("left-open", "last")] == [b"last"])
+
+
+def test_a_program_that_ends_without_a_store() -> None:
+    """It is told that messages have no outcome."""
+    program = (
+        "from reput_client import connect\n"
+        f"producer = connect(commitlog='127.0.0.1:{free_port()}', timeout_s=0.5).producer()\n"
+        "producer.send('t', b'last')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=LIMIT_S)
+    assert "a producer was closed before 1 of its messages had an outcome" in done.stderr

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unary calls and lists of both clients: requests, answers, pages, retries, credentials."""
 
+import re
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -311,3 +312,33 @@ def test_a_proxy_is_for_what_is_elsewhere(monkeypatch: pytest.MonkeyPatch) -> No
         assert ("grpc.enable_http_proxy", 0) in options.channel_options(name)
     for name in ("10.0.0.7:7101", "log.example:7101", "dns:///log:7101", "log"):
         assert ("grpc.enable_http_proxy", 0) not in options.channel_options(name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"commitlog": "127.0.0.1"}, "commitlog is '127.0.0.1': expected host:port"),
+        ({"indexer": "a:7102,http://b:7102"}, "indexer is 'http://b:7102'"),
+        ({"janitor": "[::1]"}, "janitor is"),
+        ({"timeout_s": 0}, "timeout_s is 0"),
+        ({"timeout_s": "soon"}, "timeout_s is 'soon'"),
+    ],
+)
+def test_options_that_cannot_be_meant(arguments: dict[str, Any], words: str) -> None:
+    """They are refused before anybody waits for an address that nobody has."""
+    with pytest.raises((ValueError, TypeError), match=re.escape(words)):
+        reput_client.connect(**arguments)
+
+
+@pytest.mark.parametrize("target", ["log:7101", "[::1]:7101", "a:1,b:2", "unix:/run/log", "dns:///log:7101"])
+def test_addresses(target: str) -> None:
+    """Whatever gRPC can call is fine."""
+    assert Options(commitlog=target).commitlog == target
+
+
+def test_what_objects_say_of_themselves() -> None:
+    """Where they go, and where they are."""
+    with reput_client.connect(commitlog="a:1,b:2", indexer="c:3") as client:
+        assert repr(client) == "Client(commitlog='a:1', indexer='c:3', janitor='127.0.0.1:7103')"
+        assert repr(client.producer()) == "Producer(a:1, 0 bytes without an outcome)"
+        assert repr(client.writer("w")) == "Writer('w', next_sequence=0)"

@@ -45,7 +45,7 @@ def test_send(log: Log, target: str) -> None:
     assert (message.topic, message.body, message.queue_id, message.flag, message.born_time_ms) == (
         "flights", b"body", 3, 9, 5,
     )  # fmt: skip
-    expected = f"UNIQ_KEY\x01{result.unique_id}\x02TAGS\x01UA\x02KEYS\x01N1 UA7\x02"
+    expected = f"TAGS\x01UA\x02KEYS\x01N1 UA7\x02UNIQ_KEY\x01{result.unique_id}\x02"
     assert message.property_string == expected.encode()
     assert (result.queue_id, result.queue_offset, result.physical_offset) == (3, 0, 0)
     assert (result.store_time_ms, result.durability) == (1_700_000_000_123, reput_client.Durability.MEMORY)

@@ -2,6 +2,7 @@
 """AsyncChannels: connections to the services, and how a call runs over them with retries."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, TypeVar
@@ -18,6 +19,9 @@ from reput_client.core.retry import RetryPolicy
 from reput_client.core.route import Route
 
 T = TypeVar("T")
+
+log = logging.getLogger("reput_client")
+"""Tells at level INFO of each attempt that failed, before it is tried again or its error raised."""
 
 SERVICES = ("commitlog", "indexer", "janitor")
 
@@ -98,6 +102,7 @@ class AsyncChannels:
 
     def on_failure(self, service: str, target: str, error: ReputError) -> None:
         """Take note of the error of a call, or of a stream: the next one may have to go elsewhere."""
+        log.info("%s at %s: %s", service, target, error)
         self._routes[service].on_failure(target, error)
 
     async def close(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from types import TracebackType
 
-from reput_client.aio.channels import AsyncChannels
+from reput_client.aio.channels import SERVICES, AsyncChannels
 from reput_client.aio.closing import AsyncClosing
 from reput_client.aio.consumer import AsyncConsumer
 from reput_client.aio.parts import AsyncAdmin, AsyncGroups, AsyncQueries, AsyncQueues, AsyncTopics
@@ -33,6 +33,10 @@ class AsyncClient(AsyncClosing):
         self.queues = AsyncQueues(self._channels)
         self.groups = AsyncGroups(self._channels)
         self.admin = AsyncAdmin(self._channels)
+
+    def __repr__(self) -> str:
+        targets = ", ".join(f"{name}={self._channels.target(name)!r}" for name in SERVICES)
+        return f"AsyncClient({targets})"
 
     def producer(self, options: ProducerOptions | None = None) -> AsyncProducer:
         """Return a new producer. The client closes it if you do not."""

@@ -14,7 +14,7 @@ from reput_client.aio.parts import AsyncGroups
 from reput_client.aio.start import find_start
 from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Positions, subscribe
 from reput_client.core.errors import ReputError, from_rpc_error, stream_ended
-from reput_client.core.types import Message, Place
+from reput_client.core.types import Message, Place, check_place, check_queue_offset
 
 Delivery: TypeAlias = tuple[int, asyncio.Semaphore, SubscribeResponse | ReputError]
 """What a reader got: the id of its queue, its room for further answers, and an answer or why there is none."""
@@ -36,6 +36,7 @@ class AsyncConsumer(AsyncClosing):
         start: Place,
         tags: str,
     ) -> None:
+        check_place(start)
         self.topic, self.group = topic, group
         self._channels, self._tags = channels, tags
         self._queue_ids, self._start = queue_ids, start
@@ -43,6 +44,9 @@ class AsyncConsumer(AsyncClosing):
         self._positions = Positions(topic)
         self._readers: dict[int, tuple[asyncio.Task[None], asyncio.Semaphore]] = {}
         self._is_begun = self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"AsyncConsumer({self.topic!r}, group={self.group!r}, positions={self._positions.all()})"
 
     async def poll(self, timeout_s: float | None = None) -> Message | None:
         """Return the next message, None after `timeout_s` without one, or when the consumer is closed.
@@ -80,6 +84,7 @@ class AsyncConsumer(AsyncClosing):
 
     async def seek(self, queue_id: int, queue_offset: int) -> None:
         """Go on at another place of a queue. Raises KeyError for a queue that is not consumed."""
+        check_queue_offset(queue_offset)
         await self._begin()
         task, _ = self._readers[queue_id]
         task.cancel()

@@ -15,7 +15,7 @@ from reput_client.aio.closing import AsyncClosing
 from reput_client.core.encode import Encoder
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.options import ProducerOptions
-from reput_client.core.producing import ManySink, OneSink, Sender, encode_all, settle_all
+from reput_client.core.producing import ManySink, OneSink, Sender, encode_all, settle_all, tell_given_up
 from reput_client.core.sending import Entry, Outcome, SendQueue
 from reput_client.core.types import NewMessage, SendResult
 
@@ -35,6 +35,10 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         self._changed: asyncio.Future[None] = self._loop.create_future()
         self._is_closing = False
         self._task = self._loop.create_task(self._run(), name="reput-producer")
+
+    def __repr__(self) -> str:
+        target = self._channels.target("commitlog")
+        return f"AsyncProducer({target}, {self._queue.unsettled_bytes} bytes without an outcome)"
 
     async def send_message(self, message: NewMessage) -> "asyncio.Future[SendResult]":
         """Do as `send` does, for a message that is made already."""
@@ -71,7 +75,8 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
             async with asyncio.timeout(self._close_timeout_s if timeout_s is None else timeout_s):
                 await self.flush()
         except TimeoutError:
-            self._queue.fail_all(UnavailableError("the producer was closed", code=grpc.StatusCode.CANCELLED))
+            given_up = UnavailableError("the producer was closed", code=grpc.StatusCode.CANCELLED)
+            tell_given_up(self._queue.fail_all(given_up))
             settle_all(self._queue.pop_settled())
             self._notify()
         self._task.cancel()

@@ -10,7 +10,8 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendStreamRequest, Writer
@@ -44,8 +45,13 @@ class Encoder:
         self._makes_born_times = makes_born_times
 
     def encode(self, message: NewMessage) -> tuple[bytes, str]:
-        """Encode a message. Returns the chunk and the unique id ("" without one). Raises ValueError or TypeError."""
-        unique_id, now_ns = message.unique_id or "", time.time_ns()
+        """Encode a message. Returns the chunk and the unique id ("" without one).
+
+        Raises ValueError or TypeError that names the field.
+        """
+        if type(message.topic) is not str or type(message.body) is not bytes:
+            message = _as_sent(message)
+        unique_id, now_ns = message.unique_id or message.properties.get("UNIQ_KEY", ""), time.time_ns()
         if (encoded_properties := message.property_string) is None:
             if not unique_id and self._unique_ids is not None:
                 unique_id = self._unique_ids.next(now_ns)
@@ -53,41 +59,90 @@ class Encoder:
         born_time_ms = message.born_time_ms
         if born_time_ms is None:
             born_time_ms = now_ns // 1_000_000 if self._makes_born_times else 0
-        encoded = AppendMessage(
-            topic=message.topic,
-            queue_id=message.queue_id,
-            body=message.body,
-            property_string=encoded_properties,
-            flag=message.flag,
-            born_time_ms=born_time_ms,
-        )
+        try:
+            encoded = AppendMessage(
+                topic=message.topic,
+                queue_id=message.queue_id,
+                body=message.body,
+                property_string=encoded_properties,
+                flag=message.flag,
+                born_time_ms=born_time_ms,
+            )
+        except (TypeError, ValueError):
+            _check_numbers(message)
+            raise
         return chunk(encoded), unique_id
 
 
+def _as_sent(message: NewMessage) -> NewMessage:
+    """Return a message whose body is bytes. Raises TypeError for a topic that is no text or a body that is no bytes."""
+    if not isinstance(message.topic, str):
+        raise TypeError(f"topic is {message.topic!r}: expected a str")
+    if not isinstance(message.body, bytes | bytearray | memoryview):
+        hint = "; text has to be encoded first, as in text.encode()" if isinstance(message.body, str) else ""
+        raise TypeError(f"body is of type {type(message.body).__name__}: expected bytes{hint}")
+    return replace(message, topic=str(message.topic), body=bytes(message.body))
+
+
+def _check_numbers(message: NewMessage) -> None:
+    """Raise TypeError or ValueError for the number that protobuf refuses."""
+    for name in ("queue_id", "flag", "born_time_ms"):
+        value = getattr(message, name)
+        try:
+            AppendMessage(**{name: value})
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{name} is {value!r}: {error}") from None
+
+
 def _properties(message: NewMessage, unique_id: str) -> dict[str, str]:
-    """Return all properties of a message. Raises ValueError for keys or a delay that can't be meant."""
+    """Return all properties of a message.
+
+    Raises ValueError for keys or a delay that can't be meant, and for what is given as a property and by its own name.
+    """
     properties = dict(message.properties)
-    if unique_id:
-        properties["UNIQ_KEY"] = unique_id
     if message.tag is not None:
-        properties["TAGS"] = message.tag
+        _put(properties, "TAGS", message.tag, "tag")
     if message.keys:
-        keys = (message.keys,) if isinstance(message.keys, str) else message.keys
-        properties["KEYS"] = " ".join(keys)
-        if properties["KEYS"].count(" ") != len(keys) - 1 or not all(keys):
-            raise ValueError(f"keys {keys!r}: a key is not empty and has no space")
+        _put(properties, "KEYS", _joined(message.keys), "keys")
     if message.sharding_key is not None:
-        properties["__SHARDINGKEY"] = message.sharding_key
+        _put(properties, "__SHARDINGKEY", message.sharding_key, "sharding_key")
     if message.delay_level < 0:
         raise ValueError(f"delay_level is {message.delay_level}, but levels begin at 1, and 0 is no delay")
     if message.delay_level:
-        properties["DELAY"] = str(message.delay_level)
+        _put(properties, "DELAY", str(message.delay_level), "delay_level")
+    if unique_id and properties.setdefault("UNIQ_KEY", unique_id) != unique_id:
+        raise ValueError("unique_id and the property UNIQ_KEY are both given, and differ")
     return properties
 
 
+def _put(properties: dict[str, str], name: str, value: str, field: str) -> None:
+    if name in properties:
+        raise ValueError(f"{field} and the property {name} are both given")
+    properties[name] = value
+
+
+def _joined(keys: str | Sequence[str]) -> str:
+    """Return the property of keys. Raises ValueError for one that is empty or has a space, TypeError for no text."""
+    keys = (keys,) if isinstance(keys, str) else keys
+    try:
+        text = " ".join(keys)
+    except TypeError:
+        raise TypeError(f"keys is {keys!r}: expected a str, or several") from None
+    if text.count(" ") != len(keys) - 1 or not all(keys):
+        raise ValueError(f"keys {keys!r}: a key is not empty and has no space")
+    return text
+
+
 def property_string(properties: Mapping[str, str]) -> bytes:
-    """Make RocketMQ's property string. Raises ValueError for what would change the meaning of another property."""
-    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    """Make RocketMQ's property string.
+
+    Raises ValueError for what would change the meaning of another property, TypeError for what is no text.
+    """
+    try:
+        text = "".join([part for name, value in properties.items() for part in (name, "\x01", value, "\x02")])
+    except TypeError:
+        name, value = next(pair for pair in properties.items() if not all(isinstance(part, str) for part in pair))
+        raise TypeError(f"the property {name!r} is {value!r}: expected text") from None
     has_odd_name = "" in properties or (text.count("\x01") > len(properties) and "\x01" in "".join(properties))
     if has_odd_name or text.count("\x02") != len(properties):
         raise ValueError("a property name is empty or has a separator (0x01, 0x02), or a value has one (0x02)")

@@ -6,6 +6,7 @@ ProducerOptions: how a producer sends.
 
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,10 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
+
+
+_TARGET = re.compile(r"(?!https?:)[^\s:/]+:\d{1,5}|\[[^\s\]]+\]:\d{1,5}|(unix|unix-abstract|dns|ipv4|ipv6|xds):\S+")
+"""An address, or a name in one of the forms that gRPC knows."""
 
 
 def is_local(target: str) -> bool:
@@ -63,6 +68,17 @@ class Options:
     token: str = ""
     timeout_s: float = 30.0
     """Longest time of one call with all of its retries."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError or TypeError for what can't be meant, before anybody waits for it."""
+        if not isinstance(self.timeout_s, int | float):
+            raise TypeError(f"timeout_s is {self.timeout_s!r}: expected seconds")
+        if not self.timeout_s > 0:
+            raise ValueError(f"timeout_s is {self.timeout_s}: expected more than 0 seconds")
+        for service in ("commitlog", "indexer", "janitor"):
+            for target in self.targets(service):
+                if not _TARGET.fullmatch(target):
+                    raise ValueError(f"{service} is {target!r}: expected host:port, or several with commas")
 
     @classmethod
     def load(cls, arguments: Mapping[str, object], environment: Mapping[str, str] = os.environ) -> "Options":

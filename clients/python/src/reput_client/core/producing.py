@@ -3,6 +3,7 @@
 
 import asyncio
 import concurrent.futures
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -12,6 +13,7 @@ from reput_client.core.sending import Entry, Outcome, Settlement, Sink
 from reput_client.core.types import NewMessage, SendResult
 
 Sent = TypeVar("Sent")
+log = logging.getLogger("reput_client")
 AnyFuture: TypeAlias = "asyncio.Future[Any] | concurrent.futures.Future[Any]"
 
 
@@ -90,6 +92,12 @@ class ManySink:
         self._unsettled_count -= 1
         if self._unsettled_count == 0 and not self._future.done():
             self._future.set_result(self._outcomes)
+
+
+def tell_given_up(message_count: int) -> None:
+    """Log that a producer was closed with messages that have no outcome: perhaps nobody asks their futures."""
+    if message_count:
+        log.warning("a producer was closed before %d of its messages had an outcome", message_count)
 
 
 def encode_all(encoder: Encoder, messages: Iterable[NewMessage], sink: Sink) -> list[Entry]:

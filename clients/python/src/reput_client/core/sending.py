@@ -195,13 +195,15 @@ class SendQueue:
                 self._fail(batch.entries, _unknown(error) if batch.was_sent else error)
         self._in_flight.clear()
 
-    def fail_all(self, error: ReputError) -> None:
-        """Give up on everything, for a producer that is closed without waiting."""
+    def fail_all(self, error: ReputError) -> int:
+        """Give up on everything, for a producer that is closed without waiting. Returns how many messages that are."""
         self.close_batch()
-        for batch in (*self._in_flight, *self._ready):
+        batches = (*self._in_flight, *self._ready)
+        for batch in batches:
             self._fail(batch.entries, error)
         self._in_flight.clear()
         self._ready.clear()
+        return sum(len(batch.entries) for batch in batches)
 
     def pop_settled(self) -> list[Settlement]:
         """Pop the outcomes that the caller has to give to their sinks (`settle_all`), each once."""

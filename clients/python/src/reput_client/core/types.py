@@ -241,17 +241,32 @@ class ConsumerGroup:
 
 
 def check_place(place: Place) -> None:
-    """Raise ValueError for a word that is no place."""
-    if isinstance(place, str) and place not in ("earliest", "latest"):
+    """Raise ValueError for a word that is no place, and as `to_ms` does."""
+    if not isinstance(place, str):
+        to_ms(place)
+    elif place not in ("earliest", "latest"):
         raise ValueError(f"{place!r} is not a place: use 'earliest', 'latest' or a time")
 
 
+def check_queue_offset(queue_offset: int) -> None:
+    """Raise TypeError or ValueError for what is no place in a queue."""
+    if not isinstance(queue_offset, int):
+        raise TypeError(f"queue_offset is {queue_offset!r}: expected an int")
+    if queue_offset < 0:
+        raise ValueError(f"queue_offset is {queue_offset}, but queues begin at 0")
+
+
 def to_ms(time: TimeLike) -> int:
-    """Return milliseconds since the epoch. Raises ValueError for a naive datetime: machines differ in what it means."""
+    """Return milliseconds since the epoch.
+
+    Raises ValueError for a naive datetime: machines differ in what it means; TypeError for what is no time.
+    """
     if isinstance(time, datetime):
         if time.tzinfo is None:
             raise ValueError(f"{time} has no time zone; use an aware datetime or milliseconds since the epoch")
         return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    if not isinstance(time, int):
+        raise TypeError(f"{time!r} is no time: use an aware datetime or milliseconds since the epoch")
     return time
 
 

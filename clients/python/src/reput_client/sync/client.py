@@ -11,7 +11,7 @@ from reput_client.core.options import Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.types import Durability, Place
 from reput_client.core.writing import WriteQueue
-from reput_client.sync.channels import Channels
+from reput_client.sync.channels import SERVICES, Channels
 from reput_client.sync.closing import Closing
 from reput_client.sync.consumer import Consumer
 from reput_client.sync.parts import Admin, Groups, Queries, Queues, Topics
@@ -34,6 +34,10 @@ class Client(Closing):
         self.queues = Queues(self._channels)
         self.groups = Groups(self._channels)
         self.admin = Admin(self._channels)
+
+    def __repr__(self) -> str:
+        targets = ", ".join(f"{name}={self._channels.target(name)!r}" for name in SERVICES)
+        return f"Client({targets})"
 
     def producer(self, options: ProducerOptions | None = None) -> Producer:
         """Return a new producer. The client closes it if you do not."""

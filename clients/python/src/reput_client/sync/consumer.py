@@ -17,7 +17,7 @@ from reput.indexer.v1.queue_service_pb2 import SubscribeResponse
 from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Positions, subscribe
 from reput_client.core.errors import ReputError, from_rpc_error, stream_ended
 from reput_client.core.retry import RetryPolicy
-from reput_client.core.types import Message, Place
+from reput_client.core.types import Message, Place, check_place, check_queue_offset
 from reput_client.sync.channels import Channels
 from reput_client.sync.closing import Closing
 from reput_client.sync.parts import Groups
@@ -41,6 +41,7 @@ class Consumer(Closing):
         start: Place,
         tags: str,
     ) -> None:
+        check_place(start)
         self.topic, self.group = topic, group
         self._channels, self._tags = channels, tags
         self._inbox = _Inbox()
@@ -48,6 +49,9 @@ class Consumer(Closing):
         self._positions = Positions(topic)
         self._positions.begin(find_start(channels, topic, group, queue_ids, start))
         self._readers = {queue_id: self._read(queue_id, at) for queue_id, at in self._positions.all().items()}
+
+    def __repr__(self) -> str:
+        return f"Consumer({self.topic!r}, group={self.group!r}, positions={self.positions()})"
 
     def poll(self, timeout_s: float | None = None) -> Message | None:
         """Return the next message, None after `timeout_s` without one, or when the consumer is closed.
@@ -87,6 +91,7 @@ class Consumer(Closing):
 
     def seek(self, queue_id: int, queue_offset: int) -> None:
         """Go on at another place of a queue. Raises KeyError for a queue that is not consumed."""
+        check_queue_offset(queue_offset)
         with self._inbox.changed:
             old = self._readers[queue_id]
             old.stop()

@@ -5,9 +5,11 @@ Threads: any number of senders; gRPC's own thread pulls batches; one thread of t
 stream again when it breaks. One condition guards the send queue; futures are settled outside of it.
 """
 
+import atexit
 import contextlib
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -17,11 +19,22 @@ import grpc
 from reput_client.core.encode import Encoder
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.options import ProducerOptions
-from reput_client.core.producing import ManySink, OneSink, Sender, encode_all, settle_all
+from reput_client.core.producing import ManySink, OneSink, Sender, encode_all, settle_all, tell_given_up
 from reput_client.core.sending import Entry, Outcome, SendQueue
 from reput_client.core.types import NewMessage, SendResult
 from reput_client.sync.channels import Channels
 from reput_client.sync.closing import Closing
+
+
+_left_open: "weakref.WeakSet[Producer]" = weakref.WeakSet()
+"""Producers that the program has not closed."""
+
+
+@atexit.register
+def _close_left_open() -> None:
+    """Send what a program that ends has left in its producers."""
+    for producer in list(_left_open):
+        producer.close()
 
 
 class Producer(Closing, Sender[Future[SendResult]]):
@@ -43,6 +56,10 @@ class Producer(Closing, Sender[Future[SendResult]]):
         self._call: Any = None
         self._thread = threading.Thread(target=self._run, name="reput-producer", daemon=True)
         self._thread.start()
+        _left_open.add(self)
+
+    def __repr__(self) -> str:
+        return f"Producer({self._channels.target('commitlog')}, {self._queue.unsettled_bytes} bytes without an outcome)"
 
     def send_message(self, message: NewMessage) -> "Future[SendResult]":
         """Do as `send` does, for a message that is made already."""
@@ -95,7 +112,8 @@ class Producer(Closing, Sender[Future[SendResult]]):
             self._queue.close_batch()
             self._changed.notify_all()
             if not self._changed.wait_for(lambda: self._queue.is_idle, end_s - time.monotonic()):
-                self._queue.fail_all(UnavailableError("the producer was closed", code=_CANCELLED))
+                tell_given_up(self._queue.fail_all(UnavailableError("the producer was closed", code=_CANCELLED)))
+        _left_open.discard(self)
         self._thread.join(max(0.0, min(_END_TIMEOUT_S, end_s - time.monotonic())))
         while self._thread.is_alive():  # the server does not end the stream, or another attempt has just begun
             if self._call is not None:

@@ -35,6 +35,9 @@ class Writer(Closing):
         self._stream: AppendStream | None = None
         self._failure_count = 0
 
+    def __repr__(self) -> str:
+        return f"Writer({self._batches.writer_id!r}, next_sequence={self.next_sequence})"
+
     @property
     def next_sequence(self) -> int:
         """Number of the first batch that is not known to be stored: there another writer of this id goes on."""

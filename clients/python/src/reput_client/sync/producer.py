@@ -25,7 +25,6 @@ from reput_client.core.types import NewMessage, SendResult
 from reput_client.sync.channels import Channels
 from reput_client.sync.closing import Closing
 
-
 _left_open: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 """Producers that the program has not closed."""
 

@@ -24,7 +24,9 @@ CALM_S = 2.0
 """So long a step runs before something happens to it."""
 LOOK_S = 0.1
 TOKEN = "a-token-of-the-clients"
-SEGMENT_SIZE_FLAGS = ("--segment-size-bytes", str(64 << 20))
+SEGMENT_SIZE = str(64 << 20)
+"""Batches of the default size fit: one that has to be cut goes behind those that were sent meanwhile."""
+SEGMENT_SIZE_FLAGS = ("--segment-size-bytes", SEGMENT_SIZE)
 
 Harm = Callable[[Mapping[str, Any]], Awaitable[None]]
 """What happens meanwhile, given the step."""
@@ -180,7 +182,8 @@ def _replicas(directory: Path) -> Iterator[Store]:
     etcd = EtcdServer(directory / "etcd")
     etcd.start()
     try:
-        with store(directory / "data", "--replicas", "3", "--etcd", etcd.target) as running:
+        flags = ("--replicas", "3", "--etcd", etcd.target)
+        with store(directory / "data", *flags, extra={"REPUT_COMMITLOG_SEGMENT_SIZE_BYTES": SEGMENT_SIZE}) as running:
             yield running
     finally:
         etcd.kill()

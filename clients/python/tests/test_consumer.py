@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Both consumers against a server: order, resume, groups, seek, close."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from reput.indexer.v1 import queue_service_pb2 as queues
 from reput_client import RetryPolicy, aio
 
 from clients.python.tests.support import LIMIT_S, Unary, fail, serving, status
+from tests.support.surroundings import free_port
 
 QUICK = RetryPolicy(retries=3, delay_min_s=0.01, delay_max_s=0.02)
 LENGTHS = {0: 10, 1: 7}
@@ -202,8 +204,37 @@ def test_heartbeats_do_not_prolong_a_poll(store: Store, client: reput_client.Cli
 def test_a_lasting_failure_is_raised(store: Store, client: reput_client.Client) -> None:
     """A stream that the server refuses for good raises its error where messages are awaited."""
     store.error = status(grpc.StatusCode.INVALID_ARGUMENT, "BAD_TOPIC_NAME", field="topic")
-    with client.consumer("t", queue_ids=[0]) as consumer, pytest.raises(reput_client.InvalidArgumentError):
-        consumer.poll(LIMIT_S)
+    with client.consumer("t", queue_ids=[0]) as consumer:
+        with pytest.raises(reput_client.InvalidArgumentError):
+            consumer.poll(LIMIT_S)
+        store.error = None
+        assert take_through_errors(consumer, 2) == [2, 3]
+
+
+def take_through_errors(consumer: reput_client.Consumer, count: int) -> list[int]:
+    """Queue offsets of the next messages, from a consumer that goes on after an error."""
+    taken: list[int] = []
+    while len(taken) < count:
+        with contextlib.suppress(reput_client.InvalidArgumentError):
+            message = consumer.poll(LIMIT_S)
+            assert message is not None
+            taken.append(message.queue_offset)
+    return taken
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_the_next_indexer(store: Store, target: str, is_async: bool) -> None:
+    """A stream that finds nobody at the first address is opened at the next one, as calls are."""
+    names = {"commitlog": target, "indexer": f"127.0.0.1:{free_port()},{target}", "retry": QUICK}
+    if is_async:
+        async with aio.connect(**names) as other, other.consumer("t", queue_ids=[0]) as consumer:
+            other._channels._routes["indexer"].target = names["indexer"].partition(",")[0]  # as after a restart there
+            assert (await consumer.poll(LIMIT_S)).queue_offset == 2
+    else:
+        with reput_client.connect(**names) as client:
+            client.topics.get("t")
+            with client.consumer("t", queue_ids=[0], start=7) as consumer:
+                assert consumer.poll(LIMIT_S).queue_offset == 6
 
 
 async def test_async_consumer(store: Store, target: str) -> None:
@@ -225,5 +256,11 @@ async def test_async_consumer(store: Store, target: str) -> None:
         await consumer.seek(0, 1)
         with pytest.raises(reput_client.InvalidArgumentError):
             await consumer.poll(LIMIT_S)
+        store.error = None
+        while True:
+            with contextlib.suppress(reput_client.InvalidArgumentError):
+                message = await consumer.poll(LIMIT_S)
+                break
+        assert message.queue_offset == 1
         await consumer.close()
-        assert [message async for message in consumer] == []
+        assert [message.queue_offset async for message in consumer] in ([2], [])  # came with the one before

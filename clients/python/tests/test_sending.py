@@ -8,7 +8,16 @@ import grpc
 import pytest
 from google.rpc import status_pb2
 from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendOutcome, AppendRequest, AppendResult
-from reput_client import OutcomeUnknownError, ProducerOptions, ReputError, RetryPolicy, SendResult, UnavailableError
+from reput_client import (
+    Durability,
+    OutcomeUnknownError,
+    ProducerOptions,
+    ReputError,
+    RetryPolicy,
+    SendResult,
+    UnavailableError,
+)
+from reput_client.core.errors import from_status
 from reput_client.core.producing import settle_all
 from reput_client.core.sending import Batch, Entry, SendQueue
 
@@ -267,9 +276,6 @@ def test_an_unnamed_bad_message_is_found_by_halving() -> None:
         AppendOutcome(result=AppendResult(physical_offsets=[1], queue_offsets=[1], queue_ids=[1])),
         AppendOutcome(result=AppendResult(physical_offsets=[1, 2], queue_offsets=[1], queue_ids=[1, 2])),
         AppendOutcome(
-            result=AppendResult(physical_offsets=[1, 2], queue_offsets=[1, 2], queue_ids=[0, 0], durability=99)
-        ),
-        AppendOutcome(
             result=AppendResult(
                 physical_offsets=[1, 2], queue_offsets=[1, 2], queue_ids=[0, 0], durability=1, store_host={"port": -1}
             )
@@ -292,7 +298,19 @@ def test_answers_that_make_no_sense(outcome: AppendOutcome) -> None:
     assert bench.queue.pop_settled() == []
     bench.queue.on_broken(ReputError("nonsense"), 0.0)
     bench.deliver()
-    assert bench.summary() == {"a": "ReputError", "b": "ReputError"}
+    assert bench.summary() == {"a": "OutcomeUnknownError", "b": "OutcomeUnknownError"}
+
+
+def test_a_durability_of_a_newer_server() -> None:
+    """The messages are stored, and how safely this client can't say."""
+    bench = Bench()
+    bench.add(*"abcd")
+    bench.pop()
+    numbers = [1, 2, 3, 4]
+    result = AppendResult(physical_offsets=numbers, queue_offsets=numbers, queue_ids=[0] * 4, durability=99)
+    bench.queue.on_outcomes([AppendOutcome(result=result)], 0.0)
+    bench.deliver()
+    assert [outcome.durability for outcome in bench.outcomes.values()] == [Durability.DEFAULT] * 4
 
 
 def test_an_answer_to_nothing() -> None:
@@ -306,10 +324,66 @@ def test_fail_all() -> None:
     bench = Bench()
     bench.add(*"abcdefghi")
     bench.pop()
-    bench.queue.fail_all(LINE_CUT)
+    assert bench.queue.fail_all(LINE_CUT) == 9
     bench.deliver()
-    assert sorted(bench.outcomes) == list("abcdefghi")
+    assert bench.summary() == dict.fromkeys("abcd", "OutcomeUnknownError") | dict.fromkeys("efghi", "UnavailableError")
     assert bench.queue.is_idle
+
+
+def test_a_refusal_does_not_tell_of_an_earlier_attempt() -> None:
+    """A message that may have been stored before a lost answer has no known outcome, whatever is refused later."""
+    bench = Bench(retries=1)
+    bench.add(*"abcd")
+    bench.pop()
+    bench.cut()
+    bench.now_s += 2
+    bench.pop()
+    bench.answer(status(CODE.FAILED_PRECONDITION, "STORE_SEALED"))
+    assert bench.summary() == dict.fromkeys("abcd", "OutcomeUnknownError")
+
+
+@pytest.mark.parametrize("code", [CODE.UNAUTHENTICATED, CODE.PERMISSION_DENIED, CODE.UNIMPLEMENTED])
+def test_a_stream_that_was_not_let_in_stored_nothing(code: grpc.StatusCode) -> None:
+    """Its messages fail with the reason, and not with a doubt."""
+    bench = Bench()
+    bench.add(*"abcd")
+    bench.pop()
+    bench.cut(from_status(status(code, "NOT_PERMITTED")))
+    assert not any(isinstance(outcome, OutcomeUnknownError) for outcome in bench.outcomes.values())
+    assert len(bench.outcomes) == 4
+
+
+def test_nothing_is_handed_out_to_a_stream_of_a_log_that_follows() -> None:
+    """The stream ends when what was on its way is answered, however much is added meanwhile; then all goes again."""
+    bench = Bench()
+    bench.add(*"abcdefghijkl")
+    first, second = bench.pop(), bench.pop()
+    bench.answer(status(CODE.UNAVAILABLE, "NOT_LEADER", metadata={"leader": "b:7101"}))
+    bench.now_s += 2
+    assert bench.pop() is None
+    assert bench.queue.wait_s(bench.now_s) is None
+    assert bench.queue.pop_moved() is None
+    bench.answer(status(CODE.UNAVAILABLE, "NOT_LEADER", metadata={"leader": "b:7101"}))
+    moved = bench.queue.pop_moved()
+    assert moved is not None
+    assert moved.metadata == {"leader": "b:7101"}
+    bench.cut(moved)
+    bench.now_s += 2
+    assert [bench.pop(), bench.pop()] == [first, second]
+
+
+def test_a_stream_that_breaks_is_no_move() -> None:
+    """The next stream does not end for what the one before was told."""
+    bench = Bench()
+    bench.add(*"abcdefgh")
+    bench.pop()
+    bench.pop()
+    bench.answer(status(CODE.UNAVAILABLE, "NOT_LEADER", metadata={"leader": "b:7101"}))
+    bench.cut()
+    bench.now_s += 2
+    assert bench.pop() == list("abcd")
+    bench.answer(["a", "b", "c", "d"])
+    assert bench.queue.pop_moved() is None
 
 
 @pytest.mark.parametrize("chance_seed", range(20))

@@ -4,6 +4,7 @@
 import os
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from types import TracebackType
 
 from reput_client.aio.channels import SERVICES, AsyncChannels
@@ -40,7 +41,10 @@ class AsyncClient(AsyncClosing):
 
     def producer(self, options: ProducerOptions | None = None) -> AsyncProducer:
         """Return a new producer. The client closes it if you do not."""
-        producer = AsyncProducer(self._channels, options or ProducerOptions())
+        options = options or ProducerOptions()
+        if options.retry is None:
+            options = replace(options, retry=self._channels.retry)
+        producer = AsyncProducer(self._channels, options)
         self._closers.push_async_exit(producer)
         return producer
 

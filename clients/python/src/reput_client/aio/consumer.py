@@ -121,17 +121,20 @@ class AsyncConsumer(AsyncClosing):
         if item is None:
             return
         queue_id, room, content = item
+        if self._readers[queue_id][1] is not room:
+            return
         if isinstance(content, ReputError):
+            self._read(queue_id, self._positions.all()[queue_id])  # who polls on goes on there
             raise content
         room.release()
-        if self._readers[queue_id][1] is room:
-            self._positions.add(queue_id, content)
+        self._positions.add(queue_id, content)
 
     async def _follow(self, queue_id: int, queue_offset: int, room: asyncio.Semaphore) -> None:
         """Follow one queue, until no stream can be opened any more."""
         attempt = 0
         while True:
             error: ReputError = stream_ended()
+            target = self._channels.target("indexer")
             call = self._channels.open(subscribe(self.topic, queue_id, queue_offset, self._tags))
             try:
                 async for response in call:
@@ -143,6 +146,7 @@ class AsyncConsumer(AsyncClosing):
                 error = from_rpc_error(failure, "indexer")
             finally:
                 call.cancel()
+            self._channels.on_failure("indexer", target, error)
             delay_s = self._channels.retry.delay_s(attempt, error)
             if delay_s is None:
                 self._deliveries.put_nowait((queue_id, room, error))

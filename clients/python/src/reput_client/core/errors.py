@@ -162,6 +162,12 @@ def was_never_sent(error: ReputError) -> bool:
     return isinstance(error, UnavailableError) and error.text.startswith(_NO_CONNECTION)
 
 
+def was_never_taken(error: ReputError) -> bool:
+    """Return whether a stream failed in a way in which the server can't have stored anything of it."""
+    was_refused = isinstance(error, AuthenticationError) or error.code is grpc.StatusCode.UNIMPLEMENTED
+    return was_refused or was_never_sent(error)
+
+
 def stream_ended() -> UnavailableError:
     """Return the error for a stream that the server ended although more was to come."""
     return UnavailableError("the server ended the stream", code=grpc.StatusCode.UNAVAILABLE)

@@ -8,7 +8,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,8 @@ class Options:
             raise TypeError(f"timeout_s is {self.timeout_s!r}: expected seconds")
         if not self.timeout_s > 0:
             raise ValueError(f"timeout_s is {self.timeout_s}: expected more than 0 seconds")
+        if self.certificate_file and not self.ca_file:
+            raise ValueError("certificate_file needs ca_file, which turns TLS on")
         for service in ("commitlog", "indexer", "janitor"):
             for target in self.targets(service):
                 if not _TARGET.fullmatch(target):
@@ -145,8 +147,11 @@ class ProducerOptions:
     durability: Durability = Durability.DEFAULT
     """What the store waits for before it answers."""
 
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    """When failed attempts are repeated. RetryPolicy(retries=0) never repeats, so no message is stored twice."""
+    retry: RetryPolicy | None = None
+    """When failed attempts are repeated; None is the client's own policy.
+
+    RetryPolicy(retries=0) never repeats, so no message is stored twice.
+    """
 
     unique_ids: bool = True
     """Give each message without a unique id one of its own."""

@@ -28,11 +28,11 @@ from reput_client.core.errors import (
     InvalidArgumentError,
     OutcomeUnknownError,
     ReputError,
-    UnavailableError,
     from_status,
-    was_never_sent,
+    was_never_taken,
 )
 from reput_client.core.options import ProducerOptions
+from reput_client.core.retry import RetryPolicy
 from reput_client.core.route import LEASE_OVER, NOT_LEADER
 from reput_client.core.types import Durability, SendResult
 
@@ -98,7 +98,7 @@ class SendQueue:
         self.blocked_until_s = 0.0
         self._moved: ReputError | None = None
         self._batch_size_bytes, self._window_bytes = options.batch_size_bytes, options.window_bytes
-        self._linger_s, self._retry = options.linger_ms / 1000, options.retry
+        self._linger_s, self._retry = options.linger_ms / 1000, options.retry or RetryPolicy()
         self._open: list[Entry] = []
         self._open_size_bytes = 0
         self._open_until_s = 0.0
@@ -149,8 +149,11 @@ class SendQueue:
             self._open, self._open_size_bytes = [], 0
 
     def pop(self, now_s: float) -> Batch | None:
-        """Pop the next batch to send, None if there is none yet. It is in flight from now on."""
-        if now_s < self.blocked_until_s:
+        """Pop the next batch to send, None if there is none yet. It is in flight from now on.
+
+        There is none once the log has said that appends go elsewhere, until the stream has ended.
+        """
+        if now_s < self.blocked_until_s or self._moved is not None:
             return None
         if not self._ready and self._open and now_s >= self._open_until_s:
             self.close_batch()
@@ -161,8 +164,8 @@ class SendQueue:
         return batch
 
     def wait_s(self, now_s: float) -> float | None:
-        """Return seconds until `pop` may have something, None if that is not before something is added."""
-        if not self._ready and not self._open:
+        """Return seconds until `pop` may have something, None if that is not before something else happens."""
+        if (not self._ready and not self._open) or self._moved is not None:
             return None
         until_s = 0.0 if self._ready else self._open_until_s
         return max(0.0, max(until_s, self.blocked_until_s) - now_s)
@@ -186,21 +189,24 @@ class SendQueue:
 
     def on_broken(self, error: ReputError, now_s: float) -> None:
         """Send the batches in flight again after the end of the stream, or fail them if they may not be."""
+        self._moved = None
         for batch in self._in_flight:
             delay_s = self._retry.delay_s(batch.attempt, error)
-            batch.was_sent = batch.was_sent or not was_never_sent(error)
+            batch.was_sent = batch.was_sent or not was_never_taken(error)
             if delay_s is not None:
                 self._again(batch, batch.entries, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)
             else:
-                self._fail(batch.entries, _unknown(error) if batch.was_sent else error)
+                self._fail(batch.entries, _outcome_of(batch, error))
         self._in_flight.clear()
 
     def fail_all(self, error: ReputError) -> int:
         """Give up on everything, for a producer that is closed without waiting. Returns how many messages that are."""
         self.close_batch()
+        for batch in self._in_flight:
+            batch.was_sent = True
         batches = (*self._in_flight, *self._ready)
         for batch in batches:
-            self._fail(batch.entries, error)
+            self._fail(batch.entries, _outcome_of(batch, error))
         self._in_flight.clear()
         self._ready.clear()
         return sum(len(batch.entries) for batch in batches)
@@ -234,7 +240,7 @@ class SendQueue:
             self._again(batch, batch.entries, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)
             return
         bad, rest = _split(batch.entries, error)
-        self._fail(bad, error)
+        self._fail(bad, error if isinstance(error, InvalidArgumentError) else _outcome_of(batch, error))
         for part, entries in enumerate(rest):
             self._again(batch, entries, part=(part,), attempt=batch.attempt, not_before_s=0.0)
 
@@ -269,10 +275,13 @@ def _split(entries: list[Entry], error: ReputError) -> tuple[Sequence[Entry], li
     return entries, []
 
 
+def _outcome_of(batch: Batch, error: ReputError) -> ReputError:
+    """Return what callers get for messages that fail for good: nobody knows of those that were sent before."""
+    return _unknown(error) if batch.was_sent else error
+
+
 def _unknown(error: ReputError) -> ReputError:
     """Return what callers get for messages that were sent and whose answer is lost."""
-    if not isinstance(error, UnavailableError):
-        return error
     return OutcomeUnknownError(
         f"{error.text}; the messages may or may not be stored",
         code=error.code,

@@ -24,6 +24,11 @@ Place: TypeAlias = Literal["earliest", "latest"] | TimeLike
 class Durability(IntEnum):
     """How safe a stored message is. DEFAULT leaves the choice to the store."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> "Durability | None":
+        """See Enum: a level that this client does not know yet is none that it can name."""
+        return cls.DEFAULT if isinstance(value, int) else None
+
     DEFAULT = message_pb2.DURABILITY_UNSPECIFIED
     MEMORY = message_pb2.DURABILITY_MEMORY
     LOCAL_DISK = message_pb2.DURABILITY_LOCAL_DISK

@@ -5,6 +5,7 @@
 import os
 from collections.abc import Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 
 from reput_client.core.options import Options, ProducerOptions
@@ -41,7 +42,10 @@ class Client(Closing):
 
     def producer(self, options: ProducerOptions | None = None) -> Producer:
         """Return a new producer. The client closes it if you do not."""
-        producer = Producer(self._channels, options or ProducerOptions())
+        options = options or ProducerOptions()
+        if options.retry is None:
+            options = replace(options, retry=self._channels.retry)
+        producer = Producer(self._channels, options)
         self._closers.push(producer)
         return producer
 

@@ -16,7 +16,6 @@ from reput.indexer.v1.queue_service_pb2 import SubscribeResponse
 
 from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Positions, subscribe
 from reput_client.core.errors import ReputError, from_rpc_error, stream_ended
-from reput_client.core.retry import RetryPolicy
 from reput_client.core.types import Message, Place, check_place, check_queue_offset
 from reput_client.sync.channels import Channels
 from reput_client.sync.closing import Closing
@@ -114,12 +113,13 @@ class Consumer(Closing):
         def open_stream(queue_offset: int) -> Any:
             return self._channels.open(subscribe(self.topic, queue_id, queue_offset, self._tags))
 
-        return _Reader(self._inbox, open_stream, self._channels.retry, queue_id, queue_offset)
+        return _Reader(self._inbox, self._channels, open_stream, queue_id, queue_offset)
 
     def _enter_oldest(self) -> None:
         """Take note of the oldest delivery. Raises its error."""
         reader, item = self._inbox.deliveries.popleft()
-        if isinstance(item, ReputError):
+        if isinstance(item, ReputError):  # who polls on goes on there
+            self._readers[reader.queue_id] = self._read(reader.queue_id, self._positions.all()[reader.queue_id])
             raise item
         reader.waiting_count -= 1
         self._inbox.changed.notify_all()
@@ -138,10 +138,10 @@ class _Reader:
     """The thread that follows one queue. `open_stream` begins a stream at a queue offset."""
 
     def __init__(
-        self, inbox: _Inbox, open_stream: Callable[[int], Any], retry: RetryPolicy, queue_id: int, queue_offset: int
+        self, inbox: _Inbox, channels: Channels, open_stream: Callable[[int], Any], queue_id: int, queue_offset: int
     ) -> None:
         self.waiting_count = 0
-        self._inbox, self._open_stream, self._retry = inbox, open_stream, retry
+        self._inbox, self._channels, self._open_stream = inbox, channels, open_stream
         self.queue_id, self._queue_offset = queue_id, queue_offset
         self._is_stopped = False
         self._call: Any = None
@@ -160,6 +160,7 @@ class _Reader:
             with self._inbox.changed:
                 if self._is_stopped:
                     return
+                target = self._channels.target("indexer")
                 self._call = self._open_stream(self._queue_offset)
             try:
                 for response in self._call:
@@ -169,7 +170,8 @@ class _Reader:
                         return
             except grpc.RpcError as failure:
                 error = from_rpc_error(failure, "indexer")
-            delay_s = self._retry.delay_s(attempt, error)
+            self._channels.on_failure("indexer", target, error)
+            delay_s = self._channels.retry.delay_s(attempt, error)
             if delay_s is None:
                 self._put(error)
                 return

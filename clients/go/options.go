@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reput
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	commonv1 "reput/clients/go/reputpb/common/v1"
+)
+
+// transportSizeBytesMax bounds requests and answers. Servers answer with about 8 MiB and take batches of 16 MiB.
+const transportSizeBytesMax = 64 << 20
+
+// Options say where the services are and how to reach them. [Connect] fills them from the environment and the defaults
+// before it hands them to its arguments.
+type Options struct {
+	// Commitlog is an address (host:port), or several with commas between them: REPUT_CLIENT_COMMITLOG_TARGET, else
+	// 127.0.0.1:7101. Calls go on to the next address when one can't be reached, and appends to whoever leads.
+	Commitlog string
+	// Indexer likewise: REPUT_CLIENT_INDEXER_TARGET, else 127.0.0.1:7102.
+	Indexer string
+	// CAFile has the authorities of the services' certificates, in PEM, or is "system" for those of the machine:
+	// REPUT_CLIENT_CA_FILE. Empty: no TLS.
+	CAFile string
+	// CertificateFile and KeyFile, in PEM, are for mutual TLS: REPUT_CLIENT_CERTIFICATE_FILE, REPUT_CLIENT_KEY_FILE.
+	// Both or neither, and only with CAFile.
+	CertificateFile, KeyFile string
+	// Token is shown with every call: REPUT_CLIENT_TOKEN, else the first word of the file REPUT_CLIENT_TOKEN_FILE.
+	Token string
+	// Timeout bounds a call with all its retries whose context has no deadline, and the Close of a producer.
+	// More than 0; 30 s.
+	Timeout time.Duration
+	// Retry says when failed calls are repeated.
+	Retry RetryPolicy
+}
+
+// loadOptions returns what the environment says, and the defaults for the rest.
+func loadOptions(environment func(string) string) (Options, error) {
+	variable := func(name, otherwise string) string {
+		if value := environment("REPUT_CLIENT_" + name); value != "" {
+			return value
+		}
+		return otherwise
+	}
+	options := Options{
+		Commitlog:       variable("COMMITLOG_TARGET", "127.0.0.1:7101"),
+		Indexer:         variable("INDEXER_TARGET", "127.0.0.1:7102"),
+		CAFile:          variable("CA_FILE", ""),
+		CertificateFile: variable("CERTIFICATE_FILE", ""),
+		KeyFile:         variable("KEY_FILE", ""),
+		Token:           variable("TOKEN", ""),
+		Timeout:         30 * time.Second,
+		Retry:           DefaultRetryPolicy(),
+	}
+	if file := variable("TOKEN_FILE", ""); file != "" && options.Token == "" {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return Options{}, badArgument("the token file: %v", err)
+		}
+		for word := range strings.FieldsSeq(string(content)) {
+			options.Token = word
+			break
+		}
+	}
+	return options, nil
+}
+
+func (o *Options) check() error {
+	if o.Timeout <= 0 {
+		return badArgument("the time-out is not above 0")
+	}
+	if (o.CertificateFile == "") != (o.KeyFile == "") || o.CertificateFile != "" && o.CAFile == "" {
+		return badArgument("a certificate file and a key file go together, and with a CA file")
+	}
+	return o.Retry.check()
+}
+
+// dialOptions returns how a connection to any address is made.
+func (o *Options) dialOptions() ([]grpc.DialOption, error) {
+	transport, err := o.transportCredentials()
+	if err != nil {
+		return nil, fmt.Errorf("%w: TLS: %w", ErrArgument, err)
+	}
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(transport),
+		grpc.WithDefaultCallOptions(
+			grpc.MaxCallRecvMsgSize(transportSizeBytesMax), grpc.MaxCallSendMsgSize(transportSizeBytesMax)),
+		// A server that vanished without a word, or is frozen, ends the calls that wait for it, streams too.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+		// A server that was restarted is found again within two seconds, not after two minutes.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{
+				BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
+			MinConnectTimeout: 3 * time.Second,
+		}),
+		// Retries are this package's own, and DNS is not asked for gRPC's settings.
+		grpc.WithDisableRetry(),
+		grpc.WithDisableServiceConfig(),
+	}
+	if o.Token != "" {
+		options = append(options, grpc.WithPerRPCCredentials(bearer("Bearer "+o.Token)))
+	}
+	return options, nil
+}
+
+func (o *Options) transportCredentials() (credentials.TransportCredentials, error) {
+	if o.CAFile == "" {
+		return insecure.NewCredentials(), nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.CAFile != "system" {
+		authorities, err := os.ReadFile(o.CAFile)
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(authorities) {
+			return nil, fmt.Errorf("%s has no certificate", o.CAFile)
+		}
+	}
+	if o.CertificateFile != "" {
+		certificate, err := tls.LoadX509KeyPair(o.CertificateFile, o.KeyFile)
+		if err != nil {
+			return nil, err
+		}
+		config.Certificates = []tls.Certificate{certificate}
+	}
+	return credentials.NewTLS(config), nil
+}
+
+// bearer is the value of the metadata key authorization.
+type bearer string
+
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": string(b)}, nil
+}
+
+// RequireTransportSecurity is false: whether a network needs TLS is for whoever runs the store to say.
+func (b bearer) RequireTransportSecurity() bool { return false }
+
+// ProducerOptions say how a producer sends. [Client.NewProducer] fills in the defaults before it hands them to its
+// arguments.
+type ProducerOptions struct {
+	// Linger is how long the first message of a batch waits for company. 0 or more; 5 ms.
+	Linger time.Duration
+	// BatchSizeBytes: a batch is sent when it has so many bytes, whatever its age; at most 32,768 messages.
+	// 1 to 8 MiB, and at most WindowBytes; 512 KiB.
+	BatchSizeBytes int
+	// WindowBytes bounds the messages whose outcome is not known: Send waits while there are more. One message may always
+	// enter an empty window. 8 MiB.
+	WindowBytes int
+	// Durability is what the store waits for before it answers. The store's own.
+	Durability Durability
+	// Retry says when batches are sent again. With 0 retries no message is stored twice. The client's.
+	Retry RetryPolicy
+	// UniqueIDs: give each message without a unique id one in RocketMQ's form. True.
+	UniqueIDs bool
+}
+
+func defaultProducerOptions(retry RetryPolicy) ProducerOptions {
+	return ProducerOptions{
+		Linger: 5 * time.Millisecond, BatchSizeBytes: 512 << 10, WindowBytes: 8 << 20, Retry: retry, UniqueIDs: true,
+	}
+}
+
+func (o *ProducerOptions) check() error {
+	if o.Linger < 0 {
+		return badArgument("the linger time is negative")
+	}
+	if o.BatchSizeBytes < 1 || o.BatchSizeBytes > min(o.WindowBytes, 8<<20) {
+		return badArgument("the batch size must be at least 1 byte, at most the window and at most 8 MiB")
+	}
+	if _, isKnown := commonv1.Durability_name[int32(o.Durability)]; !isKnown {
+		return badArgument("%d is no durability", o.Durability)
+	}
+	return o.Retry.check()
+}

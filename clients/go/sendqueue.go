@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reput
+
+import (
+	"encoding/binary"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	commitlogv1 "reput/clients/go/reputpb/commitlog/v1"
+)
+
+// batchMessageCountMax is as in append_service.proto.
+const batchMessageCountMax = 32_768
+
+// topicReasons are those of refusals that are about all messages of a topic.
+var topicReasons = map[string]bool{
+	"TOPIC_NOT_FOUND": true, "TOPIC_FORBIDDEN": true, "TOPIC_SET_APART": true, "BAD_TOPIC_NAME": true,
+}
+
+var messageIndex = regexp.MustCompile(`messages\[(\d+)\]`)
+
+// sendQueue is the producer's brain: batches, the window, outcomes, retries and splits. No I/O, no clock, no
+// goroutines.
+//
+// The life of a message: open batch -> ready -> in flight -> settled, or back to ready when it is tried again.
+//
+// Invariants: batches are in flight in the order in which they were handed out, and outcomes come in that order.
+// unsettledBytes is the size of everything that was added and not settled. The order of messages is that of add,
+// except for what is tried again. Nothing is handed out before blockedUntil, nor between a refusal that says that
+// appends go elsewhere and the end of the stream.
+//
+// A new stream, and one on which a batch failed that is tried again, carries one batch at a time until one is stored.
+// Else a server that refuses a batch for a passing reason, a log that is about to lead, say, could take the one behind
+// it, and messages would change places.
+//
+// Callers: one at a time, under a lock. The futures of what is settled have their outcomes, and wait in settled until
+// the caller has let go of the lock and wakes those who wait for them.
+//
+// One bad message must not fail its neighbours: a refusal that names messages[i] takes that message out and the rest
+// goes again; one that names a topic takes out all messages of it; one that names neither cuts the batch in halves.
+type sendQueue struct {
+	options        ProducerOptions
+	unsettledBytes int
+	blockedUntil   time.Time
+	// moved is the refusal that says that appends go elsewhere.
+	moved *Error
+	// isFlowing: batches are sent without waiting for outcomes.
+	isFlowing bool
+
+	open          []*Future
+	openSizeBytes int
+	openUntil     time.Time
+	batchCount    int
+	// ready is in the order of the batches.
+	ready    []*batch
+	inFlight []*batch
+	settled  [][]*Future
+}
+
+// batch has messages that travel together, and the number of attempts that failed.
+type batch struct {
+	messages []*Future
+	// order is the batch's place among all: a number, and for a part of a batch that was cut the part's number behind.
+	order   []int
+	attempt int
+	// mayBeStored: an earlier attempt may have reached the server, or the server stored it and can't promise to keep it.
+	mayBeStored bool
+	sizeBytes   int
+}
+
+func newBatch(messages []*Future, order []int) *batch {
+	sizeBytes := 0
+	for _, message := range messages {
+		sizeBytes += len(message.chunk)
+	}
+	return &batch{messages: messages, order: order, sizeBytes: sizeBytes}
+}
+
+// toRequest returns the request. Its messages, which are serialized already, travel as fields that nobody has to look
+// at: on the wire that is the same.
+func (b *batch) toRequest(durability Durability) *commitlogv1.AppendStreamRequest {
+	chunks := make([]byte, 0, b.sizeBytes)
+	for _, message := range b.messages {
+		chunks = append(chunks, message.chunk...)
+	}
+	request := &commitlogv1.AppendStreamRequest{Durability: durability}
+	request.ProtoReflect().SetUnknown(chunks)
+	return request
+}
+
+func (q *sendQueue) isIdle() bool { return q.unsettledBytes == 0 }
+
+// hasRoom tells whether a message of this size may be added now. One message may always enter an empty queue.
+func (q *sendQueue) hasRoom(sizeBytes int) bool {
+	return q.isIdle() || q.unsettledBytes+sizeBytes <= q.options.WindowBytes
+}
+
+// add tells whether there is something new to wait for or to send: a batch began or became ready.
+func (q *sendQueue) add(message *Future, now time.Time) bool {
+	isNews := false
+	sizeBytes := len(message.chunk)
+	if len(q.open) > 0 && q.openSizeBytes+sizeBytes > q.options.BatchSizeBytes {
+		q.closeBatch()
+		isNews = true
+	}
+	if len(q.open) == 0 {
+		q.openUntil = now.Add(q.options.Linger)
+		isNews = true
+	}
+	q.open = append(q.open, message)
+	q.openSizeBytes += sizeBytes
+	q.unsettledBytes += sizeBytes
+	if q.openSizeBytes >= q.options.BatchSizeBytes || len(q.open) >= batchMessageCountMax {
+		q.closeBatch()
+		isNews = true
+	}
+	return isNews
+}
+
+// closeBatch makes what was collected ready, whatever its age.
+func (q *sendQueue) closeBatch() {
+	if len(q.open) > 0 {
+		q.batchCount++
+		q.ready = append(q.ready, newBatch(q.open, []int{q.batchCount}))
+		q.open, q.openSizeBytes = nil, 0
+	}
+}
+
+// pop returns the next batch to send, nil if there is none yet. It is in flight from now on.
+func (q *sendQueue) pop(now time.Time) *batch {
+	if q.mustWait() || now.Before(q.blockedUntil) {
+		return nil
+	}
+	if len(q.ready) == 0 && !now.Before(q.openUntil) {
+		q.closeBatch()
+	}
+	if len(q.ready) == 0 {
+		return nil
+	}
+	next := popFront(&q.ready)
+	q.inFlight = append(q.inFlight, next)
+	return next
+}
+
+// mustWait tells whether nothing is handed out before another outcome, or the end of the stream.
+func (q *sendQueue) mustWait() bool { return q.moved != nil || !q.isFlowing && len(q.inFlight) > 0 }
+
+// wait returns how long until pop may have something, and false if that is not before something else happens.
+func (q *sendQueue) wait(now time.Time) (time.Duration, bool) {
+	if q.mustWait() || len(q.ready) == 0 && len(q.open) == 0 {
+		return 0, false
+	}
+	until := q.blockedUntil
+	if len(q.ready) == 0 && q.openUntil.After(until) {
+		until = q.openUntil
+	}
+	return max(0, until.Sub(now)), true
+}
+
+// onOutcomes applies the server's answers to the batches in flight, oldest first. It fails for an answer that can't be
+// right; its batch is still in flight then.
+func (q *sendQueue) onOutcomes(outcomes []*commitlogv1.AppendOutcome, now time.Time) *Error {
+	for _, outcome := range outcomes {
+		if len(q.inFlight) == 0 {
+			return nonsense("more outcomes than batches")
+		}
+		oldest := q.inFlight[0]
+		if result := outcome.GetResult(); result != nil {
+			if failure := q.onStored(oldest, result); failure != nil {
+				return failure
+			}
+		} else if refusal := outcome.GetError(); refusal != nil {
+			q.onRefused(oldest, fromStatus(status.FromProto(refusal)), now)
+		} else {
+			return nonsense("an outcome without a result and an error")
+		}
+		popFront(&q.inFlight)
+	}
+	return nil
+}
+
+// movedAway returns the refusal that says that appends go elsewhere, once nothing is in flight: then the stream may
+// end.
+func (q *sendQueue) movedAway() *Error {
+	if len(q.inFlight) > 0 {
+		return nil
+	}
+	return q.moved
+}
+
+// onUnsent takes the youngest batch in flight back: the stream was over before it was sent.
+func (q *sendQueue) onUnsent(unsent *batch) {
+	if last := len(q.inFlight) - 1; last >= 0 && q.inFlight[last] == unsent {
+		q.inFlight = slices.Delete(q.inFlight, last, last+1)
+		q.putBack(unsent)
+	}
+}
+
+// onBroken sends the batches in flight again after the end of the stream, or fails them if they may not be.
+// wasOpen: they may have reached the server.
+func (q *sendQueue) onBroken(failure *Error, now time.Time, wasOpen bool) {
+	var again []*batch
+	for _, lost := range q.inFlight {
+		lost.mayBeStored = lost.mayBeStored || wasOpen && !refusesCall(failure.Code)
+		if q.mayRetry(lost, failure, now) {
+			again = append(again, lost)
+		} else {
+			q.fail(lost, lost.messages, failure)
+		}
+	}
+	q.inFlight, q.moved, q.isFlowing = nil, nil, false
+	q.ready = append(again, q.ready...)
+	slices.SortFunc(q.ready, byOrder)
+}
+
+// failAll gives up on everything, for a producer that is closed before all is done.
+func (q *sendQueue) failAll(failure *Error) {
+	q.closeBatch()
+	for _, given := range q.inFlight {
+		given.mayBeStored = true
+		q.fail(given, given.messages, failure)
+	}
+	for _, given := range q.ready {
+		q.fail(given, given.messages, failure)
+	}
+	q.inFlight, q.ready = nil, nil
+}
+
+// popSettled returns the futures that have their outcomes, each once.
+func (q *sendQueue) popSettled() [][]*Future {
+	settled := q.settled
+	q.settled = nil
+	return settled
+}
+
+func (q *sendQueue) onStored(stored *batch, result *commitlogv1.AppendResult) *Error {
+	count := len(stored.messages)
+	if len(result.GetPhysicalOffsets()) != count || len(result.GetQueueIds()) != count ||
+		len(result.GetQueueOffsets()) != count {
+		return nonsense("a result for another number of messages")
+	}
+	storeTime := time.UnixMilli(result.GetStoreTimeMs())
+	port := uint32(result.GetStoreHost().GetPort())
+	storeHost := binary.BigEndian.AppendUint32(slices.Clone(result.GetStoreHost().GetAddress()), port)
+	for index, message := range stored.messages {
+		message.result.QueueID = result.QueueIds[index]
+		message.result.QueueOffset = result.QueueOffsets[index]
+		message.result.PhysicalOffset = result.PhysicalOffsets[index]
+		message.result.StoreTime, message.result.storeHost = storeTime, storeHost
+		message.result.Durability = result.GetDurability()
+	}
+	q.isFlowing = true
+	q.settle(stored.messages, stored.sizeBytes)
+	return nil
+}
+
+func (q *sendQueue) onRefused(refused *batch, failure *Error, now time.Time) {
+	if failure.Reason == reasonNotLeader || failure.Reason == reasonLeaseOver {
+		q.moved = failure
+	}
+	if failure.Reason == reasonLeaseOver {
+		refused.mayBeStored = true
+		q.fail(refused, refused.messages, failure)
+		return
+	}
+	if q.mayRetry(refused, failure, now) {
+		q.putBack(refused)
+		return
+	}
+	bad, rest := split(refused.messages, failure)
+	q.fail(refused, bad, failure)
+	for part, messages := range rest {
+		again := newBatch(messages, refused.order)
+		if len(rest) > 1 {
+			again.order = append(slices.Clone(refused.order), part)
+		}
+		again.attempt, again.mayBeStored = refused.attempt, refused.mayBeStored
+		q.putBack(again)
+	}
+}
+
+// mayRetry tells whether a batch is tried again after a failed attempt, and blocks the queue until then.
+func (q *sendQueue) mayRetry(failed *batch, failure *Error, now time.Time) bool {
+	delay, isRepeated := q.options.Retry.delay(failed.attempt, failure, true)
+	if !isRepeated {
+		return false
+	}
+	failed.attempt++
+	q.isFlowing = false
+	if until := now.Add(delay); until.After(q.blockedUntil) {
+		q.blockedUntil = until
+	}
+	return true
+}
+
+// putBack makes a batch ready, before all younger ones.
+func (q *sendQueue) putBack(again *batch) {
+	index, _ := slices.BinarySearchFunc(q.ready, again, byOrder)
+	q.ready = slices.Insert(q.ready, index, again)
+}
+
+func byOrder(a, b *batch) int { return slices.Compare(a.order, b.order) }
+
+func popFront(batches *[]*batch) *batch {
+	first := (*batches)[0]
+	(*batches)[0] = nil
+	*batches = (*batches)[1:]
+	return first
+}
+
+// fail settles messages of a batch with an error.
+func (q *sendQueue) fail(failed *batch, messages []*Future, failure *Error) {
+	if len(messages) == 0 {
+		return
+	}
+	if failed.mayBeStored {
+		unknown := *failure
+		unknown.IsOutcomeUnknown = true
+		failure = &unknown
+	}
+	sizeBytes := 0
+	for _, message := range messages {
+		message.failure = failure
+		sizeBytes += len(message.chunk)
+	}
+	q.settle(messages, sizeBytes)
+}
+
+func (q *sendQueue) settle(messages []*Future, sizeBytes int) {
+	for _, message := range messages {
+		message.chunk = nil // who keeps a future does not keep the message
+	}
+	q.unsettledBytes -= sizeBytes
+	q.settled = append(q.settled, messages)
+}
+
+// split returns the messages that a refusal is about, and the others in batches to send again.
+func split(messages []*Future, failure *Error) (bad []*Future, rest [][]*Future) {
+	index, topic := refusedIndex(failure), failure.Metadata["topic"]
+	if index >= 0 && index < len(messages) {
+		topic = messages[index].topic
+	}
+	var good []*Future
+	for at, message := range messages {
+		isBad := at == index
+		if topicReasons[failure.Reason] {
+			isBad = message.topic == topic
+		}
+		if isBad {
+			bad = append(bad, message)
+		} else {
+			good = append(good, message)
+		}
+	}
+	half := len(messages) / 2
+	switch {
+	case len(bad) > 0 && len(good) > 0:
+		return bad, [][]*Future{good}
+	case len(bad) == 0 && failure.Code == codes.InvalidArgument && half > 0:
+		return nil, [][]*Future{messages[:half], messages[half:]}
+	}
+	return messages, nil
+}
+
+// refusedIndex returns i of the messages[i] that a refusal names, -1 if it names none.
+func refusedIndex(failure *Error) int {
+	names := strings.Join(failure.Fields, " ") + " " + failure.Metadata["field"]
+	match := messageIndex.FindStringSubmatch(names)
+	if match == nil {
+		return -1
+	}
+	index, _ := strconv.Atoi(match[1]) // a number that is too large becomes the largest one
+	return index
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reput
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	commitlogv1 "reput/clients/go/reputpb/commitlog/v1"
+	indexerv1 "reput/clients/go/reputpb/indexer/v1"
+)
+
+// service makes the calls to one service, which may have several addresses. It is a grpc.ClientConnInterface, so that
+// every stub over it repeats calls that failed for a passing reason, follows the leader, and returns an *Error.
+// Safe for any number of goroutines. Connections are made when they are first used.
+type service struct {
+	// kind is what the service is called in errors: "a CommitLog".
+	kind        string
+	timeout     time.Duration
+	retry       RetryPolicy
+	dialOptions []grpc.DialOption
+
+	mu          sync.Mutex
+	route       route
+	connections map[string]*grpc.ClientConn
+	isClosed    bool
+}
+
+// unrepeatable are the calls whose second attempt could do something other than the first one, which may have taken
+// effect although its answer was lost.
+var unrepeatable = map[string]bool{
+	commitlogv1.AppendService_Append_FullMethodName:        true,
+	commitlogv1.AppendService_AppendState_FullMethodName:   true,
+	commitlogv1.TopicService_CreateTopic_FullMethodName:    true,
+	commitlogv1.TopicService_DeleteTopic_FullMethodName:    true,
+	commitlogv1.ReplicationService_Demote_FullMethodName:   true,
+	indexerv1.IndexService_RemoveQueues_FullMethodName:     true,
+	indexerv1.RebuildService_RebuildIndexes_FullMethodName: true,
+}
+
+func newService(kind, addresses string, options *Options, dialOptions []grpc.DialOption) (*service, error) {
+	route, err := newRoute(addresses)
+	if err != nil {
+		return nil, err
+	}
+	return &service{
+		kind: kind, timeout: options.Timeout, retry: options.Retry, dialOptions: dialOptions,
+		route: route, connections: map[string]*grpc.ClientConn{},
+	}, nil
+}
+
+// Invoke makes a call with one answer, and repeats it until the context's deadline, or for the client's time-out if the
+// context has none.
+func (s *service) Invoke(ctx context.Context, method string, request, answer any, options ...grpc.CallOption) error {
+	ctx, cancel := s.limited(ctx, 0)
+	defer cancel()
+	end, _ := ctx.Deadline()
+	for attempt := 0; ; attempt++ {
+		address, connection, err := s.connection()
+		if err != nil {
+			return err
+		}
+		err = connection.Invoke(ctx, method, request, answer, options...)
+		if err == nil {
+			return nil
+		}
+		failure := s.onFailure(address, err)
+		delay, isRepeated := s.retry.delay(attempt, failure, !unrepeatable[method])
+		if !isRepeated || !time.Now().Add(delay).Before(end) {
+			return failure
+		}
+		if sleep(ctx, delay) != nil {
+			return &Error{Code: codes.Canceled, Text: "canceled between two attempts; the last one: " + failure.Error()}
+		}
+	}
+}
+
+// limited gives a context without a deadline the client's time-out, and the time that the call waits by design.
+func (s *service) limited(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
+	if _, hasDeadline := ctx.Deadline(); hasDeadline {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, s.timeout+wait)
+}
+
+// NewStream begins a stream, without retries and time-outs.
+func (s *service) NewStream(
+	ctx context.Context, desc *grpc.StreamDesc, method string, options ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	address, connection, err := s.connection()
+	if err != nil {
+		return nil, err
+	}
+	opened, err := connection.NewStream(ctx, desc, method, options...)
+	if err != nil {
+		return nil, s.onFailure(address, err)
+	}
+	return &stream{ClientStream: opened, service: s, address: address}, nil
+}
+
+// connection returns where the next call goes.
+func (s *service) connection() (string, *grpc.ClientConn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isClosed {
+		return "", nil, ErrClosed
+	}
+	address := s.route.address
+	connection := s.connections[address]
+	if connection == nil {
+		var err error
+		if connection, err = grpc.NewClient(address, s.dialOptions...); err != nil {
+			return "", nil, badArgument("the address %q: %v", address, err)
+		}
+		s.connections[address] = connection
+	}
+	return address, connection, nil
+}
+
+// onFailure takes note of the error of a call that went to an address: the next one may have to go elsewhere.
+func (s *service) onFailure(address string, err error) *Error {
+	failure := asError(err)
+	if failure.Code == codes.Unimplemented && failure.Reason == "" {
+		failure.Text += "; the server at " + address + " is not " + s.kind + ", or one of another version"
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.route.onFailure(address, failure)
+	return failure
+}
+
+// close ends all connections. Calls fail from now on.
+func (s *service) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.isClosed = true
+	var failures []error
+	for address, connection := range s.connections {
+		failures = append(failures, connection.Close())
+		delete(s.connections, address)
+	}
+	return errors.Join(failures...)
+}
+
+// stream is a stream whose failure is an *Error that the route has taken note of.
+type stream struct {
+	grpc.ClientStream
+	service *service
+	address string
+}
+
+// RecvMsg returns the next answer, io.EOF at the end, or an *Error.
+func (s *stream) RecvMsg(answer any) error {
+	err := s.ClientStream.RecvMsg(answer)
+	if err == nil || err == io.EOF {
+		return err
+	}
+	return s.service.onFailure(s.address, err)
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values that callers see: messages to send, messages that were stored, results. No I/O.
+
+import { Durability as DurabilityNumber, type Host, type StoredMessage } from "../gen/reput/common/v1/message.js";
+import { hexadecimal } from "./unique-ids.js";
+
+/** How safe a stored message is; each level covers the faults of the levels before it. */
+export type Durability = "MEMORY" | "LOCAL_DISK" | "REPLICATED";
+
+/** A moment: a Date, or milliseconds since the epoch. */
+export type Time = Date | number;
+
+/** A place in a queue: its first message, its end, or the first message stored at or after a time. */
+export type Place = "earliest" | "latest" | Time;
+
+/** A message to send. */
+export interface NewMessage {
+  topic: string;
+  /** Text is sent as UTF-8. The bytes are copied before `send` returns. */
+  body: Uint8Array | string;
+  /** Queue within the topic, from 0. Without one the store chooses, by the sharding key if there is one. */
+  queueId?: number;
+  tag?: string;
+  /** Keys to find the message by, none of them empty or with a space. */
+  keys?: readonly string[];
+  /** Names are not empty and have neither 0x01 nor 0x02; values are not empty and have no 0x02. */
+  properties?: Readonly<Record<string, string>>;
+  /** Messages with the same one go to the same queue. */
+  shardingKey?: string;
+  /** Without one the producer makes one, unless its option `uniqueIds` is false. */
+  uniqueId?: string;
+  /**
+   * From 1 on: consumers get the message after 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h and 2 h (levels 1
+   * to 18, unless the store has others). 0 is no delay.
+   */
+  delayLevel?: number;
+  /** A number of 32 bits with a sign, opaque to the store. */
+  flag?: number;
+  /** Milliseconds since the epoch, from 0; now unless given. */
+  bornTimeMs?: number;
+}
+
+/** Where one message was stored, and how safe it was then. Of a delayed message it tells where it waits. */
+export class SendResult {
+  constructor(
+    readonly queueId: number,
+    /** Entry number in the queue, from 0. */
+    readonly queueOffset: number,
+    /** Position of the record's first byte in the whole log. */
+    readonly physicalOffset: number,
+    /** Milliseconds since the epoch by the store's clock. */
+    readonly storeTimeMs: number,
+    /** Lower than asked for: stored, but the sync or the replicas took too long. Undefined for a level unknown here. */
+    readonly durability: Durability | undefined,
+    /** Empty if it has none. */
+    readonly uniqueId: string,
+    private readonly storeHost: string,
+  ) {}
+
+  /** The id that names the record's place: upper-case hexadecimal of store host and physical offset. */
+  get offsetMessageId(): string {
+    return this.storeHost + this.physicalOffset.toString(16).toUpperCase().padStart(16, "0");
+  }
+}
+
+/**
+ * A message as it is stored, with all fields of `reput.common.v1.StoredMessage`. `bornTimeMs` and `storeTimeMs` are
+ * milliseconds since the epoch, by the producer's and by the store's clock.
+ */
+export interface Message extends StoredMessage {}
+
+export class Message {
+  constructor(stored: StoredMessage) {
+    Object.assign(this, stored);
+  }
+
+  /** The tag, if it has one. */
+  get tag(): string | undefined {
+    return this.properties.TAGS;
+  }
+
+  /** The keys, without the unique id. */
+  get keys(): string[] {
+    return this.properties.KEYS?.split(" ").filter(Boolean) ?? [];
+  }
+
+  /** The unique id, if it has one. */
+  get uniqueId(): string | undefined {
+    return this.properties.UNIQ_KEY;
+  }
+
+  /** When it was born, by the producer's clock. */
+  get bornTime(): Date {
+    return new Date(this.bornTimeMs);
+  }
+
+  /** When it was stored, by the store's clock. */
+  get storeTime(): Date {
+    return new Date(this.storeTimeMs);
+  }
+}
+
+/** Returns the API's number of a level; without one the level is the store's own. Throws RangeError for other words. */
+export function durabilityNumber(durability?: Durability): DurabilityNumber {
+  if (durability === undefined) return DurabilityNumber.UNSPECIFIED;
+  if (!["MEMORY", "LOCAL_DISK", "REPLICATED"].includes(durability)) {
+    throw new RangeError(`durability is ${durability}: use MEMORY, LOCAL_DISK or REPLICATED`);
+  }
+  return DurabilityNumber[durability];
+}
+
+/** Returns the name of a level, undefined for a number that is not one. */
+export function durabilityName(level: DurabilityNumber): Durability | undefined {
+  return level > 0 ? (DurabilityNumber[level] as Durability | undefined) : undefined;
+}
+
+/** Returns how offset message ids begin: address and port. Throws RangeError for a port that is none. */
+export function hostHexadecimal(host: Host | undefined): string {
+  const port = Buffer.alloc(4);
+  if (host !== undefined && !(host.port >= 0 && host.port <= 0xffff)) throw new RangeError(`${host.port} is no port`);
+  port.writeUInt32BE(host?.port ?? 0);
+  return hexadecimal(Buffer.concat([host?.address ?? Buffer.alloc(0), port]));
+}
+
+/** Returns the moment as a Date. Throws RangeError for what is no moment. */
+export function toDate(time: Time): Date {
+  const date = new Date(time);
+  if (Number.isNaN(date.getTime())) throw new RangeError(`${time} is no time`);
+  return date;
+}
+
+/** Returns a place as it is. Throws RangeError for what is none. */
+export function checkedPlace(place: Place): Place {
+  if (typeof place !== "string") toDate(place);
+  else if (place !== "earliest" && place !== "latest") {
+    throw new RangeError(`${place} is no place: use "earliest", "latest" or a time`);
+  }
+  return place;
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What was delivered and not yet handed out, and the next queue offset of each queue as the caller sees it. No I/O.
+
+import type { StoredMessage } from "../gen/reput/common/v1/message.js";
+import type { SubscribeResponse } from "../gen/reput/indexer/v1/queue_service.js";
+
+/** The position of a queue is behind the last message of it that was handed out. */
+export class Positions {
+  readonly #next = new Map<number, number>();
+  readonly #committed = new Map<number, number>();
+  /** The messages of one answer, of which those from `#index` on wait. */
+  #waiting: readonly StoredMessage[] = [];
+  #index = 0;
+  #queueId = 0;
+  #endQueueOffset = 0;
+
+  /** Takes note of what a queue's stream delivered, once nothing waits any more. */
+  add(queueId: number, answer: SubscribeResponse): void {
+    this.#waiting = answer.messages;
+    this.#index = 0;
+    this.#queueId = queueId;
+    this.#endQueueOffset = answer.nextQueueOffset;
+    if (answer.messages.length === 0) this.#next.set(queueId, answer.nextQueueOffset);
+  }
+
+  /** Returns the next message to hand out, undefined if none waits. */
+  pop(): StoredMessage | undefined {
+    const message = this.#waiting[this.#index];
+    if (message === undefined) return undefined;
+    const isLast = ++this.#index === this.#waiting.length;
+    this.#next.set(this.#queueId, isLast ? this.#endQueueOffset : message.queueOffset + 1);
+    if (isLast) this.#waiting = [];
+    return message;
+  }
+
+  /** Goes to a position of a queue, of which nothing waits then. */
+  move(queueId: number, queueOffset: number): void {
+    if (queueId === this.#queueId) this.#waiting = [];
+    this.#next.set(queueId, queueOffset);
+  }
+
+  /** Returns the next queue offset of each queue, by queue id. */
+  all(): Map<number, number> {
+    return new Map([...this.#next].sort(([a], [b]) => a - b));
+  }
+
+  /** Returns the positions that changed since they were last committed, by queue id. */
+  uncommitted(): Map<number, number> {
+    return new Map([...this.all()].filter(([queueId, queueOffset]) => this.#committed.get(queueId) !== queueOffset));
+  }
+
+  /** Takes note of a commit. */
+  committed(positions: ReadonlyMap<number, number>): void {
+    for (const [queueId, queueOffset] of positions) this.#committed.set(queueId, queueOffset);
+  }
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+// The producer's brain: batches, the window, outcomes, retries and splits. No I/O, no clock.
+//
+// The life of a message: outside of the window -> open batch -> ready -> in flight -> settled, or back to ready when
+// it is tried again.
+//
+// Invariants: batches are in flight in the order in which they were handed out, and outcomes come in that order.
+// `#unsettledBytes` is the size of everything that entered the window and is not settled. Messages go in the order of
+// `add`, except for what is retried. While `#blockedUntilMs` lies ahead, or the stream is to end because appends go
+// elsewhere, nothing is handed out. Times are milliseconds of one monotonic clock, given by the caller.
+//
+// One bad message must not fail its neighbours: a refusal that names messages[i] takes that message out and the rest
+// goes again; one that names a topic takes out all messages of it; one that names neither cuts the batch in halves.
+
+import {
+  type AppendOutcome,
+  type AppendResult,
+  AppendStreamRequest,
+} from "../gen/reput/commitlog/v1/append_service.js";
+import { fromStatus, mayHaveArrived, outcomeUnknown, type ReputError } from "./errors.js";
+import { durabilityName, hostHexadecimal, SendResult } from "./message.js";
+import type { ProducerSettings } from "./options.js";
+import type { RetryPolicy } from "./retry.js";
+
+/** As in append_service.proto. */
+const BATCH_MESSAGE_COUNT_MAX = 32_768;
+const TOPIC_REASONS: readonly string[] = ["TOPIC_NOT_FOUND", "TOPIC_FORBIDDEN", "TOPIC_SET_APART", "BAD_TOPIC_NAME"];
+
+/** A message on its way, and where its outcome goes: exactly one call of `resolve` or `reject`. */
+export interface Entry {
+  /** The message as one entry of a request. */
+  readonly chunk: Buffer;
+  readonly topic: string;
+  readonly uniqueId: string;
+  readonly resolve: (result: SendResult) => void;
+  readonly reject: (error: ReputError) => void;
+}
+
+/** Messages that travel together. */
+export class Batch {
+  readonly sizeBytes: number;
+  /** Whether an earlier attempt may have reached the server. */
+  wasSent = false;
+
+  /**
+   * `order`: the batch's place among all, a number, and for a part of a batch that was split the part's number behind.
+   * `attempt`: how many attempts failed.
+   */
+  constructor(
+    readonly entries: readonly Entry[],
+    readonly order: readonly number[],
+    readonly attempt = 0,
+  ) {
+    this.sizeBytes = sizeOf(entries);
+  }
+
+  /** Returns the request, of which `end` is what stands behind the messages. */
+  toRequest(end: Uint8Array): Buffer {
+    const chunks: Uint8Array[] = this.entries.map((entry) => entry.chunk);
+    chunks.push(end);
+    return Buffer.concat(chunks, this.sizeBytes + end.length);
+  }
+}
+
+/** The window bounds `#unsettledBytes`; one message may always enter an empty window. */
+export class SendQueue {
+  /** What stands in a request behind its messages. */
+  readonly requestEnd: Uint8Array;
+  #unsettledBytes = 0;
+  #blockedUntilMs = 0;
+  #moved: ReputError | undefined;
+  readonly #batchSizeBytes: number;
+  readonly #windowBytes: number;
+  readonly #lingerMs: number;
+  readonly #retry: RetryPolicy;
+  /** In the order of their coming, as sets are; an array's shift() would move all that is behind. */
+  readonly #outside = new Set<Entry>();
+  #open: Entry[] = [];
+  #openSizeBytes = 0;
+  #openUntilMs = 0;
+  #batchCount = 0;
+  #ready: Batch[] = [];
+  #inFlight: Batch[] = [];
+
+  constructor(settings: ProducerSettings) {
+    this.#batchSizeBytes = settings.batchSizeBytes;
+    this.#windowBytes = settings.windowBytes;
+    this.#lingerMs = settings.lingerMs;
+    this.#retry = settings.retry;
+    const { durability } = settings;
+    this.requestEnd = AppendStreamRequest.encode(AppendStreamRequest.create({ durability })).finish();
+  }
+
+  /** Whether every message is settled. */
+  get isIdle(): boolean {
+    return this.#unsettledBytes === 0 && this.#outside.size === 0;
+  }
+
+  /** Whether the window has room, and nobody waits outside of it. */
+  get hasRoom(): boolean {
+    return this.#outside.size === 0 && this.#unsettledBytes < this.#windowBytes;
+  }
+
+  /** Adds a message. Returns whether there is something new to wait for or to send: a batch began or became ready. */
+  add(entry: Entry, nowMs: number): boolean {
+    if (this.#outside.size > 0 || !this.#fits(entry)) {
+      this.#outside.add(entry);
+      return this.closeBatch(); // nobody can make it any larger
+    }
+    return this.#enter(entry, nowMs);
+  }
+
+  /** Makes what was collected ready, whatever its age. Returns whether there was something. */
+  closeBatch(): boolean {
+    if (this.#open.length === 0) return false;
+    this.#ready.push(new Batch(this.#open, [this.#batchCount++]));
+    this.#open = [];
+    this.#openSizeBytes = 0;
+    return true;
+  }
+
+  /** Takes the next batch to send, undefined if there is none yet. It is in flight from now on. */
+  pop(nowMs: number): Batch | undefined {
+    if (this.#moved !== undefined || nowMs < this.#blockedUntilMs) return undefined;
+    if (this.#ready.length === 0 && nowMs >= this.#openUntilMs) this.closeBatch();
+    const batch = this.#ready.shift();
+    if (batch !== undefined) this.#inFlight.push(batch);
+    return batch;
+  }
+
+  /** Returns milliseconds until `pop` may have something, undefined if that is not before something else happens. */
+  waitMs(nowMs: number): number | undefined {
+    if (this.#moved !== undefined || (this.#ready.length === 0 && this.#open.length === 0)) return undefined;
+    const untilMs = this.#ready.length > 0 ? 0 : this.#openUntilMs;
+    return Math.max(0, Math.max(untilMs, this.#blockedUntilMs) - nowMs);
+  }
+
+  /**
+   * Takes the refusal that says that appends go elsewhere, once nothing is in flight: then the stream may end, and
+   * nothing is handed out until this was asked.
+   */
+  takeMoved(): ReputError | undefined {
+    if (this.#inFlight.length > 0) return undefined;
+    const moved = this.#moved;
+    this.#moved = undefined;
+    return moved;
+  }
+
+  /**
+   * Applies the server's answers to the batches in flight, oldest first. Throws an error for an answer that can't be
+   * right; its batch is still in flight then.
+   */
+  onOutcomes(outcomes: readonly AppendOutcome[], nowMs: number): void {
+    for (const outcome of outcomes) {
+      const batch = this.#inFlight[0];
+      if (batch === undefined) throw new Error("more batches are answered than were sent");
+      if (outcome.result !== undefined) {
+        const results = resultsOf(batch, outcome.result);
+        this.#inFlight.shift();
+        batch.entries.forEach((entry, index) => entry.resolve(results[index] as SendResult));
+        this.#unsettledBytes -= batch.sizeBytes;
+      } else {
+        if (outcome.error === undefined) throw new Error("an outcome is empty");
+        const error = fromStatus(outcome.error);
+        this.#inFlight.shift();
+        this.#onRefused(batch, error, nowMs);
+      }
+    }
+    this.#admit(nowMs);
+  }
+
+  /** Sends the batches in flight again after the end of the stream, or fails them if they may not be. */
+  onBroken(error: ReputError, nowMs: number): void {
+    this.#moved = undefined;
+    for (const batch of this.#inFlight.splice(0)) {
+      const delayMs = this.#retry.delayMs(batch.attempt, error);
+      batch.wasSent ||= mayHaveArrived(error);
+      if (delayMs !== undefined) this.#retryLater(batch, nowMs + delayMs);
+      else this.#fail(batch, batch.entries, error);
+    }
+    this.#admit(nowMs);
+  }
+
+  /** Gives up on everything. */
+  failAll(error: ReputError): void {
+    this.closeBatch();
+    for (const batch of this.#inFlight.splice(0)) {
+      batch.wasSent = true;
+      this.#fail(batch, batch.entries, error);
+    }
+    for (const batch of this.#ready.splice(0)) this.#fail(batch, batch.entries, error);
+    for (const entry of this.#outside) entry.reject(error);
+    this.#outside.clear();
+  }
+
+  #fits(entry: Entry): boolean {
+    return this.#unsettledBytes === 0 || this.#unsettledBytes + entry.chunk.length <= this.#windowBytes;
+  }
+
+  /** Lets those in that waited outside, as far as there is room. */
+  #admit(nowMs: number): void {
+    if (this.#outside.size === 0) return;
+    for (const entry of this.#outside) {
+      if (!this.#fits(entry)) break;
+      this.#outside.delete(entry);
+      this.#enter(entry, nowMs);
+    }
+    if (this.#outside.size > 0) this.closeBatch();
+  }
+
+  #enter(entry: Entry, nowMs: number): boolean {
+    const sizeBytes = entry.chunk.length;
+    let isNews = this.#openSizeBytes + sizeBytes > this.#batchSizeBytes && this.closeBatch();
+    if (this.#open.length === 0) {
+      this.#openUntilMs = nowMs + this.#lingerMs;
+      isNews = true;
+    }
+    this.#open.push(entry);
+    this.#openSizeBytes += sizeBytes;
+    this.#unsettledBytes += sizeBytes;
+    if (this.#openSizeBytes >= this.#batchSizeBytes || this.#open.length >= BATCH_MESSAGE_COUNT_MAX) {
+      isNews = this.closeBatch();
+    }
+    return isNews;
+  }
+
+  #onRefused(batch: Batch, error: ReputError, nowMs: number): void {
+    if (error.reason === "NOT_LEADER" || error.reason === "LEASE_OVER") this.#moved = error;
+    if (error.reason === "LEASE_OVER") {
+      batch.wasSent = true;
+      this.#fail(batch, batch.entries, error);
+      return;
+    }
+    const delayMs = this.#retry.delayMs(batch.attempt, error);
+    if (delayMs !== undefined) {
+      this.#retryLater(batch, nowMs + delayMs);
+      return;
+    }
+    const [bad, rest] = split(batch.entries, error);
+    this.#fail(batch, bad, error);
+    rest.forEach((entries, part) => this.#again(batch, new Batch(entries, [...batch.order, part], batch.attempt)));
+  }
+
+  #retryLater(batch: Batch, notBeforeMs: number): void {
+    this.#again(batch, new Batch(batch.entries, batch.order, batch.attempt + 1));
+    this.#blockedUntilMs = Math.max(this.#blockedUntilMs, notBeforeMs);
+  }
+
+  /** Puts messages of a batch back among the ready ones, where they belong. */
+  #again(batch: Batch, again: Batch): void {
+    if (again.entries.length === 0) return;
+    again.wasSent = batch.wasSent;
+    const index = this.#ready.findIndex((other) => isBefore(again.order, other.order));
+    this.#ready.splice(index < 0 ? this.#ready.length : index, 0, again);
+  }
+
+  #fail(batch: Batch, entries: readonly Entry[], error: ReputError): void {
+    const failure = batch.wasSent ? outcomeUnknown(error) : error;
+    for (const entry of entries) entry.reject(failure);
+    this.#unsettledBytes -= sizeOf(entries);
+  }
+}
+
+/** Returns each message's own columns of a batch's result. Throws an error if they can't be right. */
+function resultsOf({ entries }: Batch, result: AppendResult): SendResult[] {
+  const { physicalOffsets, queueIds, queueOffsets, storeTimeMs } = result;
+  if ([physicalOffsets, queueIds, queueOffsets].some((column) => column.length !== entries.length)) {
+    throw new Error(`not one place for each of ${entries.length} messages`);
+  }
+  const storeHost = hostHexadecimal(result.storeHost);
+  const durability = durabilityName(result.durability);
+  return entries.map((entry, index) => {
+    const queueId = queueIds[index] as number;
+    const queueOffset = queueOffsets[index] as number;
+    const physicalOffset = physicalOffsets[index] as number;
+    return new SendResult(queueId, queueOffset, physicalOffset, storeTimeMs, durability, entry.uniqueId, storeHost);
+  });
+}
+
+/** Returns the messages that a refusal is about, and the others in batches to send again. */
+function split(entries: readonly Entry[], error: ReputError): [readonly Entry[], (readonly Entry[])[]] {
+  const index = /messages\[(\d+)\]/.exec([...error.fields, error.metadata.field].join(" "))?.[1];
+  const named = index === undefined ? undefined : entries[Number(index)];
+  if (TOPIC_REASONS.includes(error.reason)) {
+    const topic = named?.topic ?? error.metadata.topic;
+    const bad = entries.filter((entry) => entry.topic === topic);
+    if (bad.length > 0) return [bad, [entries.filter((entry) => entry.topic !== topic)]];
+  } else if (named !== undefined) {
+    return [[named], [entries.filter((entry) => entry !== named)]];
+  }
+  if (error.code === "INVALID_ARGUMENT" && entries.length > 1) {
+    const half = entries.length >> 1;
+    return [[], [entries.slice(0, half), entries.slice(half)]];
+  }
+  return [entries, []];
+}
+
+function isBefore(order: readonly number[], other: readonly number[]): boolean {
+  for (let level = 0; level < Math.min(order.length, other.length); level++) {
+    const difference = (order[level] as number) - (other[level] as number);
+    if (difference !== 0) return difference < 0;
+  }
+  return order.length < other.length;
+}
+
+function sizeOf(entries: readonly Entry[]): number {
+  let sizeBytes = 0;
+  for (const entry of entries) sizeBytes += entry.chunk.length;
+  return sizeBytes;
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the package `reput-client` offers.
+
+export { type Client, connect } from "./client.js";
+export type { Method, RunOptions } from "./channels.js";
+export type { Consumer, ConsumerOptions } from "./consumer.js";
+export { type Code, type ErrorDetails, ReputError } from "./core/errors.js";
+export { type Durability, Message, type NewMessage, type Place, SendResult, type Time } from "./core/message.js";
+export type { ClientOptions, ProducerOptions } from "./core/options.js";
+export type { RetryOptions } from "./core/retry.js";
+export type { Producer } from "./producer.js";
+export type { PullOptions, PullResult, PullStatus, Queries, QueryOptions } from "./queries.js";

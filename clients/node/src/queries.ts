@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// What reads a store without following it: queries by key, time and id, and pull.
+
+import type { Channels, Method } from "./channels.js";
+import { Message, type Time, toDate } from "./core/message.js";
+import {
+  type PullResponse,
+  PullStatus as PullStatusNumber,
+  QueueServiceService,
+} from "./gen/reput/indexer/v1/queue_service.js";
+import { QueryByKeyRequest, QueryByTimeRequest, QueryServiceService } from "./gen/reput/indexer/v1/query_service.js";
+
+/** Which messages a query finds. */
+export interface QueryOptions {
+  /** Earliest store time, inclusive. From the oldest message on unless given. */
+  start?: Time;
+  /** Latest store time, exclusive. Up to the newest message unless given. */
+  end?: Time;
+  /** Messages that are fetched at once, 1 to 1,024. 64 unless given. */
+  pageSize?: number;
+}
+
+/** How much a pull reads. */
+export interface PullOptions {
+  /** Most messages, 1 to 4,096. 32 unless given. */
+  messageCountMax?: number;
+  /** Most bytes of records, up to 8 MiB; the first message always fits. 256 KiB unless given. */
+  sizeBytesMax?: number;
+  /** `*` for all messages, or tags separated by `||`. `*` unless given. */
+  tags?: string;
+  /** Milliseconds to wait for the first message, 0 to 30,000. 0 unless given. */
+  waitMs?: number;
+}
+
+/** What a pull found, by the names of RocketMQ's store; see `reput.indexer.v1.PullStatus`. */
+export type PullStatus = Exclude<keyof typeof PullStatusNumber, "UNRECOGNIZED">;
+
+/** What a pull found, and where to go on. */
+export interface PullResult {
+  status: PullStatus;
+  messages: Message[];
+  nextQueueOffset: number;
+  minQueueOffset: number;
+  /** Exclusive. */
+  maxQueueOffset: number;
+}
+
+/** Finds messages by key, time or id. The iterators fetch pages as they are needed, and throw ReputError. */
+export class Queries {
+  readonly #channels: Channels;
+
+  constructor(channels: Channels) {
+    this.#channels = channels;
+  }
+
+  /** Yields the messages of a topic that have a key, newest first. */
+  byKey(topic: string, key: string, options: QueryOptions = {}): AsyncGenerator<Message, void> {
+    const request = QueryByKeyRequest.create({ topic, key, ...rangeOf(options) });
+    return pages(this.#channels, QueryServiceService.queryByKey, request, messagesOf);
+  }
+
+  /** Yields the messages of a topic, or of one of its queues, by queue id and queue offset. */
+  byTime(topic: string, options: QueryOptions & { queueId?: number } = {}): AsyncGenerator<Message, void> {
+    const request = QueryByTimeRequest.create({ topic, queueId: options.queueId, ...rangeOf(options) });
+    return pages(this.#channels, QueryServiceService.queryByTime, request, messagesOf);
+  }
+
+  /** Resolves to the message with an offset message id, or with a unique id if a topic is given. */
+  async byId(messageId: string, options: { topic?: string } = {}): Promise<Message> {
+    const request = { messageId, topic: options.topic ?? "" };
+    const answer = await this.#channels.run(QueryServiceService.queryById, request);
+    return new Message(answer.message!);
+  }
+}
+
+/** Reads a queue once. */
+export async function pull(
+  channels: Channels,
+  topic: string,
+  queueId: number,
+  queueOffset: number,
+  options: PullOptions,
+): Promise<PullResult> {
+  const { messageCountMax = 0, sizeBytesMax = 0, tags = "*", waitMs = 0 } = options;
+  const wait = { seconds: Math.floor(waitMs / 1000), nanos: Math.floor((waitMs % 1000) * 1e6) };
+  const request = { topic, queueId, queueOffset, messageCountMax, sizeBytesMax, tagExpression: tags, wait };
+  const answer = await channels.run(QueueServiceService.pull, request, { extraTimeoutMs: waitMs });
+  const { nextQueueOffset, minQueueOffset, maxQueueOffset } = answer;
+  const status = (PullStatusNumber[answer.status] ?? "UNSPECIFIED") as PullStatus;
+  return { status, messages: messagesOf(answer), nextQueueOffset, minQueueOffset, maxQueueOffset };
+}
+
+/** Yields all items of a list, page by page as they are asked for. `itemsOf` returns those of a page. */
+export async function* pages<Request extends { pageToken: string }, Page extends { nextPageToken: string }, Item>(
+  channels: Channels,
+  method: Method<Request, Page>,
+  request: Request,
+  itemsOf: (page: Page) => Item[],
+): AsyncGenerator<Item, void> {
+  let pageToken = request.pageToken;
+  do {
+    const page = await channels.run(method, { ...request, pageToken });
+    yield* itemsOf(page);
+    pageToken = page.nextPageToken;
+  } while (pageToken !== "");
+}
+
+function messagesOf(answer: Pick<PullResponse, "messages">): Message[] {
+  return answer.messages.map((stored) => new Message(stored));
+}
+
+function rangeOf({ start, end, pageSize }: QueryOptions) {
+  return {
+    startTime: start === undefined ? undefined : toDate(start),
+    endTime: end === undefined ? undefined : toDate(end),
+    pageSize: pageSize ?? 0,
+  };
+}

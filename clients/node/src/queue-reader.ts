@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// QueueReader: follows one queue, and opens its stream again where it was when it ends.
+
+import type { Channels, Stream } from "./channels.js";
+import type { ReputError } from "./core/errors.js";
+import { Gate } from "./core/gate.js";
+import { QueueServiceService, SubscribeRequest, type SubscribeResponse } from "./gen/reput/indexer/v1/queue_service.js";
+
+/** What a reader got: an answer, or why there is none any more; then the reader has ended. */
+export type Delivery = { reader: QueueReader; answer: SubscribeResponse } | { reader: QueueReader; error: ReputError };
+
+/** Answers, up to 1 MiB each, that wait for the caller; further ones wait in the connection, and then in the server. */
+const ANSWER_COUNT_MAX = 4;
+
+export class QueueReader {
+  readonly queueId: number;
+  readonly #channels: Channels;
+  readonly #request: SubscribeRequest;
+  readonly #deliver: (delivery: Delivery) => void;
+  readonly #gate = new Gate(ANSWER_COUNT_MAX);
+  #attempt = 0;
+  #isStopped = false;
+  #stream: Stream | undefined;
+  #timer: NodeJS.Timeout | undefined;
+
+  /** Begins to read. `deliver` is called for each answer, and `taken` is to be called when that is used up. */
+  constructor(channels: Channels, request: SubscribeRequest, deliver: (delivery: Delivery) => void) {
+    this.#channels = channels;
+    this.queueId = request.queueId;
+    this.#request = { ...request };
+    this.#deliver = deliver;
+    this.#open();
+  }
+
+  /** Where the stream goes on. */
+  get queueOffset(): number {
+    return this.#request.queueOffset;
+  }
+
+  /** An answer was taken, which makes room for another one. */
+  taken(): void {
+    this.#gate.leave();
+  }
+
+  /** Ends the stream. Nothing is delivered after it. */
+  stop(): void {
+    this.#isStopped = true;
+    clearTimeout(this.#timer);
+    this.#stream?.cancel();
+    this.#gate.leave(); // lets go of the answer that waits
+  }
+
+  #open(): void {
+    this.#stream = this.#channels.openAnswers(QueueServiceService.subscribe, this.#request, this.#gate, {
+      onAnswer: (answer) => this.#onAnswer(answer),
+      onEnd: (error) => this.#onEnd(error),
+    });
+  }
+
+  #onAnswer(answer: SubscribeResponse): void {
+    if (this.#isStopped) return;
+    this.#attempt = 0;
+    this.#request.queueOffset = answer.nextQueueOffset;
+    this.#deliver({ reader: this, answer });
+  }
+
+  #onEnd(error: ReputError): void {
+    if (this.#isStopped) return;
+    const delayMs = this.#channels.settings.retry.delayMs(this.#attempt++, error);
+    if (delayMs === undefined) this.#deliver({ reader: this, error });
+    else this.#timer = setTimeout(() => this.#open(), delayMs);
+  }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+package reput.client;
+
+import java.time.Duration;
+
+/**
+ * How a producer batches, waits and retries.
+ *
+ * @param linger how long the first message of a batch waits for company, from 0
+ * @param batchSizeBytes a batch is sent when it has so many bytes, whatever its age; from 1 to 8 MiB and the window
+ * @param windowBytes bytes of messages whose outcome is not known; {@code send} waits while there are more
+ * @param durability what the store waits for before it answers
+ * @param retry when what failed is sent again; null means the client's. With 0 retries no message is stored twice
+ * @param uniqueIds whether each message without a unique id gets one
+ */
+public record ProducerOptions(Duration linger, int batchSizeBytes, int windowBytes, Durability durability,
+        RetryPolicy retry, boolean uniqueIds) {
+    /** 5 ms, 512 KiB, 8 MiB, the store's own durability, the client's retries, unique ids. */
+    public static final ProducerOptions DEFAULT = new ProducerOptions(Duration.ofMillis(5), 512 << 10, 8 << 20,
+            Durability.DEFAULT, null, true);
+    private static final int BATCH_SIZE_BYTES_MAX = 8 << 20;
+
+    /** Throws IllegalArgumentException for what lies outside of its range; the window is looked at by the producer. */
+    public ProducerOptions {
+        if (linger.isNegative()) {
+            throw new IllegalArgumentException("linger is negative");
+        }
+        if (batchSizeBytes < 1 || batchSizeBytes > BATCH_SIZE_BYTES_MAX) {
+            throw new IllegalArgumentException("batchSizeBytes is " + batchSizeBytes + ", not from 1 to 8 MiB");
+        }
+    }
+
+    /** Returns a copy with another linger. */
+    public ProducerOptions withLinger(Duration linger) {
+        return new ProducerOptions(linger, batchSizeBytes, windowBytes, durability, retry, uniqueIds);
+    }
+
+    /** Returns a copy with another size of batches. */
+    public ProducerOptions withBatchSizeBytes(int batchSizeBytes) {
+        return new ProducerOptions(linger, batchSizeBytes, windowBytes, durability, retry, uniqueIds);
+    }
+
+    /** Returns a copy with another window. */
+    public ProducerOptions withWindowBytes(int windowBytes) {
+        return new ProducerOptions(linger, batchSizeBytes, windowBytes, durability, retry, uniqueIds);
+    }
+
+    /** Returns a copy with another durability. */
+    public ProducerOptions withDurability(Durability durability) {
+        return new ProducerOptions(linger, batchSizeBytes, windowBytes, durability, retry, uniqueIds);
+    }
+
+    /** Returns a copy with other retries. */
+    public ProducerOptions withRetry(RetryPolicy retry) {
+        return new ProducerOptions(linger, batchSizeBytes, windowBytes, durability, retry, uniqueIds);
+    }
+
+    /** Returns a copy that gives unique ids or does not. */
+    public ProducerOptions withUniqueIds(boolean uniqueIds) {
+        return new ProducerOptions(linger, batchSizeBytes, windowBytes, durability, retry, uniqueIds);
+    }
+
+    /** Returns this, with the client's retries if it has none. Throws IllegalArgumentException for a small window. */
+    ProducerOptions checked(RetryPolicy clientRetry) {
+        if (batchSizeBytes > windowBytes) {
+            throw new IllegalArgumentException("a batch of " + batchSizeBytes + " bytes is larger than windowBytes, "
+                    + windowBytes);
+        }
+        return retry == null ? withRetry(clientRetry) : this;
+    }
+}

@@ -248,6 +248,8 @@ def test_reading_calls() -> None:
             client.groups.reset("g", "t", "middle")
         client.groups.commit("g", [offset])
         assert requests.pop().offsets[0].lag == 0
+        client.groups.commit("g", [ConsumerOffset("t", queue_id, 5) for queue_id in range(1_500)])
+        assert [len(requests.pop().offsets) for _ in range(2)] == [500, 1_000]
         assert client.groups.delete("g", topic="t") == 3
         assert (requests[-1].group, requests.pop().topic) == ("g", "t")
         (group,) = client.groups.list()

@@ -32,6 +32,9 @@ from reput_client.core.types import (
 )
 from reput_client.sync.channels import Channels
 
+COMMIT_COUNT_MAX = 1000
+"""As in consumer_offset_service.proto."""
+
 ADMIN_TIMEOUT_S = 600.0
 """A manual run deletes up to 200 segments with a pause after each; removing a queue costs some syncs."""
 
@@ -207,15 +210,17 @@ class Groups(_Part):
         return self._channels.run(Call(request, lambda answer: offset_of(answer.offset)))
 
     def commit(self, group: str, offsets: Iterable[ConsumerOffset]) -> None:
-        """Store the next offsets of a group. They are durable within 5 seconds."""
+        """Store the next offsets of a group, a thousand with each call. They are durable within 5 seconds."""
         entries = [
             consumer_offset_service_pb2.ConsumerOffset(
                 topic=offset.topic, queue_id=offset.queue_id, queue_offset=offset.queue_offset
             )
             for offset in offsets
         ]
-        request = consumer_offset_service_pb2.CommitConsumerOffsetRequest(group=group, offsets=entries)
-        self._channels.run(Call(request, done))
+        for first in range(0, len(entries), COMMIT_COUNT_MAX):
+            some = entries[first : first + COMMIT_COUNT_MAX]
+            request = consumer_offset_service_pb2.CommitConsumerOffsetRequest(group=group, offsets=some)
+            self._channels.run(Call(request, done))
 
     def reset(self, group: str, topic: str, to: Place) -> tuple[ConsumerOffset, ...]:
         """Move all of a group's offsets of a topic. They are durable when it returns."""

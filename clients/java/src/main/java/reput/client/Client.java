@@ -267,7 +267,9 @@ public final class Client implements AutoCloseable {
         }
         try {
             TlsChannelCredentials.Builder tls = TlsChannelCredentials.newBuilder();
-            tls.trustManager(new File(options.caFile()));
+            if (!options.caFile().equals("system")) {
+                tls.trustManager(new File(options.caFile()));
+            }
             if (!options.keyFile().isEmpty()) {
                 tls.keyManager(new File(options.certificateFile()), new File(options.keyFile()));
             }

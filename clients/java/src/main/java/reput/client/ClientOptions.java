@@ -15,7 +15,7 @@ import java.util.Map;
  *
  * @param commitlog host:port of the CommitLog, or several, separated by commas
  * @param indexer likewise, of the Indexer
- * @param caFile PEM file of the authorities, which turns TLS on; "" for none
+ * @param caFile PEM file of the authorities, or "system" for those of Java, which turns TLS on; "" for none
  * @param certificateFile PEM file of a certificate to show to the server; "" for none
  * @param keyFile PEM file (PKCS #8) of the certificate's key; "" for none
  * @param token bearer token that goes with every call; "" for none

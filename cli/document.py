@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from cli.commands.put import FILE_FIELDS
+from cli.commands.messages.put import FILE_FIELDS
 from cli.exit_codes import MEANINGS, REASONS, SERVE_MEANINGS
 from cli.registry import app
 from cli.verify.codes import CODES, Area
@@ -24,7 +24,12 @@ INTRODUCTION = """# The command line
 Options that say where the services are stand in front of the command: `reput --indexer host:7102 query key orders k1`.
 Results go to standard output, everything else to standard error.
 With `--json` a list is one JSON object per line and a single thing is one object.
-Times are ISO 8601 (local time without a zone) or milliseconds since the epoch, and are printed in UTC.
+Sizes and times are printed as people say them, and exactly with `--json`.
+Times are taken as ISO 8601 (local time without a zone), as a distance from now (`-1h`, `-1h30m`, `2 hours ago`), as
+`now`, `today`, `yesterday`, `01:00` (of today) or `yesterday 01:00`, or as milliseconds since the epoch.
+They are printed in UTC with a Z, or in tables in local time.
+What deletes asks first, and says how much it is; `--yes` is the answer, and where nobody can be asked it is needed.
+`reput --install-completion` teaches the shell to complete commands and options.
 A body that is not UTF-8 text is printed in hexadecimal, and as `body_base64` with `--json`; `--raw` prints bodies as
 they are.
 A command that fails prints one line, `error: REASON: text`. Reasons of the services are in [errors.md](errors.md); an

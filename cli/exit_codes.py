@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exit codes of every command, for scripts, and which error gives which."""
 
-from enum import IntEnum
+from __future__ import annotations
 
-from reput_client import (
-    DataLossError,
-    DeadlineExceededError,
-    NotFoundError,
-    ReputError,
-    ServerError,
-    UnavailableError,
-)
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reput_client import ReputError
 
 
 class ExitCode(IntEnum):
@@ -57,7 +54,7 @@ REASONS = {
     "DAMAGED": "`inspect` or `verify` found damage, or `index rebuild` met it",
     "FILE": "a file can't be read or written",
     "IN_USE": "`verify` found a process that uses the store",
-    "NOT_CONFIRMED": "a question was answered with no, or nobody could be asked",
+    "NOT_CONFIRMED": "a question was answered with no, or nobody could be asked and --yes was not given",
     "NOT_REBUILT": "`index rebuild` could not go on; the text says why",
     "NOT_SERVING": "`health` found a server that does not serve",
     "NOT_STORED": "`put` has messages that were not stored; lines before this one say why",
@@ -71,7 +68,7 @@ REASONS = {
     "RUN_FAILED": "an owner of files refused a deletion of `janitor run`",
     "STORE_LOCKED": "another process uses the directory",
     "SYSTEM": "the operating system refused something else",
-    "UNAVAILABLE": "`status` had no answer from a service",
+    "UNAVAILABLE": "nobody answers at the address of a service",
     "UNKNOWN_KIND": "`inspect` can't tell what kind of file this is",
 }
 """Reasons that do not come from a service; docs/cli.md prints them."""
@@ -88,6 +85,8 @@ class CommandFailed(Exception):
 
 def code_of(error: ReputError) -> ExitCode:
     """Return the exit code for a failed call."""
+    from reput_client import DataLossError, DeadlineExceededError, NotFoundError, ServerError, UnavailableError
+
     match error:
         case NotFoundError():
             return ExitCode.NOT_FOUND

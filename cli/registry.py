@@ -1,58 +1,125 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command tree of `reput` and its one way to fail: a line on standard error and an exit code."""
+"""The command tree of `reput` and its one way to fail: a line on standard error and an exit code.
 
-import platform
+A command's module is imported when the command is called; `reput --help` has the table below alone.
+"""
+
 import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
 
-import grpc
 import typer
-from reput_client import ReputError
 
-from cli.commands import index, inspect, lead, operate, put, read, serve, topics, up, verify
-from cli.connection import connection_options
+from cli.commands.typed.group import Group
+from cli.connection.options import connection_options
 from cli.exit_codes import MEANINGS, SERVE_MEANINGS, CommandFailed, ExitCode, code_of
-from cli.output import JsonOption, error_line, forget_output, prepare_output, print_fields
+from cli.output.lines import error_line, forget_output, prepare_output
 from libs.runtime.errors import StartError
-from libs.runtime.version import VERSION
 
 EPILOG = "Exit codes: " + "; ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items()) + "."
 SERVE_EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in SERVE_MEANINGS.items()) + "."
+HELP_WIDTH_MAX = 110
+
+
+class Entry(NamedTuple):
+    """A command or a group: where it is, and the first sentence of its help."""
+
+    module: str
+    attribute: str
+    line: str
+    epilog: str | None = None
+
+
+COMMANDS = {
+    "up": Entry("up", "up", "Run all three services over one directory until Ctrl-C or SIGTERM.", SERVE_EPILOG),
+    "put": Entry("messages.put", "put", "Append messages."),
+    "pull": Entry("messages.read", "pull", "Read messages of a topic by queue offset."),
+    "tail": Entry("messages.read", "tail", "Print the newest messages of a topic, and follow its end with -f."),
+    "status": Entry(
+        "state.status", "status", "Tell whether all is well, what to do if not, and how far everything is."
+    ),
+    "segments": Entry("state.segments", "segments", "List the segments of the log, oldest first."),
+    "replicas": Entry(
+        "lead",
+        "replicas",
+        "Show which logs follow this one, how far behind each is, and whether REPLICATED waits for it.",
+    ),
+    "handover": Entry(
+        "lead",
+        "handover",
+        "Let another log lead: the leader takes no more appends, waits until the other one has all, and follows it.",
+    ),
+    "promote": Entry("lead", "promote", "Let a log that follows lead, because its leader is lost."),
+    "health": Entry("state.health", "health", "Ask servers for their health (the standard gRPC health service)."),
+    "inspect": Entry("inspect", "inspect", "Print a store file and all that is wrong in it."),
+    "verify": Entry("verify", "verify", "Check every record, queue unit and index entry of a store, offline."),
+    "version": Entry("version", "version", "Print the versions of Reput and of what it runs on."),
+    "serve": Entry("serve", "serve", "Run one service in this process until SIGTERM or Ctrl-C.", SERVE_EPILOG),
+    "query": Entry("messages.read", "query", "Find messages by key, time or id."),
+    "topics": Entry("topics", "topics", "Topics: list, look, make, change, forget."),
+    "groups": Entry("topics", "groups", "Consumer groups: where they are, how far behind, move or forget them."),
+    "janitor": Entry("janitor", "janitor", "Retention: what expires, when, and why not."),
+    "index": Entry("indexes.index", "index", "Indexes: build them again, drop what nobody needs."),
+    "config": Entry("serve", "config", "Settings of the services."),
+}
+"""By name, in the order of the help. Modules are those of cli.commands."""
+
+
+def load(name: str) -> Any:
+    """Import a command and return it as Typer made it."""
+    entry = COMMANDS[name]
+    target = getattr(import_module(f"cli.commands.{entry.module}"), entry.attribute)
+    if isinstance(target, typer.Typer):
+        command: Any = typer.main.get_group(target)
+    else:
+        alone = typer.Typer(rich_markup_mode=None, add_completion=False)
+        alone.command(name)(target)
+        command = typer.main.get_command(alone)
+    command.name, command.epilog = name, entry.epilog
+    return command
+
+
+class Loaded(Mapping[str, Any]):
+    """The commands by name, each imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        return load(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class Root(Group):
+    """`reput` itself."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = Loaded()  # type: ignore[assignment]  # nobody adds to it
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - all are listed everywhere
+        """Return all names, without importing anything."""
+        return list(COMMANDS)
+
+    def lines(self, context: Any) -> list[tuple[str, str]]:  # noqa: ARG002 - as above
+        """Return each command's name and sentence, from the table."""
+        return [(name, entry.line) for name, entry in COMMANDS.items()]
+
 
 app = typer.Typer(
-    name="reput", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, add_completion=False
+    name="reput",
+    cls=Root,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH_MAX},
 )
 app.callback(epilog=EPILOG)(connection_options)
-
-app.command(epilog=SERVE_EPILOG)(up.up)
-app.add_typer(serve.serve, name="serve", epilog=SERVE_EPILOG)
-app.command()(put.put)
-app.command()(read.pull)
-app.command()(read.tail)
-app.add_typer(read.query, name="query")
-app.add_typer(topics.topics, name="topics")
-app.add_typer(topics.groups, name="groups")
-app.command()(operate.status)
-app.command()(operate.segments)
-app.command()(lead.replicas)
-app.command()(lead.handover)
-app.command()(lead.promote)
-app.add_typer(operate.janitor, name="janitor")
-app.command()(operate.health)
-app.command()(inspect.inspect)
-app.command()(verify.verify)
-app.add_typer(index.index, name="index")
-app.add_typer(serve.config, name="config")
-
-
-@app.command()
-def version(as_json: JsonOption = False) -> None:
-    """Print the versions of Reput and of what it runs on."""
-    versions: dict[str, object] = {
-        "reput": VERSION,
-        "python": platform.python_version(),
-        "grpc": grpc.__version__,
-    }
-    print_fields(versions, as_json=as_json)
 
 
 def run() -> int:
@@ -63,9 +130,6 @@ def run() -> int:
             app(prog_name="reput")
         finally:
             sys.stdout.flush()
-    except ReputError as error:
-        error_line(error)
-        return code_of(error)
     except CommandFailed as error:
         error_line(error)
         return error.code
@@ -88,4 +152,14 @@ def run() -> int:
     except OSError as error:
         error_line(f"FILE: {error.filename}: {error.strerror}" if error.filename is not None else f"SYSTEM: {error}")
         return ExitCode.FAILED
+    except _call_failed() as error:
+        error_line(error)
+        return code_of(error)
     return ExitCode.OK
+
+
+def _call_failed() -> Any:
+    """Return the class of failed calls. Asked for only when something has failed, as it brings the client along."""
+    from reput_client import ReputError
+
+    return ReputError

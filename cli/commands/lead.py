@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """`reput replicas`, `handover` and `promote`: the copies of a log, and which of them takes appends."""
 
+from __future__ import annotations
+
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from reput.commitlog.v1.log_service_pb2 import (
-    FOLLOWING_STATE_OUT,
-    LOG_STATE_SERVING,
-    GetStatusResponse,
-    Replica,
-    Role,
-)
-from reput_client import Client, Options, ReputError, RetryPolicy
 
-from cli.connection import RETRIES, Patience, client_of, options_of
+from cli.connection.addresses import PORTS, check_target
+from cli.connection.client import client_of, new_client, options_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output import JsonOption, plain, print_fields, print_rows
+from cli.output.lines import JsonOption
+from cli.output.tables import print_fields, print_rows
+
+if TYPE_CHECKING:
+    from reput.commitlog.v1.log_service_pb2 import GetStatusResponse, Replica, Role
+    from reput_client import Options, ReputError
 
 REPLICA_COLUMNS = (
     "replica_id", "is_in_sync", "lag_bytes", "unsynced_bytes", "lag_s", "caught_up_percent", "catch_up_left_s",
@@ -38,6 +38,8 @@ class LeadingRole(StrEnum):
     @property
     def value_sent(self) -> Role.ValueType:
         """As the service calls it."""
+        from reput.commitlog.v1.log_service_pb2 import Role
+
         return Role.Value(f"ROLE_{self.name}")
 
 
@@ -49,12 +51,18 @@ def replicas(context: typer.Context, as_json: JsonOption = False) -> None:
 
     With a list of addresses (`reput --commitlog a:7101,b:7101 replicas`) ask each of them, and show all. Exit code 4 if
     one can't be reached, 5 unless exactly one leads.
+
+    Example: reput replicas
     """
     options = options_of(context)
+    from reput.commitlog.v1.log_service_pb2 import FOLLOWING_STATE_OUT
+
+    from cli.output.protos import plain
+
     if len(options.targets("commitlog")) > 1:
         _members(options, as_json=as_json)
         return
-    with client_of(context) as client:
+    with client_of(context, "commitlog") as client:
         state = client.admin.commitlog_status()
     if not state.HasField("following"):
         connected = {replica.replica_id: _replica(replica, state) for replica in state.replicas}
@@ -74,6 +82,8 @@ def _replica(replica: Replica, state: GetStatusResponse) -> dict[str, object]:
     How far it has caught up counts from the beginning of its stream; how long that will take yet, at its pace so far,
     is told once something has come.
     """
+    from cli.output.protos import plain
+
     lag_ms = 0
     if replica.flushed_physical_offset < state.max_physical_offset:
         lag_ms = replica.heard_time.ToMilliseconds() - replica.had_all_time.ToMilliseconds()
@@ -99,10 +109,12 @@ def _catching_up(replica: Replica, end: int) -> dict[str, object]:
 
 def _members(options: Options, *, as_json: bool) -> None:
     """Ask all logs, and print a line for each."""
+    from reput_client import ReputError
+
     targets = options.targets("commitlog")
     with ThreadPoolExecutor(len(targets)) as pool:
         answers = dict(zip(targets, pool.map(partial(_status, options), targets), strict=True))
-    known = {target: state for target, state in answers.items() if isinstance(state, GetStatusResponse)}
+    known = {target: state for target, state in answers.items() if not isinstance(state, ReputError)}
     leaders = [state for state in known.values() if _leads(state)]
     seen = {one.replica_id: _replica(one, state) for state in leaders for one in state.replicas}
     rows: list[dict[str, object]] = []
@@ -111,7 +123,7 @@ def _members(options: Options, *, as_json: bool) -> None:
             rows.append({"target": target, "state": "UNREACHABLE", "reason": answer.text})
         else:
             rows.append({"target": target, **_member(answer, seen.get(answer.replica_id, {}))})
-    print_rows(rows, MEMBER_COLUMNS, as_json=as_json)
+    print_rows(rows, MEMBER_COLUMNS, as_json=as_json, prose="reason")
     if len(known) < len(targets):
         away = ", ".join(target for target in targets if target not in known)
         raise CommandFailed("UNAVAILABLE", f"no answer from {away}", code=ExitCode.UNAVAILABLE)
@@ -121,19 +133,27 @@ def _members(options: Options, *, as_json: bool) -> None:
 
 def _status(options: Options, target: str) -> GetStatusResponse | ReputError:
     """Return what a log says, or why it does not."""
+    from reput_client import ReputError, RetryPolicy
+
+    from cli.connection.patience import RETRIES
+
     try:
-        with Client(replace(options, commitlog=target), RetryPolicy(retries=RETRIES)) as client:
+        with new_client(replace(options, commitlog=target), RetryPolicy(retries=RETRIES)) as client:
             return client.admin.commitlog_status()
     except ReputError as error:
         return error
 
 
 def _leads(state: GetStatusResponse) -> bool:
+    from reput.commitlog.v1.log_service_pb2 import LOG_STATE_SERVING
+
     return state.state == LOG_STATE_SERVING and not state.HasField("following")
 
 
 def _member(state: GetStatusResponse, seen: dict[str, object]) -> dict[str, object]:
     """Return a line about a log, by what it says, and by what its leader has seen of it."""
+    from cli.output.protos import plain
+
     election, following = state.election, state.following
     lag_bytes = max(following.leader_max_physical_offset - state.max_physical_offset, 0)
     figures = {
@@ -165,9 +185,16 @@ def handover(
 
     Nothing that was acknowledged is lost. Run it at the leader; clients that are refused hear who leads. If the other
     one is behind, nothing changes.
+
+    Example: reput --commitlog a:7101 handover b:7101
     """
+    check_target(target, flag="HOST:PORT", port=PORTS["commitlog"])
     next_options = replace(options_of(context), commitlog=target)
-    with client_of(context) as client, Client(next_options, Patience()) as next_client:
+    from reput_client import ReputError
+
+    from cli.connection.patience import Patience
+
+    with client_of(context, "commitlog") as client, new_client(next_options, Patience()) as next_client:
         replica_id = next_client.admin.commitlog_status().replica_id
         began_s = time.monotonic()
         left = client.admin.demote(replica_id, seen_as or target)
@@ -200,8 +227,10 @@ def promote(
     Choose one of the in-sync set (`reput replicas` tells it, at the leader, and of itself each log): it has all that
     was acknowledged as REPLICATED. What else the leader had acknowledged may be missing, and is cut off at the old
     leader when that follows. Refused while the leader is heard: let it hand over.
+
+    Example: reput --commitlog b:7101 promote
     """
-    with client_of(context) as client:
+    with client_of(context, "commitlog") as client:
         begun = client.admin.promote(role.value_sent, accept_data_loss=accept_data_loss)
     start = begun.epoch.start_physical_offset
     print_fields({"epoch": begun.epoch.number, "start_physical_offset": start}, as_json=as_json)

@@ -12,14 +12,15 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.output import JsonOption, print_rows
+from cli.commands.typed.group import command_group
+from cli.output.lines import JsonOption
+from cli.output.tables import print_rows
 
-serve = typer.Typer(
-    no_args_is_help=True,
-    help="Run one service in this process until SIGTERM or Ctrl-C. All its settings are flags: "
-    "`reput serve commitlog --help` lists them.",
+serve = command_group(
+    "Run one service in this process until SIGTERM or Ctrl-C. All its settings are flags: "
+    "`reput serve commitlog --help` lists them.\n\nExample: reput serve commitlog --data-dir reput-data"
 )
-config = typer.Typer(no_args_is_help=True, help="Settings of the services.")
+config = command_group("Settings of the services.")
 
 
 class ServiceName(StrEnum):
@@ -56,7 +57,10 @@ def show(
     file: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="TOML file.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the settings in force and where each comes from: default, file, or environment. Secrets are masked."""
+    """Print the settings in force and where each comes from: default, file, or environment. Secrets are masked.
+
+    Example: reput config show janitor
+    """
     from libs.runtime.config import load
 
     bootstrap: Any = importlib.import_module(f"services.{service.value}.bootstrap")

@@ -1,21 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """`reput topics …` and `reput groups …`."""
 
-from dataclasses import asdict, fields
-from typing import Annotated
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from reput_client import ConsumerOffset, Topic
 
-from cli.connection import client_of
+from cli.commands.typed.confirm import YesOption, confirm
+from cli.commands.typed.group import command_group
+from cli.connection.client import client_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output import JsonOption, parse_time, print_fields, print_rows
+from cli.output.figures import many
+from cli.output.lines import JsonOption
+from cli.output.moments import TIME_FORMS, parse_time
+from cli.output.tables import print_fields, print_rows
 
-topics = typer.Typer(no_args_is_help=True, help="Topics: list, look, make, change, forget.")
-groups = typer.Typer(no_args_is_help=True, help="Consumer groups: where they are, how far behind, move or forget them.")
+if TYPE_CHECKING:
+    from reput_client import Client, ConsumerOffset
+
+topics = command_group("Topics: list, look, make, change, forget.")
+groups = command_group("Consumer groups: where they are, how far behind, move or forget them.")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
-TOPIC_COLUMNS = tuple(field.name for field in fields(Topic))
+Yes = Annotated[bool, YesOption]
+TOPIC_COLUMNS = (
+    "name",
+    "read_queue_count",
+    "write_queue_count",
+    "is_readable",
+    "is_writable",
+    "is_system",
+    "set_apart",
+)
 
 
 @topics.command("list")
@@ -24,15 +42,22 @@ def list_topics(
     system: Annotated[bool, typer.Option("--system", help="Include those that the store itself needs.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List topics by name."""
-    with client_of(context) as client:
-        print_rows(map(asdict, client.topics.list(include_system=system)), TOPIC_COLUMNS, as_json=as_json)
+    """List topics by name.
+
+    Example: reput topics list --system
+    """
+    with client_of(context, "commitlog") as client:
+        found = map(asdict, client.topics.list(include_system=system))
+        print_rows(found, TOPIC_COLUMNS, as_json=as_json, spare=("set_apart", "is_system"))
 
 
 @topics.command("get")
 def get_topic(context: typer.Context, topic_name: NameArgument, as_json: JsonOption = False) -> None:
-    """Show a topic and its queues."""
-    with client_of(context) as client:
+    """Show a topic and its queues.
+
+    Example: reput topics get orders
+    """
+    with client_of(context, "commitlog") as client:
         topic = client.topics.get(topic_name)
         queues = [
             {"queue_id": queue.queue_id, "min": queue.min_queue_offset, "max": queue.max_queue_offset}
@@ -46,8 +71,10 @@ def get_topic(context: typer.Context, topic_name: NameArgument, as_json: JsonOpt
         print_rows(queues, ("queue_id", "min", "max"), as_json=False)
 
 
-@topics.command("update", help="Change a topic. What is not named stays.")
-@topics.command("create", help="Make a topic.")
+@topics.command(
+    "update", help="Change a topic. What is not named stays.\n\nExample: reput topics update orders --not-writable"
+)
+@topics.command("create", help="Make a topic.\n\nExample: reput topics create orders --write-queues 8 --read-queues 8")
 def create_or_update_topic(
     context: typer.Context,
     topic_name: NameArgument,
@@ -64,7 +91,7 @@ def create_or_update_topic(
     as_json: JsonOption = False,
 ) -> None:
     """Make a topic or change it, as the command's name says."""
-    with client_of(context) as client:
+    with client_of(context, "commitlog") as client:
         put = client.topics.create if context.command.name == "create" else client.topics.update
         topic = put(
             topic_name,
@@ -77,11 +104,34 @@ def create_or_update_topic(
 
 
 @topics.command("delete")
-def delete_topic(context: typer.Context, topic_name: NameArgument, as_json: JsonOption = False) -> None:
-    """Forget a topic. Its messages stay until they expire."""
-    with client_of(context) as client:
+def delete_topic(
+    context: typer.Context, topic_name: NameArgument, yes: Yes = False, as_json: JsonOption = False
+) -> None:
+    """Forget a topic. Its messages stay until they expire.
+
+    It asks, and says how much that is.
+
+    Example: reput topics delete orders --yes
+    """
+    with client_of(context, "commitlog") as client:
+        client.topics.get(topic_name)
+        if not yes:
+            confirm(f"forget topic {topic_name}{_extent(client, topic_name)}", yes=False)
         client.topics.delete(topic_name)
     print_fields({"deleted": topic_name}, as_json=as_json)
+
+
+def _extent(client: Client, topic_name: str) -> str:
+    """Return how much a topic has, as far as the Indexer can tell."""
+    from reput_client import ReputError
+
+    try:
+        counts = [queue.max_queue_offset - queue.min_queue_offset for queue in client.queues.list(topic_name)]
+    except ReputError:
+        return ", whose messages can't be counted now; they stay until they expire"
+    if not sum(counts):
+        return ", which has no messages"
+    return f", {many(sum(counts), 'message')} in {many(len(counts), 'queue')}; they stay until they expire"
 
 
 @groups.command("list")
@@ -90,8 +140,11 @@ def list_groups(
     group: Annotated[str | None, typer.Option(help="Only this group.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List groups with their offsets and lag, one row per queue."""
-    with client_of(context) as client:
+    """List groups with their offsets and lag, one row per queue.
+
+    Example: reput groups list --group readers
+    """
+    with client_of(context, "indexer") as client:
         rows = (
             {"group": found.name, **asdict(offset)}
             for found in client.groups.list()
@@ -110,8 +163,13 @@ def commit_group(
     offset: Annotated[int, typer.Option(help="Next queue offset to read.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Store the next queue offset of a group."""
-    with client_of(context) as client:
+    """Store the next queue offset of a group.
+
+    Example: reput groups commit readers orders --queue 0 --offset 12
+    """
+    from reput_client import ConsumerOffset
+
+    with client_of(context, "indexer") as client:
         client.groups.commit(group, [ConsumerOffset(topic_name, queue, offset)])
     print_fields({"group": group, "topic": topic_name, "queue_id": queue, "queue_offset": offset}, as_json=as_json)
 
@@ -121,13 +179,24 @@ def reset_group(
     context: typer.Context,
     group: Annotated[str, typer.Argument(help="Name of the group.")],
     topic_name: NameArgument,
-    to: Annotated[str, typer.Option(metavar="earliest|latest|TIME", help="Where to; a time is ISO 8601 or ms.")],
+    to: Annotated[str, typer.Option(metavar="earliest|latest|TIME", help=f"Where to; a time is {TIME_FORMS}.")],
+    yes: Yes = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Move all of a group's offsets of a topic."""
-    with client_of(context) as client:
-        place = to if to in ("earliest", "latest") else parse_time(to)
-        offsets = client.groups.reset(group, topic_name, place)  # type: ignore[arg-type]  # one of the two words, or a time
+    """Move all of a group's offsets of a topic.
+
+    It asks, and says what the group has there.
+
+    Example: reput groups reset readers orders --to -1h --yes
+    """
+    place = to if to in ("earliest", "latest") else parse_time(to)
+    with client_of(context, "indexer") as client:
+        if not yes:
+            found = _offsets(client, [group], topic_name)
+            behind = many(sum(offset.lag for offset in found), "message")
+            has = f"it has {many(len(found), 'offset')} there, {behind} behind"
+            confirm(f"move group {group} of topic {topic_name} to {to}; {has}", yes=False)
+        offsets = client.groups.reset(group, topic_name, place)  # type: ignore[arg-type]  # one of the words, or a time
     print_rows(map(asdict, offsets), ("topic", "queue_id", "queue_offset", "lag"), as_json=as_json)
 
 
@@ -136,15 +205,32 @@ def delete_groups(
     context: typer.Context,
     names: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.")],
     topic_name: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Only the offsets of this topic.")] = "",
+    yes: Yes = False,
     as_json: JsonOption = False,
 ) -> None:
     """Forget the offsets of groups. Exit code 3 if a group has none. The others are forgotten all the same.
 
-    A consumer of the group that commits makes it anew.
+    It asks, and says how many they are. A consumer of the group that commits makes it anew.
+
+    Example: reput groups delete readers --topic orders --yes
     """
-    with client_of(context) as client:
+    with client_of(context, "indexer") as client:
+        if not yes and (found := _offsets(client, names, topic_name)):
+            of_topic = f" of topic {topic_name}" if topic_name else ""
+            confirm(f"forget {many(len(found), 'offset')}{of_topic} of {', '.join(names)}", yes=False)
         rows = [{"group": name, "deleted_offset_count": client.groups.delete(name, topic=topic_name)} for name in names]
     print_rows(rows, ("group", "deleted_offset_count"), as_json=as_json)
     unknown = [str(row["group"]) for row in rows if not row["deleted_offset_count"]]
     if unknown:
         raise CommandFailed("NO_OFFSETS", f"no offsets of {', '.join(unknown)}", code=ExitCode.NOT_FOUND)
+
+
+def _offsets(client: Client, groups_named: list[str], topic_name: str) -> list[ConsumerOffset]:
+    """Return the offsets that these groups have, all or those of one topic."""
+    return [
+        offset
+        for group in client.groups.list()
+        if group.name in groups_named
+        for offset in group.offsets
+        if topic_name in ("", offset.topic)
+    ]

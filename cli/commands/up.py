@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from cli.exit_codes import ExitCode
-from cli.output import JsonOption, error_line, print_json
+from cli.output.lines import JsonOption, error_line, print_json
 from cli.supervisor import Child, ChildEnded, Supervisor
 
 HOST = "127.0.0.1"
@@ -65,6 +65,8 @@ def up(
 
     Settings of a service come from REPUT_COMMITLOG_…, REPUT_INDEXER_… and REPUT_JANITOR_… or from --config. Logs go to
     standard error. If a service fails, the others are stopped, and the exit code is that of the service.
+
+    Example: reput up --data-dir reput-data
     """
     ports = {"commitlog": commitlog_port, "indexer": indexer_port, "janitor": janitor_port}
     if etcd and replicas == 1:

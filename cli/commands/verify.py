@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output import counted, print_json, progress_bar, warning_line, write
+from cli.output.figures import counted, size_text
+from cli.output.lines import print_json, warning_line, write
+from cli.output.progress import progress
 from cli.verify.codes import CODES, Area
 from libs.formats.errors import FormatError
 from libs.formats.records.delay_level import DELAY_LEVELS_TEXT, parse_levels
@@ -19,6 +21,15 @@ from libs.formats.records.delay_level import DELAY_LEVELS_TEXT, parse_levels
 if TYPE_CHECKING:
     from cli.verify.findings import Finding, Report
     from cli.verify.store import Summary
+
+DelayLevelsOption = Annotated[
+    str,
+    typer.Option(
+        metavar="TEXT",
+        envvar=["REPUT_INDEXER_MESSAGE_DELAY_LEVEL", "REPUT_COMMITLOG_MESSAGE_DELAY_LEVEL"],
+        help="The services' message_delay_level, which no file tells.",
+    ),
+]
 
 
 def verify(
@@ -48,14 +59,7 @@ def verify(
             help="Slots of an index file. [default: a quarter of its entries]",
         ),
     ] = None,
-    delay_levels: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT",
-            envvar=["REPUT_INDEXER_MESSAGE_DELAY_LEVEL", "REPUT_COMMITLOG_MESSAGE_DELAY_LEVEL"],
-            help="The services' message_delay_level, which no file tells.",
-        ),
-    ] = DELAY_LEVELS_TEXT,
+    delay_levels: DelayLevelsOption = DELAY_LEVELS_TEXT,
     allow_running: Annotated[
         bool, typer.Option("--allow-running", help="Go on although a service uses the directory.")
     ] = False,
@@ -64,6 +68,8 @@ def verify(
     """Check every record, queue unit and index entry of a store, offline. Nothing is changed.
 
     Exit code 6 if there is a fault; notes are no faults. docs/cli.md tells what the codes mean.
+
+    Example: reput verify reput-data --only log
     """
     from cli.verify.findings import Report  # brings numpy along, which other commands need not wait for
     from cli.verify.store import verify_store
@@ -74,7 +80,7 @@ def verify(
     shown: list[Finding] = []
     report = Report(shown.append if as_json else _print_finding, limit, frozenset(only or Area))
     started_s = time.monotonic()
-    with progress_bar("verify", None) as show_bytes:
+    with progress("verify") as meter:
         summary = verify_store(
             data_dir,
             report,
@@ -82,7 +88,7 @@ def verify(
             index_slot_count=index_slots,
             delay_levels_ms=_parsed(delay_levels),
             against=against,
-            progress=show_bytes,
+            progress=meter.show,
         )
     duration_s = time.monotonic() - started_s
     if as_json:
@@ -134,9 +140,9 @@ def _print_summary(data_dir: Path, report: Report, summary: Summary, duration_s:
     totals = (
         counted(summary.record_count, "record"),
         counted(summary.unit_count, "unit"),
-        f"{summary.index_entry_count} index entries",
-        f"{summary.size_bytes} bytes",
-        *([f"{summary.compared_bytes} bytes compared"] if summary.compared_bytes else []),
+        f"{summary.index_entry_count:,} index entries",
+        size_text(summary.size_bytes),
+        *([f"{size_text(summary.compared_bytes)} compared"] if summary.compared_bytes else []),
         f"{duration_s:.1f} s",
         counted(report.fault_count, "fault"),
         counted(report.note_count, "note"),

@@ -249,7 +249,7 @@ def test_topics(running: Store) -> None:
     assert (refused.code, "TOPIC_FORBIDDEN" in refused.errors) == (5, True)
     assert changed in running.json("topics", "list")
     assert "made" in running.run("topics", "list").output
-    assert running.json("topics", "delete", "made") == [{"deleted": "made"}]
+    assert running.json("topics", "delete", "made", "--yes") == [{"deleted": "made"}]
     assert running.run("topics", "get", "made").code == 3
     assert any(topic["is_system"] for topic in running.json("topics", "list", "--system"))
 
@@ -261,12 +261,12 @@ def test_groups(running: Store) -> None:
     running.json("groups", "commit", "readers", "grouped", "--queue", "0", "--offset", "1")
     (row,) = running.json("groups", "list", "--group", "readers")
     assert (row["topic"], row["queue_id"], row["queue_offset"], row["lag"]) == ("grouped", 0, 1, 2)
-    moved = running.json("groups", "reset", "readers", "grouped", "--to", "latest")
+    moved = running.json("groups", "reset", "readers", "grouped", "--to", "latest", "--yes")
     assert next(row["queue_offset"] for row in moved if row["queue_id"] == 0) == 3
     assert running.run("groups", "reset", "readers", "grouped", "--to", "soon").code == 2
     other = running.run("groups", "delete", "readers", "--topic", "another", "--json")
     assert (other.code, other.rows) == (3, [{"group": "readers", "deleted_offset_count": 0}])
-    gone = running.run("groups", "delete", "none", "readers", "--json")
+    gone = running.run("groups", "delete", "none", "readers", "--yes", "--json")
     assert gone.code == 3
     assert [row["deleted_offset_count"] for row in gone.rows] == [0, len(moved)]
     assert "no offsets of none" in gone.errors
@@ -276,10 +276,13 @@ def test_groups(running: Store) -> None:
 def test_states(running: Store) -> None:
     """Status, segments, health and the Janitor answer in both forms."""
     (status,) = running.json("status")
-    assert set(status) == {"commitlog", "indexer", "janitor"}
+    assert set(status) == {"commitlog", "indexer", "janitor", "verdict"}
+    assert status["verdict"] == {"is_healthy": True, "troubles": []}
     assert status["commitlog"]["segment_size_bytes"] == SEGMENT_SIZE_BYTES
     assert status["indexer"]["state"] in ("LIVE", "CATCHING_UP")
-    assert "was clean stop" in running.run("status").output
+    page = running.run("status").output.splitlines()
+    assert page[0] == "healthy"
+    assert {line.split()[0] for line in page[2:] if not line.startswith(" ")} >= {"log", "index", "disk", "retention"}
     assert running.json("segments")[-1]["is_active"] is True
     assert {row["health"] for row in running.json("health")} == {"SERVING"}
     assert running.json("janitor", "policy")[0]["retention_hours"] == 72
@@ -294,7 +297,7 @@ def test_removal_of_queues(running: Store) -> None:
     running.json("put", "dropped", "body", "--queue", "1")
     until_indexed(running, "dropped", 1)
     assert running.json("index", "remove-expired") == [NOTHING_REMOVED]
-    assert running.run("topics", "delete", "dropped").code == 0
+    assert running.run("topics", "delete", "dropped", "--yes").code == 0
     queue = {"topic": "dropped", "queue_id": 1, "max_queue_offset": 1}
     assert running.json("index", "remove-unused", "--dry-run")[0]["queues"] == [queue]
     result = running.run("index", "remove-unused")
@@ -305,6 +308,63 @@ def test_removal_of_queues(running: Store) -> None:
     assert result.output.split()[:6] == ["topic", "queue", "id", "max", "queue", "offset"]
     assert "dropped" in result.output
     assert running.json("index", "remove-unused", "--yes") == [NOTHING_REMOVED]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("topics", "delete", "asked"), "this would forget topic asked, 2 messages in 1 queue; "),
+        (("groups", "delete", "askers"), "this would forget 1 offset of askers; "),
+        (
+            ("groups", "reset", "askers", "asked", "--to", "-1h"),
+            "move group askers of topic asked to -1h; it has 1 ",
+        ),
+        (("janitor", "run"), "this would delete 0 segments (0 B) and keep "),
+    ],
+)
+def test_what_deletes_asks(running: Store, arguments: tuple[str, ...], text: str) -> None:
+    """Where nobody can be asked nothing is done, and what it would be is said."""
+    running.json("put", "asked", "a", "b", "--queue", "0")
+    until_indexed(running, "asked", 2)
+    running.json("groups", "commit", "askers", "asked", "--queue", "0", "--offset", "1")
+    ends = [queue["max"] for queue in running.json("topics", "get", "asked")[0]["queues"]]
+    result = running.run(*arguments)
+    assert (result.code, result.output) == (2, "")
+    assert result.errors.startswith("error: NOT_CONFIRMED: ")
+    assert text.replace("2 messages", f"{sum(ends)} messages") in result.errors
+    assert result.errors.endswith("say --yes\n")
+    assert [row["queue_offset"] for row in running.json("groups", "list", "--group", "askers")] == [1]
+
+
+def test_a_rebuild_does_not_ask(running: Store) -> None:
+    """It loses nothing."""
+    running.json("put", "rebuilt", "a")
+    until_indexed(running, "rebuilt", 1)
+    (built,) = running.json("index", "rebuild")
+    assert built["record_count"] > 0
+
+
+def test_times_for_people(running: Store) -> None:
+    """Distances, days and clocks are taken everywhere where a time is."""
+    running.json("put", "timed", "a", "--queue", "0")
+    until_indexed(running, "timed", 1)
+    for text in ("-1h", "1 hour ago", "today 00:00", "yesterday"):
+        assert [row["body"] for row in running.json("query", "time", "timed", "--start", text)] == ["a"], text
+    assert running.run("query", "time", "timed", "--end", "-1h").code == 3
+    running.json("groups", "commit", "timers", "timed", "--queue", "0", "--offset", "1")
+    (moved,) = running.json("groups", "reset", "timers", "timed", "--to", "-1h", "--yes")
+    assert moved["queue_offset"] == 0
+
+
+def test_watching(running: Store) -> None:
+    """One look after the other, until Ctrl-C."""
+    command, extra = [*REPUT, "status", "--watch", "0.2", "--json"], running.client_environment()
+    with start(command, extra, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for _ in range(2):
+            assert json.loads(process.stdout.readline())["verdict"]["is_healthy"] is True
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LIMIT_S) == 130
 
 
 def test_status_with_a_silent_service(running: Store) -> None:

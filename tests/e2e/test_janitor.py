@@ -34,7 +34,7 @@ def test_retention(tmp_path: Path) -> None:
         (dry,) = running.json("janitor", "run", "--dry-run")
         assert [row["reason"] for row in dry["decisions"]] == ["EXPIRED"] * (len(before) - 1) + ["ACTIVE"]
         assert running.json("segments") == before
-        (done,) = running.json("janitor", "run")
+        (done,) = running.json("janitor", "run", "--yes")
         assert done["deleted_segment_count"] == len(before) - 1
         assert done["freed_bytes"] >= (len(before) - 1) * SEGMENT_SIZE_BYTES
         (left,) = running.json("segments")
@@ -44,7 +44,7 @@ def test_retention(tmp_path: Path) -> None:
         assert [row["keys"] for row in running.json("query", "key", "t", "k1199")] == [["k1199"]]
         (history,) = running.json("janitor", "history")
         assert history["deleted_segment_count"] == len(before) - 1
-        (again,) = running.json("janitor", "run")
+        (again,) = running.json("janitor", "run", "--yes")
         assert again["deleted_segment_count"] == 0
     with store(tmp_path) as running:
         assert running.json("janitor", "history") == [history]
@@ -59,7 +59,7 @@ def test_what_is_not_indexed_stays(tmp_path: Path) -> None:
     with store(tmp_path, extra={**slow, "REPUT_INDEXER_FLUSH_INTERVAL_MS": "3600000"}) as running:
         rows = "\n".join(f'{{"body": "{BODY}"}}' for _ in range(800))
         assert running.run("put", "t", "--file", "-", standard_input=rows).code == 0
-        (done,) = running.json("janitor", "run")
+        (done,) = running.json("janitor", "run", "--yes")
         assert done["deleted_segment_count"] == 0
         assert done["decisions"][0]["reason"] == "NOT_INDEXED"
         assert "the Indexer has synced the log up to" in done["decisions"][0]["explanation"]

@@ -8,7 +8,7 @@ import pytest
 from reput.indexer.v1 import index_service_pb2, query_service_pb2
 from reput_client import UnavailableError
 
-from cli.connection import STARTING_REASONS, Patience
+from cli.connection.patience import STARTING_REASONS, Patience
 from clients.python.tests.support import Unary, fail, serving, status
 from tests.support.reput_up import run_here
 

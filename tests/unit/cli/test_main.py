@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command tree: the page about it is up to date, and every command offers JSON."""
 
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
+from cli.commands.typed.group import first_sentence
 from cli.commands.up import Copy, chosen_ports, copies_of
 from cli.document import PAGE, page
-from cli.registry import app, run
+from cli.registry import COMMANDS, app, load, run
+from libs.runtime.version import VERSION
+from tests.support.reput_up import run_here
 
 WITHOUT_JSON = {"serve commitlog", "serve indexer", "serve janitor"}
 
@@ -49,6 +54,64 @@ def test_every_command_has_help(path: str) -> None:
     for parameter in command.params:
         if parameter.name != "context":
             assert parameter.help, parameter.name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_table_says_what_the_commands_say(name: str) -> None:
+    """`reput --help` prints the table's lines, without importing the commands."""
+    assert COMMANDS[name].line == first_sentence(load(name).help)
+
+
+@pytest.mark.parametrize("path", sorted(set(commands()) - WITHOUT_JSON))
+def test_every_command_shows_an_example(path: str) -> None:
+    """One line that can be copied: its command is this one, and its options are there."""
+    command = commands()[path]
+    (example,) = (line for line in command.help.splitlines() if line.startswith("Example: "))
+    words = shlex.split(example.removeprefix("Example: "))
+    assert words[0] == "reput"
+    assert f" {path} " in f" {' '.join(words)} "
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    after = words[words.index(path.rsplit(maxsplit=1)[-1]) :]
+    assert {word for word in after if re.fullmatch("-[a-z]|--[a-z-]+", word)} <= options
+
+
+@pytest.mark.parametrize("arguments", [("-h",), ("--help",), ()])
+def test_help(arguments: tuple[str, ...]) -> None:
+    """Every command is there with a whole sentence."""
+    result = run_here(*arguments)
+    text = " ".join((result.output + result.errors).split())
+    assert all(entry.line in text for entry in COMMANDS.values())
+    assert "..." not in text.replace("[ARGS]...", "")
+
+
+def test_short_help_everywhere() -> None:
+    """`-h` is `--help` for groups and commands, too."""
+    for arguments in (("topics",), ("topics", "list"), ("put",)):
+        short, long = run_here(*arguments, "-h"), run_here(*arguments, "--help")
+        assert (short.code, short.output) == (0, long.output)
+        assert "Usage: reput" in short.output
+
+
+def test_version() -> None:
+    """In front, as everybody tries it first."""
+    result = run_here("--version")
+    assert (result.code, result.output) == (0, f"reput {VERSION}\n")
+
+
+def test_typos() -> None:
+    """What was meant is named, in groups as well."""
+    result = run_here("tpoics")
+    assert (result.code, result.output) == (2, "")
+    assert "No such command 'tpoics'. Did you mean 'topics'?" in result.errors
+    assert "Did you mean 'list'?" in run_here("topics", "lits").errors
+
+
+def test_completion() -> None:
+    """Shells are told names of commands and options."""
+    found = run_here(extra={"_REPUT_COMPLETE": "complete_bash", "COMP_WORDS": "reput to", "COMP_CWORD": "1"})
+    assert found.output.split() == ["topics"]
+    found = run_here(extra={"_REPUT_COMPLETE": "complete_bash", "COMP_WORDS": "reput status --w", "COMP_CWORD": "2"})
+    assert found.output.split() == ["--watch"]
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands print: times, bodies, tables, and which error gives which exit code."""
+"""What commands print: bodies, rows, fields, and which error gives which exit code."""
 
 import io
 import json
 import sys
-from datetime import UTC, datetime
 
 import grpc
 import pytest
-import typer
 from reput.common.v1 import message_pb2
 from reput_client import (
     DataLossError,
@@ -25,53 +23,14 @@ from reput_client import (
 )
 
 from cli.exit_codes import MEANINGS, SERVE_MEANINGS, ExitCode, code_of
-from cli.output import (
-    body_text,
-    error_line,
-    message_fields,
-    parse_time,
-    print_fields,
-    print_message,
-    print_rows,
-    time_text,
-    warning_line,
-)
+from cli.output.lines import error_line, warning_line
+from cli.output.messages import body_text, message_fields, print_message
+from cli.output.tables import print_fields, print_rows
 from libs.runtime.process import ExitCode as ServeCode
 
 
 def stored(body: bytes, **fields: object) -> Message:
     return Message(message_pb2.StoredMessage(topic="t", queue_id=1, queue_offset=2, body=body, **fields))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("0", 0),
-        ("-5", -5),
-        ("1700000000123", 1_700_000_000_123),
-        ("2023-11-14T22:13:20Z", 1_700_000_000_000),
-        ("2023-11-14T22:13:20.123456+00:00", 1_700_000_000_123),
-        ("2023-11-14T23:13:20+01:00", 1_700_000_000_000),
-        ("2023-11-14", round(datetime(2023, 11, 14).astimezone(UTC).timestamp() * 1000)),
-    ],
-)
-def test_parse_time(text: str, expected: int) -> None:
-    """Milliseconds, ISO 8601 with a zone, and local time without one."""
-    assert parse_time(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "soon", "2023-13-01", "12:00", "1795397076", "1"])
-def test_bad_times(text: str) -> None:
-    """What is no time is a usage error."""
-    with pytest.raises(typer.BadParameter):
-        parse_time(text)
-
-
-def test_time_text() -> None:
-    """Times are printed in UTC with milliseconds, before the epoch too, and read back equal."""
-    assert time_text(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
-    for time_ms in (0, -1, 1_700_000_000_999):
-        assert parse_time(time_text(time_ms)) == time_ms
 
 
 def test_bodies(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.exit_codes import ExitCode
+from cli.output.figures import size_text
 from cli.verify.codes import Area
 from cli.verify.files import Files
 from cli.verify.findings import Finding, Report
@@ -48,7 +49,8 @@ def test_a_copy_is_the_same(
     assert run(monkeypatch, store, "--against", other) == ExitCode.OK
     target = Target(store)
     blanks = sum(SEGMENT_SIZE - max(end for end in _ends(target, base)) - 8 for base in _closed(target))
-    assert f" {target.end_physical_offset - blanks} bytes compared, " in capsys.readouterr().out
+    compared = size_text(target.end_physical_offset - blanks)
+    assert f" {compared} compared, " in capsys.readouterr().out
 
 
 def _closed(target: Target) -> list[int]:

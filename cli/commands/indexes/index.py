@@ -1,32 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """`reput index …`: all indexes anew from the log, and queues that nobody needs any more.
 
-A rebuild is done by the running Indexer, or with --data-dir without any service (cli/commands/offline_rebuild.py).
+A rebuild is done by the running Indexer, or with --data-dir without any service (offline_rebuild.py).
 """
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from reput.indexer.v1.index_service_pb2 import RemoveQueuesResponse, ReputState
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from cli.connection import client_of
+from cli.commands.typed.confirm import YesOption, confirm
+from cli.commands.typed.group import command_group
+from cli.connection.client import client_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output import JsonOption, errors, print_fields, print_rows, warning_line
+from cli.output.figures import many, size_text
+from cli.output.lines import JsonOption, warning_line
+from cli.output.progress import progress
+from cli.output.tables import print_fields, print_rows
 
-index = typer.Typer(no_args_is_help=True, help="Indexes: build them again, drop what nobody needs.")
+if TYPE_CHECKING:
+    from reput.indexer.v1.index_service_pb2 import RemoveQueuesResponse
+
+index = command_group("Indexes: build them again, drop what nobody needs.")
 
 QUEUE_COLUMNS = ("topic", "queue_id", "max_queue_offset")
 TOPIC_COUNT_SHOWN = 10
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell which queues they are, remove nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-
-Advance = Callable[[int, int, int], None]
-"""Takes bytes done, bytes in all, and records done."""
+Yes = Annotated[bool, YesOption]
 
 
 @index.command("rebuild")
@@ -41,7 +43,9 @@ def rebuild_indexes(
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="With --data-dir: the Indexer's TOML file.")
     ] = None,
-    yes: Yes = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Without meaning: nothing is lost, so that it does not ask.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Drop all indexes and build them again from the log. Consumer offsets and the log stay as they are.
@@ -51,9 +55,10 @@ def rebuild_indexes(
     the Indexer goes on from there. The Indexer's settings come from --config and the environment, as for `reput serve`.
 
     Exit code 6 if the log is damaged: the indexes then hold what lies before the damage.
+
+    Example: reput index rebuild
     """
-    if not yes:
-        _ask("Drop all indexes and build them again?")
+    del yes
     if data_dir is None:
         _rebuild_online(context, as_json=as_json)
     else:
@@ -66,8 +71,10 @@ def remove_expired(context: typer.Context, dry_run: DryRun = False, as_json: Jso
 
     A queue keeps its last file otherwise, however old it is. The queues of delayed messages stay. A later message
     begins its queue anew, at the next queue offset.
+
+    Example: reput index remove-expired --dry-run
     """
-    with client_of(context) as client:
+    with client_of(context, "indexer") as client:
         _print_removed(client.admin.remove_expired_queues(dry_run=dry_run), as_json=as_json)
 
 
@@ -80,21 +87,24 @@ def remove_unused(
     Of all topics that the CommitLog does not know any more, in fact, except those that the store itself needs. Their
     messages can't be read by queue any more; until the log deletes them they are found by key, and by id if they have
     a key. A rebuild brings the queues back.
+
+    Example: reput index remove-unused --dry-run
     """
-    with client_of(context) as client:
+    with client_of(context, "indexer") as client:
         removed = client.admin.remove_unused_queues(dry_run=True)
         if removed.removed_queue_count and not dry_run:
-            if not yes:
-                _ask(_question(removed))
+            confirm(prospect(removed), yes=yes)
             removed = client.admin.remove_unused_queues(dry_run=False)
     _print_removed(removed, as_json=as_json)
 
 
-def _question(removed: RemoveQueuesResponse) -> str:
+def prospect(removed: RemoveQueuesResponse) -> str:
+    """Return what would be removed, by an answer that removed nothing."""
     topics = sorted({queue.topic for queue in removed.queues})
     is_part = len(topics) > TOPIC_COUNT_SHOWN or len(removed.queues) < removed.removed_queue_count
     rest = " and others" if is_part else ""
-    return f"Remove {removed.removed_queue_count} queues of {', '.join(topics[:TOPIC_COUNT_SHOWN])}{rest}?"
+    queues = f"{many(removed.removed_queue_count, 'queue')} ({size_text(removed.freed_bytes)})"
+    return f"remove {queues} of {', '.join(topics[:TOPIC_COUNT_SHOWN])}{rest}"
 
 
 def _print_removed(removed: RemoveQueuesResponse, *, as_json: bool) -> None:
@@ -114,22 +124,18 @@ def _print_removed(removed: RemoveQueuesResponse, *, as_json: bool) -> None:
     print_fields(fields, as_json=False)
 
 
-def _ask(question: str) -> None:
-    if not sys.stdin.isatty():
-        raise CommandFailed("NOT_CONFIRMED", "say --yes where nobody can be asked", code=ExitCode.USAGE)
-    if not typer.confirm(question, err=True):
-        raise CommandFailed("NOT_CONFIRMED", "nothing was changed", code=ExitCode.USAGE)
-
-
 def _rebuild_online(context: typer.Context, *, as_json: bool) -> None:
-    with client_of(context) as client, bar_of_records() as advance:
+    with client_of(context, "indexer") as client, progress("rebuild", noun="records") as meter:
         last_error = ""
         for state in client.admin.rebuild_indexes():
-            advance(state.rebuilt_physical_offset, state.target_physical_offset, state.applied_record_count)
+            done, total = state.rebuilt_physical_offset, state.target_physical_offset
+            meter.show(done, count=state.applied_record_count, total=total)
             if state.error and state.error != last_error:
                 warning_line(state.error)
             last_error = state.error
     if not state.is_done:
+        from reput.indexer.v1.index_service_pb2 import ReputState
+
         name = ReputState.Name(state.state).removeprefix("REPUT_STATE_")
         raise CommandFailed("NOT_REBUILT", f"the Indexer is {name}: {state.error}", code=ExitCode.DAMAGED)
     fields = {"rebuilt_physical_offset": state.rebuilt_physical_offset, "record_count": state.applied_record_count}
@@ -137,12 +143,14 @@ def _rebuild_online(context: typer.Context, *, as_json: bool) -> None:
 
 
 def _rebuild_offline(data_dir: Path, config: Path | None, *, as_json: bool) -> None:
-    from cli.commands.offline_rebuild import (
+    from cli.commands.indexes.offline_rebuild import (
         rebuild_offline,  # brings numpy along, which other commands need not wait for
     )
 
-    with bar_of_records() as advance:
-        fields = rebuild_offline(data_dir, config, advance)
+    with progress("rebuild", noun="records") as meter:
+        fields = rebuild_offline(
+            data_dir, config, lambda done, total, count: meter.show(done, count=count, total=total)
+        )
     if fields["log_end"] == "torn tail":
         warning_line(
             f"the log ends with a torn tail at {fields['end_physical_offset']} ({fields['log_end_reason']}); "
@@ -151,25 +159,3 @@ def _rebuild_offline(data_dir: Path, config: Path | None, *, as_json: bool) -> N
     else:
         del fields["log_end_reason"]
     print_fields({"data_dir": str(data_dir), **fields}, as_json=as_json)
-
-
-@contextlib.contextmanager
-def bar_of_records() -> Iterator[Advance]:
-    """Show a bar with percent, records per second and the time that is left, on a terminal."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task("rebuild", total=None, rate="")
-
-        def advance(done: int, total: int, record_count: int) -> None:
-            elapsed_s = bar.tasks[0].elapsed or 0
-            rate = f"{record_count / elapsed_s:,.0f} records/s" if elapsed_s else ""
-            bar.update(task, completed=done, total=total, rate=rate)
-
-        yield advance

@@ -1,28 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """`reput pull`, `reput tail` and `reput query …`: messages out of the store."""
 
+from __future__ import annotations
+
 import itertools
 import re
 import sys
-from collections.abc import Iterable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from reput_client import Client, InvalidArgumentError, Message, NotFoundError, PullStatus
 
-from cli.connection import client_of
+from cli.commands.typed.group import command_group
+from cli.connection.client import client_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output import JsonOption, counted, parse_time, print_message
+from cli.output.figures import counted
+from cli.output.lines import JsonOption
+from cli.output.messages import print_message
+from cli.output.moments import TIME_FORMS, parse_time
 
-query = typer.Typer(no_args_is_help=True, help="Find messages by key, time or id.")
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reput_client import Client, Message
+
+query = command_group("Find messages by key, time or id.")
 
 TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 QueueOption = Annotated[int | None, typer.Option("--queue", min=0, help="Only this queue. [default: all]")]
 TagsOption = Annotated[str, typer.Option("--tags", help="'*', or tags separated by '||'.")]
 RawOption = Annotated[bool, typer.Option("--raw", help="Print only the bodies, as they are, each with a line end.")]
-StartOption = Annotated[
-    str | None, typer.Option("--start", metavar="TIME", help="Earliest store time: ISO 8601, or milliseconds.")
-]
+StartOption = Annotated[str | None, typer.Option("--start", metavar="TIME", help=f"Earliest store time: {TIME_FORMS}.")]
 EndOption = Annotated[str | None, typer.Option("--end", metavar="TIME", help="Latest store time, exclusive.")]
 LimitOption = Annotated[int | None, typer.Option("--limit", min=1, help="Most messages. [default: all]")]
 
@@ -40,9 +47,12 @@ def pull(
     as_json: JsonOption = False,
     raw: RawOption = False,
 ) -> None:
-    """Read messages of a topic by queue offset. Exit code 3 if the topic or queue has none."""
+    """Read messages of a topic by queue offset. Exit code 3 if the topic or queue has none.
+
+    Example: reput pull orders --queue 0 --count 5
+    """
     _check_form(as_json=as_json, raw=raw)
-    with client_of(context) as client:
+    with client_of(context, "indexer") as client:
         queue_ids = [queue] if queue is not None else [known.queue_id for known in client.queues.list(topic)]
         printed_count = 0
         for queue_id in queue_ids:
@@ -62,9 +72,12 @@ def tail(
     as_json: JsonOption = False,
     raw: RawOption = False,
 ) -> None:
-    """Print the newest messages of a topic, and follow its end with -f. Exit code 3 if there is no such topic."""
+    """Print the newest messages of a topic, and follow its end with -f. Exit code 3 if there is no such topic.
+
+    Example: reput tail orders -f --raw
+    """
     _check_form(as_json=as_json, raw=raw)
-    with client_of(context) as client:
+    with client_of(context, "indexer") as client:
         ends = {
             found.queue_id: (found.min_queue_offset, found.max_queue_offset)
             for found in client.queues.list(topic)
@@ -103,9 +116,12 @@ def query_key(
     as_json: JsonOption = False,
     raw: RawOption = False,
 ) -> None:
-    """Print the messages that have a key, newest first. Exit code 3 if there is none."""
+    """Print the messages that have a key, newest first. Exit code 3 if there is none.
+
+    Example: reput query key orders order-1 --start -1h
+    """
     _check_form(as_json=as_json, raw=raw)
-    with client_of(context) as client:
+    with client_of(context, "indexer") as client:
         found = client.query.by_key(topic, key, start=_time(start), end=_time(end), page_size=min(limit or 0, 1024))
         if not _print_some(found, limit, as_json=as_json, raw=raw):
             raise _nothing(client, topic, f"no message has the key {key!r}")
@@ -122,9 +138,12 @@ def query_time(
     as_json: JsonOption = False,
     raw: RawOption = False,
 ) -> None:
-    """Print the messages of a time range by queue and offset. Exit code 3 if there is none."""
+    """Print the messages of a time range by queue and offset. Exit code 3 if there is none.
+
+    Example: reput query time orders --start yesterday --end 01:00
+    """
     _check_form(as_json=as_json, raw=raw)
-    with client_of(context) as client:
+    with client_of(context, "indexer") as client:
         found = client.query.by_time(
             topic, start=_time(start), end=_time(end), queue_id=queue, page_size=min(limit or 0, 1024)
         )
@@ -140,9 +159,14 @@ def query_id(
     as_json: JsonOption = False,
     raw: RawOption = False,
 ) -> None:
-    """Print the message with an id. Exit code 3 if there is none."""
+    """Print the message with an id. Exit code 3 if there is none.
+
+    Example: reput query id 7F00000100002A9F0000000000000000
+    """
     _check_form(as_json=as_json, raw=raw)
-    with client_of(context) as client:
+    from reput_client import InvalidArgumentError, NotFoundError
+
+    with client_of(context, "indexer") as client:
         try:
             message = client.query.by_id(message_id, topic=topic)
         except (InvalidArgumentError, NotFoundError) as error:
@@ -174,6 +198,8 @@ def _pull_queue(
     end: int | None = None,
 ) -> list[Message]:
     """Return up to `count` messages of a queue from an offset (None: the oldest) on, below `end`."""
+    from reput_client import PullStatus
+
     messages: list[Message] = []
     position = offset if offset is not None else 0
     while len(messages) < count and (end is None or position < end):

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m bench.inside.startup`: what a command costs before it does anything, in processor time and elapsed.
+
+Each of the commands runs as a process of its own, all in turn, so that a busy machine is busy for all of them; the
+figures are medians. `status` finds nobody: what it costs is the command line alone. Prints a table, and JSON behind it.
+"""
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ROUNDS = 20
+NOBODY = tuple(text for name in ("commitlog", "indexer", "janitor") for text in (f"--{name}", "127.0.0.1:1"))
+REPUT = (sys.executable, "-m", "cli.main")
+EMPTY = "empty Python"
+COMMANDS = {
+    EMPTY: (sys.executable, "-c", "pass"),
+    "--help": (*REPUT, "--help"),
+    "put --help": (*REPUT, "put", "--help"),
+    "status": (*REPUT, *NOBODY, "status"),
+}
+
+
+def cost_ms(command: Sequence[str]) -> tuple[float, float]:
+    """Run a command and return its processor time and how long it took, in milliseconds."""
+    before, began_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=ROOT, env=os.environ)
+    elapsed_s, after = time.perf_counter() - began_s, resource.getrusage(resource.RUSAGE_CHILDREN)
+    used_s = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return 1000 * used_s, 1000 * elapsed_s
+
+
+def measure(rounds: int) -> dict[str, dict[str, float]]:
+    """Return the medians of each command, and what it takes beyond an empty Python."""
+    costs: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
+    for _ in range(rounds):
+        for name, command in COMMANDS.items():
+            costs[name].append(cost_ms(command))
+    medians = {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in costs.items()}
+    empty_ms = medians[EMPTY][0]
+    return {
+        name: {
+            "processor_ms": round(processor_ms, 1),
+            "beyond_empty_ms": round(processor_ms - empty_ms, 1),
+            "elapsed_ms": round(elapsed_ms, 1),
+        }
+        for name, (processor_ms, elapsed_ms) in medians.items()
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    found = measure(ROUNDS)
+    print(f"{'':<14}{'processor ms':>14}{'beyond empty':>14}{'elapsed ms':>12}")
+    for name, row in found.items():
+        print(f"{name:<14}{row['processor_ms']:>14}{row['beyond_empty_ms']:>14}{row['elapsed_ms']:>12}")
+    print(json.dumps({"rounds": ROUNDS, "commands": found}))
+
+
+if __name__ == "__main__":
+    main()

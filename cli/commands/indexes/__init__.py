@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All indexes anew, and queues that nobody needs any more."""

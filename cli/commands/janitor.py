@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput janitor …`: retention, by itself and by hand."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.commands.typed.confirm import YesOption, confirm
+from cli.commands.typed.group import command_group
+from cli.connection.client import client_of
+from cli.exit_codes import CommandFailed, ExitCode
+from cli.output.figures import many, size_text
+from cli.output.lines import JsonOption, print_json
+from cli.output.progress import progress
+from cli.output.tables import print_fields, print_rows
+
+if TYPE_CHECKING:
+    from reput.janitor.v1.retention_service_pb2 import Run
+    from reput_client import Client
+
+janitor = command_group("Retention: what expires, when, and why not.")
+
+DISK_COLUMNS = ("service", "path", "used_percent", "free_bytes", "total_bytes", "own_bytes")
+CONSUMER_COLUMNS = ("group", "topic", "queue_id", "queue_offset", "min_queue_offset")
+DECISION_COLUMNS = ("base_physical_offset", "action", "reason", "last_store_time", "explanation")
+HISTORY_COLUMNS = ("time", "trigger", "deleted_segment_count", "freed_bytes", "error")
+POLL_INTERVAL_S = 0.2
+
+
+@janitor.command("status")
+def janitor_status(context: typer.Context, as_json: JsonOption = False) -> None:
+    """Show what the Janitor does, when it will look next, and how full the disks are.
+
+    Example: reput janitor status
+    """
+    with client_of(context, "janitor") as client:
+        state = client.admin.janitor_status()
+        from cli.output.protos import plain
+
+    fields = plain(state)
+    if not as_json:
+        print_rows(map(plain, state.disks), DISK_COLUMNS, as_json=False)
+        del fields["disks"]
+    print_fields(fields, as_json=as_json)
+
+
+@janitor.command("policy")
+def janitor_policy(context: typer.Context, as_json: JsonOption = False) -> None:
+    """Show the retention policy in force.
+
+    Example: reput janitor policy
+    """
+    with client_of(context, "janitor") as client:
+        from cli.output.protos import plain
+
+        print_fields(plain(client.admin.retention_policy()), as_json=as_json)
+
+
+@janitor.command("run")
+def janitor_run(
+    context: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide and explain, delete nothing.")] = False,
+    trust_clock: Annotated[
+        bool,
+        typer.Option(
+            "--trust-clock", help="Believe the Janitor's clock from now on, with --dry-run for once: you looked at it."
+        ),
+    ] = False,
+    yes: Annotated[bool, YesOption] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Decide now which segments expire, and delete them. Exit code 5 if an owner refused.
+
+    It asks, and says how much would go. --dry-run deletes nothing and does not ask.
+
+    Example: reput janitor run --dry-run
+    """
+    with client_of(context, "janitor") as client:
+        if dry_run:
+            run = client.admin.run_retention(dry_run=True, trust_clock=trust_clock)
+        else:
+            if not yes:
+                confirm(_prospect(client.admin.run_retention(dry_run=True, trust_clock=trust_clock)), yes=False)
+            run = _run_with_progress(client, trust_clock=trust_clock)
+        _print_run(run, as_json=as_json)
+    if run.error:
+        raise CommandFailed("RUN_FAILED", run.error, code=ExitCode.REFUSED)
+
+
+def _prospect(run: Run) -> str:
+    """Return what a run would do, from one that did nothing."""
+    from reput.janitor.v1.retention_service_pb2 import ACTION_DELETE
+
+    sizes = [decision.size_bytes for decision in run.decisions if decision.action == ACTION_DELETE]
+    kept = many(len(run.decisions) - len(sizes), "segment")
+    lost = sum(decision.is_lost for decision in run.decisions if decision.action == ACTION_DELETE)
+    note = f", {lost} of them not indexed or not replicated" if lost else ""
+    return f"delete {many(len(sizes), 'segment')} ({size_text(sum(sizes))}{note}) and keep {kept}"
+
+
+def _print_run(run: Run, *, as_json: bool) -> None:
+    from cli.output.protos import plain
+
+    fields = _run_fields(run)
+    if as_json:
+        print_json(fields)
+        return
+    decisions = fields.pop("decisions")
+    assert isinstance(decisions, list)
+    print_rows(decisions, DECISION_COLUMNS, as_json=False, prose="explanation")
+    if run.consumers:
+        print_rows(map(plain, run.consumers), CONSUMER_COLUMNS, as_json=False)
+    print_fields({name: value for name, value in fields.items() if name != "consumers"}, as_json=False)
+
+
+@janitor.command("history")
+def janitor_history(context: typer.Context, as_json: JsonOption = False) -> None:
+    """List past runs that deleted something or failed, newest first.
+
+    Example: reput janitor history
+    """
+    with client_of(context, "janitor") as client:
+        runs = map(_run_fields, client.admin.retention_history())
+        print_rows(runs, HISTORY_COLUMNS, as_json=as_json, prose="error")
+
+
+def _run_with_progress(client: Client, *, trust_clock: bool) -> Run:
+    """Run, and show on a terminal how many segments are deleted: many take a while, with a pause between two."""
+    from reput_client import ReputError
+
+    with ThreadPoolExecutor(max_workers=1) as executor, progress("deleting", noun="segments") as meter:
+        running = executor.submit(client.admin.run_retention, dry_run=False, trust_clock=trust_clock)
+        while not running.done():
+            wait([running], timeout=POLL_INTERVAL_S)
+            with contextlib.suppress(ReputError):  # the run itself will tell
+                state = client.admin.janitor_status()
+                meter.show(state.run_deleted_segment_count, total=state.run_planned_segment_count or None)
+        return running.result()
+
+
+def _run_fields(run: Run) -> dict[str, object]:
+    from reput.janitor.v1.retention_service_pb2 import ACTION_DELETE
+
+    from cli.output.protos import plain
+
+    fields = plain(run)
+    fields["decisions"] = [
+        {**plain(decision), "action": "delete" if decision.action == ACTION_DELETE else "keep"}
+        for decision in run.decisions
+    ]
+    return fields

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput put`: messages into the store, from arguments, from lines of standard input, or from a file of JSON lines.
+
+The options are here; cli/commands/messages/sending.py does the work, and is imported when there is some.
+"""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.connection.client import client_of, options_of
+from cli.exit_codes import ExitCode
+from cli.output.lines import JsonOption, note_line
+
+RETRIES = 6
+"""A store that nobody serves for about three seconds is waited for, once it has answered."""
+FILE_FIELDS = {
+    "topic": str,
+    "body": str,
+    "body_base64": str,
+    "tag": str,
+    "keys": (str, list),
+    "properties": dict,
+    "queue_id": int,
+    "sharding_key": str,
+    "unique_id": str,
+    "flag": int,
+    "born_time_ms": int,
+    "delay_level": int,
+}
+"""Keys of a JSON line and what their values must be; docs/cli.md lists them."""
+
+
+class DurabilityName(StrEnum):
+    """Levels by the names that people type."""
+
+    DEFAULT = "default"
+    MEMORY = "memory"
+    LOCAL_DISK = "local-disk"
+    REPLICATED = "replicated"
+
+
+def put(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
+    bodies: Annotated[
+        list[str] | None, typer.Argument(help="Bodies. [default: one per line of standard input]")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="JSON lines, one message each; '-' is standard input.")
+    ] = None,
+    tag: Annotated[str | None, typer.Option(help="Tag.")] = None,
+    key: Annotated[list[str] | None, typer.Option("--key", help="A key; may be repeated.")] = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated.")
+    ] = None,
+    queue: Annotated[int | None, typer.Option("--queue", min=0, help="Queue. [default: the store chooses]")] = None,
+    sharding_key: Annotated[str | None, typer.Option(help="Messages with equal ones share a queue.")] = None,
+    delay_level: Annotated[
+        int,
+        typer.Option(min=0, help="Deliver after this one of the store's delays: 1 is 1 s, 18 is 2 h. 0 is no delay."),
+    ] = 0,
+    durability: Annotated[DurabilityName, typer.Option(help="What to wait for.")] = DurabilityName.DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Append messages. Options give what a message does not say itself. With --json one result per message is printed.
+
+    Exit code 5 (or that of the first failure) if a message was not stored; the others are stored all the same.
+
+    Example: reput put orders 'hello' --key order-1 --tag created
+    """
+    defaults: dict[str, Any] = {
+        "topic": topic,
+        "tag": tag,
+        "keys": key or [],
+        "properties": dict(map(_property, properties or [])),
+        "queue_id": queue,
+        "sharding_key": sharding_key,
+        "delay_level": delay_level,
+    }
+    if file is not None and bodies:
+        raise typer.BadParameter("give bodies or --file, not both")
+    if not bodies and str(file or "-") == "-" and sys.stdin.isatty():
+        what = "a JSON object" if file is not None else "a message"
+        note_line(f"each line is {what} for {topic}; Ctrl-D ends")
+    options = options_of(context)
+    with client_of(context, "commitlog") as client:
+        from cli.commands.messages import sending
+
+        source = sending.source_of(bodies, file, defaults)
+        with source, client.producer(sending.producer_options(durability.name, options.timeout_s)) as producer:
+            is_interrupted = sending.send_all(producer, source, durability.name, as_json=as_json)
+    if is_interrupted:
+        raise typer.Exit(ExitCode.INTERRUPTED)
+
+
+def _property(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise typer.BadParameter(f"{text!r} is not NAME=VALUE")
+    return name, value

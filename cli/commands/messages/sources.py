@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the messages of `reput put` come from: arguments, lines, or JSON lines. Chunks come as they are read.
+
+Imported only when there is something to send: it brings the client along.
+"""
+
+import base64
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+from reput_client import NewMessage
+
+from cli.commands.messages.put import FILE_FIELDS
+from cli.exit_codes import CommandFailed, ExitCode
+from cli.input_lines import read_lines
+
+
+@dataclass
+class Chunk:
+    """Messages that were read together, and of each the number of its line, from 1.
+
+    Without messages it says that the next chunk may take a while.
+    """
+
+    messages: list[NewMessage] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    failure: CommandFailed | None = None
+    """What is wrong with the line behind these. Nothing comes after it."""
+
+
+class Source:
+    """Messages to send. Counts what was read: `done` of `total`, in messages or in bytes."""
+
+    def __init__(self, defaults: Mapping[str, Any]) -> None:
+        self.defaults = defaults
+        self.done = 0
+        self.total: int | None = None
+        self.place = "message"
+        """What the numbers of a chunk count."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of what is read."""
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield all messages."""
+        raise NotImplementedError
+
+
+class Arguments(Source):
+    """Bodies from the command line."""
+
+    def __init__(self, defaults: Mapping[str, Any], bodies: Sequence[str]) -> None:
+        super().__init__(defaults)
+        self._bodies = bodies
+        self.total = len(bodies)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """See Source."""
+        messages = [NewMessage(**{**self.defaults, "body": os.fsencode(body)}) for body in self._bodies]
+        self.done = len(messages)
+        yield Chunk(messages, list(range(1, len(messages) + 1)))
+
+
+class Lines(Source):
+    """Lines of a file or of standard input: bodies, or JSON objects that say all about a message."""
+
+    def __init__(self, defaults: Mapping[str, Any], file: Path | None, *, are_json: bool) -> None:
+        super().__init__(defaults)
+        self._are_json = are_json
+        self._stack = ExitStack()
+        self._stream: BinaryIO = sys.stdin.buffer
+        if file is not None and str(file) != "-":
+            self._stream = self._stack.enter_context(file.open("rb"))
+        self.total = size_left(self._stream)
+        self.place = "line"
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def chunks(self) -> Iterator[Chunk]:
+        """See Source."""
+        number = 0
+        for lines in read_lines(self._stream):
+            self.done += sum(map(len, lines)) + len(lines)
+            if self._are_json:
+                chunk = self._parsed(lines, number)
+            else:
+                messages = [NewMessage(**{**self.defaults, "body": body}) for body in lines]
+                chunk = Chunk(messages, list(range(number + 1, number + len(lines) + 1)))
+            number += len(lines)
+            if chunk.messages or chunk.failure or not lines:
+                yield chunk
+            if chunk.failure:
+                return
+
+    def _parsed(self, lines: Iterable[bytes], number: int) -> Chunk:
+        """Return the messages of JSON lines, without empty ones, up to the first that is none."""
+        chunk = Chunk()
+        for line in lines:
+            number += 1
+            if not line.strip():
+                continue
+            try:
+                chunk.messages.append(from_json(line, self.defaults))
+            except (ValueError, TypeError) as error:
+                chunk.failure = CommandFailed("BAD_LINE", f"line {number}: {_said(error)}", code=ExitCode.USAGE)
+                return chunk
+            chunk.numbers.append(number)
+        return chunk
+
+
+def size_left(stream: BinaryIO) -> int | None:
+    """Return how many bytes of a file are yet to be read, None for a pipe or a terminal."""
+    try:
+        status = os.fstat(stream.fileno())
+        return status.st_size - stream.tell() if stat.S_ISREG(status.st_mode) else None
+    except OSError:  # bytes in memory
+        return None
+
+
+def from_json(line: bytes, defaults: Mapping[str, Any]) -> NewMessage:
+    """Return the message of a JSON line. Raises ValueError and TypeError, whose texts name the field."""
+    fields = json.loads(line.decode())
+    if not isinstance(fields, dict):
+        raise TypeError("not a JSON object")
+    for name, value in fields.items():
+        if name not in FILE_FIELDS:
+            raise ValueError(f"unknown key {name!r}; known are {', '.join(FILE_FIELDS)}")
+        if isinstance(value, bool) or not isinstance(value, FILE_FIELDS[name]):  # type: ignore[arg-type]
+            raise TypeError(f"{name!r} has a value of the wrong type")
+    merged = {**defaults, **fields}
+    text, encoded = merged.pop("body", None), merged.pop("body_base64", None)
+    if (text is None) == (encoded is None):
+        raise ValueError("exactly one of 'body' and 'body_base64' is needed")
+    merged["body"] = text.encode() if text is not None else base64.b64decode(encoded, validate=True)
+    return NewMessage(**merged)
+
+
+def _said(error: Exception) -> str:
+    """Return what is wrong with a line. The parser takes it for a whole document, with a line number of its own."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"no JSON at column {error.colno}: {error.msg[0].lower()}{error.msg[1:]}"
+    return str(error)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput health`: the standard gRPC health service of each server."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.connection.addresses import PORTS, SERVICES, check_target, is_listening
+from cli.connection.client import options_of
+from cli.exit_codes import CommandFailed, ExitCode
+from cli.output.lines import JsonOption
+from cli.output.tables import print_rows
+
+if TYPE_CHECKING:
+    import grpc
+    from reput_client import Options
+
+POLL_INTERVAL_S = 0.2
+ONE_CHECK_TIMEOUT_S = 3.0
+UNREACHABLE = "UNREACHABLE"
+
+
+def health(
+    context: typer.Context,
+    target: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Only this server. [default: all]")] = None,
+    wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Wait so long for SERVING.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask servers for their health (the standard gRPC health service). Exit code 4 unless all are SERVING.
+
+    Example: reput health --wait 60
+    """
+    options = options_of(context)
+    if target is not None:
+        check_target(target, flag="--target", port=PORTS["commitlog"])
+    targets = [target] if target else [each for service in SERVICES for each in options.targets(service)]
+    end_s = time.monotonic() + wait
+    answers = {server: _health(options, server, end_s) for server in targets}
+    rows = ({"target": server, "health": answer} for server, answer in answers.items())
+    print_rows(rows, ("target", "health"), as_json=as_json)
+    bad = [server for server, answer in answers.items() if answer != "SERVING"]
+    if bad:
+        raise CommandFailed("NOT_SERVING", f"not serving: {', '.join(bad)}", code=ExitCode.UNAVAILABLE)
+
+
+def _health(options: Options, target: str, end_s: float) -> str:
+    """Return a server's health once it is SERVING or the time is over, UNREACHABLE if there is no answer."""
+    while not is_listening(target):
+        if time.monotonic() >= end_s:
+            return UNREACHABLE
+        time.sleep(POLL_INTERVAL_S)
+    with options.channel(target, options.credentials()) as channel:
+        return _wait_serving(channel, end_s)
+
+
+def _wait_serving(channel: grpc.Channel, end_s: float) -> str:
+    import grpc
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    stub: Any = health_pb2_grpc.HealthStub(channel)
+    while True:
+        try:
+            answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=ONE_CHECK_TIMEOUT_S)
+            name = str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
+        except grpc.RpcError:
+            name = UNREACHABLE
+        if name == "SERVING" or time.monotonic() >= end_s:
+            return name
+        time.sleep(POLL_INTERVAL_S)

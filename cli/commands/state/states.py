@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the three services say of themselves at one moment, for `reput status`. What can't be had is None.
+
+Imported only when a service listens: it brings the client along.
+"""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from reput.commitlog.v1 import log_service_pb2 as log_pb
+from reput.indexer.v1 import index_service_pb2 as index_pb
+from reput.janitor.v1 import retention_service_pb2 as retention_pb
+from reput_client import Client, DeadlineExceededError, ReputError, UnavailableError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """One look at all services."""
+
+    time_s: float
+    """When the look was made, by the clock."""
+    away: dict[str, str] = field(default_factory=dict)
+    """Services that do not answer, and why."""
+    log: log_pb.GetStatusResponse | None = None
+    index: index_pb.GetStatusResponse | None = None
+    retention: retention_pb.GetStatusResponse | None = None
+    oldest_time_ms: int = 0
+    """Store time of the log's first message; 0: not known."""
+    policy: retention_pb.GetPolicyResponse | None = None
+    last_run: retention_pb.Run | None = None
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether the CommitLog looks for the end of its log, and knows little else."""
+        return self.log is not None and self.log.state == log_pb.LOG_STATE_RECOVERING
+
+
+def look(client: Client, time_s: float, away: dict[str, str]) -> States:
+    """Ask all services but those that are known to be away."""
+    found: dict[str, Any] = {}
+    away = dict(away)
+    admin = client.admin
+    calls = {"commitlog": admin.commitlog_status, "indexer": admin.indexer_status, "janitor": admin.janitor_status}
+    for service, call in calls.items():
+        if service in away:
+            continue
+        try:
+            found[service] = call()
+        except (UnavailableError, DeadlineExceededError) as error:
+            away[service] = error.text
+    log, retention = found.get("commitlog"), found.get("janitor")
+    is_open = log is not None and log.state == log_pb.LOG_STATE_SERVING
+    return States(
+        time_s=time_s,
+        away=away,
+        log=log,
+        index=found.get("indexer"),
+        retention=retention,
+        oldest_time_ms=_known(lambda: _oldest_time_ms(client), 0) if is_open else 0,
+        policy=_known(admin.retention_policy, None) if retention is not None else None,
+        last_run=_known(lambda: next(iter(admin.retention_history()), None), None) if retention is not None else None,
+    )
+
+
+def _oldest_time_ms(client: Client) -> int:
+    for segment in client.admin.segments():
+        if segment.HasField("first_store_time"):
+            return int(segment.first_store_time.ToMilliseconds())
+    return 0
+
+
+def _known(call: Callable[[], T], otherwise: T) -> T:
+    """Return the answer to a question that may be refused: the page does without it."""
+    with contextlib.suppress(ReputError):
+        return call()
+    return otherwise

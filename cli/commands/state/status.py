@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput status`: one look at all services, or one after the other with --watch.
+
+What to say is in cli/commands/state/verdict.py and page.py; they, and the client, are imported when somebody listens.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.connection.addresses import away_text, is_listening, targets_of
+from cli.exit_codes import CommandFailed, ExitCode
+from cli.output.lines import JsonOption, print_json, styled, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cli.commands.state.states import States
+
+RECOVERING_FIELDS = ("state", "recovery_progress", "role", "replica_id", "segment_size_bytes", "start_time", "version")
+WATCH_S = 2.0
+WIDTH_MAX = 100
+HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+FIRST_CLEAR = "\x1b[2J"
+
+
+def status(
+    context: typer.Context,
+    seconds: Annotated[
+        float | None, typer.Argument(min=0.1, help="With --watch: time between two looks. [default: 2]")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Look again and again, and show rates, until Ctrl-C.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell whether all is well, what to do if not, and how far everything is. Exit code 4 if a service is away.
+
+    Numbers are rounded; --json has the states as the services tell them.
+
+    Example: reput status --watch 5
+    """
+    if seconds is not None and not watch:
+        raise typer.BadParameter("it is the pause of --watch", param_hint="SECONDS")
+    before: States | None = None
+    for number, states in enumerate(_looks(context, (seconds or WATCH_S) if watch else None)):
+        if isinstance(states, dict):
+            away = states
+            _show_nobody(away, as_json=as_json, in_place=watch, is_first=not number)
+            before = None
+        else:
+            away = states.away
+            _show(states, before, as_json=as_json, in_place=watch, is_first=not number)
+            before = states
+        sys.stdout.flush()
+    if away:
+        raise CommandFailed("UNAVAILABLE", f"no answer from {', '.join(away)}", code=ExitCode.UNAVAILABLE)
+
+
+def _looks(context: typer.Context, pause_s: float | None) -> Iterator[States | dict[str, str]]:
+    """Yield one look, or one after each pause: states, or why each service is away if all are."""
+    targets = targets_of(context.find_root().obj)
+    while True:
+        away = {
+            service: away_text(service, where)
+            for service, where in targets.items()
+            if not any(map(is_listening, where))
+        }
+        if len(away) == len(targets):
+            yield away
+        else:
+            yield _look(context, away)
+        if pause_s is None:
+            return
+        time.sleep(pause_s)
+
+
+def _look(context: typer.Context, away: dict[str, str]) -> States:
+    from cli.connection.client import new_client, options_of
+
+    options = options_of(context)
+    from reput_client import RetryPolicy
+
+    from cli.commands.state.states import look
+    from cli.connection.patience import RETRIES
+
+    with new_client(options, RetryPolicy(retries=RETRIES)) as client:
+        return look(client, time.time(), away)
+
+
+def _show(states: States, before: States | None, *, as_json: bool, in_place: bool, is_first: bool) -> None:
+    from cli.commands.state.page import Rates, page_lines
+    from cli.commands.state.verdict import troubles_of
+
+    troubles = troubles_of(states)
+    if as_json:
+        print_json(document(states))
+        return
+    lines = page_lines(states, troubles, Rates.between(before, states), page_width())
+    print_page(lines, in_place=in_place, is_first=is_first)
+
+
+def _show_nobody(away: dict[str, str], *, as_json: bool, in_place: bool, is_first: bool) -> None:
+    """Show that no service is there, without what the client would cost."""
+    if as_json:
+        troubles = [{"text": why, "action": "", "is_note": False} for why in away.values()]
+        states = {service: {"unavailable": why} for service, why in away.items()}
+        print_json({**states, "verdict": {"is_healthy": False, "troubles": troubles}})
+        return
+    verdict = styled("not well: no service is there", fg="red", bold=True)
+    layout = textwrap.TextWrapper(page_width(), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    lines = [line for why in away.values() for line in layout.wrap(f"- {why}")]
+    print_page(iter([verdict, *lines]), in_place=in_place, is_first=is_first)
+
+
+def print_page(lines: Iterator[str], *, in_place: bool, is_first: bool) -> None:
+    """Print a page, over the one before it where somebody watches at a terminal."""
+    if in_place and sys.stdout.isatty():
+        start = FIRST_CLEAR + HOME if is_first else HOME
+        height = shutil.get_terminal_size().lines - 1
+        shown = list(lines)[:height]
+        write(start + "".join(f"{line}{CLEAR_LINE}\n" for line in shown) + CLEAR_BELOW)
+    else:
+        write(("" if is_first else "\n") + "".join(f"{line}\n" for line in lines))
+
+
+def page_width() -> int:
+    """Return how wide a page is: as the terminal, within what reads well."""
+    return min(shutil.get_terminal_size().columns, WIDTH_MAX)
+
+
+def document(states: States) -> dict[str, object]:
+    """Return the states as JSON, with the verdict."""
+    from cli.commands.state.verdict import troubles_of
+    from cli.output.protos import plain
+
+    found: dict[str, object] = {}
+    answers = {"commitlog": states.log, "indexer": states.index, "janitor": states.retention}
+    for service, answer in answers.items():
+        found[service] = _known(plain(answer)) if answer is not None else {"unavailable": states.away[service]}
+    troubles = troubles_of(states)
+    found["verdict"] = {
+        "is_healthy": all(trouble.is_note for trouble in troubles),
+        "troubles": [trouble._asdict() for trouble in troubles],
+    }
+    return found
+
+
+def _known(fields: dict[str, object]) -> dict[str, object]:
+    """Return the fields of a state that say something: a CommitLog that recovers knows little of its log."""
+    if fields.get("state") == "RECOVERING" and "recovery_progress" in fields:
+        return {name: fields[name] for name in RECOVERING_FIELDS}
+    return fields

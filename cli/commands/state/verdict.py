@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verdict of `reput status`: what is wrong, and what to do next. Pure: states in, troubles out.
+
+A trouble is something that somebody has to know of at night; a note may wait until the morning.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from reput.commitlog.v1.log_service_pb2 import FOLLOWING_STATE_FOLLOWING, FOLLOWING_STATE_OUT, GetStatusResponse
+from reput.indexer.v1 import index_service_pb2 as index_pb
+
+from cli.commands.state.states import States
+from cli.connection.addresses import SERVICES
+from cli.output.figures import duration_text, many, size_text
+
+DISK_FREE = "make room or add a disk; `reput janitor run --dry-run` tells what could go"
+AHEAD_MS_MAX = 5_000
+"""So far the store times may be ahead of the clock before somebody should look."""
+
+
+class Trouble(NamedTuple):
+    """What is wrong, and what to do."""
+
+    text: str
+    action: str
+    is_note: bool = False
+
+
+def troubles_of(states: States) -> list[Trouble]:
+    """Return all that is wrong, the worst first, and the notes behind it."""
+    found = [
+        *(Trouble(_away_text(service, why), "") for service, why in states.away.items()),
+        *_of_log(states),
+        *_of_index(states),
+        *_of_retention(states),
+    ]
+    return sorted(found, key=lambda trouble: trouble.is_note)
+
+
+def verdict_of(troubles: list[Trouble]) -> str:
+    """Return the verdict in one line."""
+    bad = [trouble for trouble in troubles if not trouble.is_note]
+    if not bad:
+        return "healthy"
+    return "not well" if len(bad) == 1 else f"not well: {len(bad)} problems"
+
+
+def _away_text(service: str, why: str) -> str:
+    return why if why.startswith("nobody answers") else f"the {SERVICES[service]} does not answer: {why}"
+
+
+def _of_log(states: States) -> Iterator[Trouble]:
+    log = states.log
+    if log is None:
+        return
+    if states.is_recovering:
+        progress = log.recovery_progress
+        share = f", {100 * progress.scanned_bytes // progress.target_bytes} % done" if progress.target_bytes else ""
+        yield Trouble(f"the CommitLog looks for the end of its log{share}", "wait: it serves when it has found it")
+        return
+    if log.refusals and not log.HasField("following"):
+        action = DISK_FREE if any("FULL" in reason for reason in log.refusals) else "look into the CommitLog's log"
+        yield Trouble(f"appends are refused: {', '.join(log.refusals)}", action)
+    yield from _of_recovery(log)
+    yield from _of_replicas(log)
+    if log.store_time_ahead_ms > AHEAD_MS_MAX:
+        ahead = duration_text(log.store_time_ahead_ms / 1000)
+        yield Trouble(
+            f"store times are {ahead} ahead of the CommitLog's clock", "see that its clock is right", is_note=True
+        )
+    if log.contradicting_queue_count:
+        queues = many(log.contradicting_queue_count, "queue")
+        yield Trouble(f"{queues} of the Indexer contradict the log", "`reput index rebuild`")
+
+
+def _of_recovery(log: GetStatusResponse) -> Iterator[Trouble]:
+    recovery = log.recovery
+    if recovery.missing_bytes:
+        missing = size_text(recovery.missing_bytes)
+        yield Trouble(
+            f"somebody removed {missing} of the log's oldest segments", "see docs/operations.md", is_note=True
+        )
+    if recovery.truncated_bytes:
+        cut = f"the last start cut a torn tail of {size_text(recovery.truncated_bytes)} off the log"
+        yield Trouble(cut, f"a copy is in {recovery.truncated_copy_path}", is_note=True)
+    for directory in log.log_directories:
+        if directory.is_read_only and len(log.log_directories) > 1:
+            yield Trouble(f"{directory.path} takes no new segments: it is read only", "see its disk", is_note=True)
+
+
+def _of_replicas(log: GetStatusResponse) -> Iterator[Trouble]:
+    if log.HasField("following"):
+        following = log.following
+        if following.state == FOLLOWING_STATE_OUT:
+            yield Trouble(
+                f"this log can't follow {following.leader_target}: {following.last_error}", "see docs/replication.md"
+            )
+        elif following.state != FOLLOWING_STATE_FOLLOWING and following.last_error:
+            yield Trouble(
+                f"no stream from {following.leader_target}: {following.last_error}", "see that the leader runs"
+            )
+        return
+    connected = {replica.replica_id for replica in log.replicas}
+    for name in log.in_sync_replica_ids[1:]:
+        if name not in connected:
+            yield Trouble(
+                f"replica {name} is of the in-sync set and not connected", "start it, or see `reput replicas`"
+            )
+    if log.HasField("election") and log.election.last_error:
+        yield Trouble(f"the coordinator can't be asked: {log.election.last_error}", "see that it runs")
+
+
+def _of_index(states: States) -> Iterator[Trouble]:
+    index = states.index
+    if index is None:
+        return
+    error = f": {index.last_error}" if index.last_error else ""
+    if index.state == index_pb.REPUT_STATE_STOPPED:
+        yield Trouble(
+            f"indexing stands still{error}", "`reput verify` tells what is wrong, `reput index rebuild` helps"
+        )
+    elif index.state == index_pb.REPUT_STATE_CONNECTING and "commitlog" not in states.away:
+        yield Trouble(f"the Indexer can't reach the CommitLog{error}", "see the Indexer's commitlog_target and token")
+    elif not index.is_complete:
+        yield Trouble(_rebuilding_text(index), "wait: queries are answered when it is done")
+    delivery = index.delayed_delivery
+    if delivery.blocked_level_count:
+        levels = many(delivery.blocked_level_count, "delay level")
+        yield Trouble(f"{levels} stand still: {delivery.last_error}", "look into the Indexer's log")
+    if index.stepped_over_record_count:
+        records = many(index.stepped_over_record_count, "record")
+        reasons = sorted(
+            {
+                index_pb.SteppedOverReason.Name(one.reason).removeprefix("STEPPED_OVER_REASON_")
+                for one in index.stepped_over
+            }
+        )
+        what = f"{records} fit no queue ({', '.join(reasons)}); they are found by key"
+        yield Trouble(what, "`reput status --json` names queues and places", is_note=True)
+
+
+def _rebuilding_text(index: index_pb.GetStatusResponse) -> str:
+    total = index.complete_physical_offset - index.min_physical_offset
+    done = index.indexed_physical_offset - index.min_physical_offset
+    share = f": {max(0, min(99, 100 * done // total))} %" if total > 0 else ""
+    return f"the indexes are built again{share}"
+
+
+def _of_retention(states: States) -> Iterator[Trouble]:
+    retention = states.retention
+    if retention is None:
+        return
+    if retention.is_disk_full:
+        yield Trouble("a disk is full, and appends are refused because of it", DISK_FREE)
+    if retention.last_error:
+        yield Trouble(f"retention failed: {retention.last_error}", "`reput janitor run --dry-run` tries it again")
+    if retention.lost_segment_count:
+        lost = many(retention.lost_segment_count, "segment")
+        yield Trouble(f"{lost} went before they were indexed or replicated", "see docs/retention.md")
+    for note in retention.disk_notes:
+        yield Trouble(note, DISK_FREE)
+    if retention.clock_note:
+        yield Trouble(retention.clock_note, "see docs/retention.md", is_note=True)

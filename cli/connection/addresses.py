@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses as people type them: checked before they are used, and asked whether somebody listens.
+
+No gRPC here: an address where nobody listens is told about before it is loaded.
+"""
+
+import ipaddress
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping, Sequence
+
+import typer
+
+from cli.exit_codes import CommandFailed, ExitCode
+
+SERVICES = {"commitlog": "CommitLog", "indexer": "Indexer", "janitor": "Janitor"}
+"""Services and what people call them."""
+PORTS = {"commitlog": 7101, "indexer": 7102, "janitor": 7103}
+RESOLVERS = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:", "xds:", "vsock:")
+"""With these gRPC has forms of its own."""
+PORT_MAX = 65_535
+WAIT_S = 2.0
+"""So long a command waits for somebody to listen at an address of this machine: `reput up` may have just begun."""
+PROBE_INTERVAL_S = 0.1
+PROBE_TIMEOUT_S = 1.0
+
+
+def targets_of(given: Mapping[str, object]) -> dict[str, list[str]]:
+    """Return each service's addresses, as the client finds them, and checked. `given` are the options that were typed.
+
+    What is None comes from the environment, then from the defaults. Raises BadParameter for what is no address.
+    """
+    found = {}
+    for service, port in PORTS.items():
+        text = str(given.get(service) or os.environ.get(variable_of(service)) or f"127.0.0.1:{port}")
+        found[service] = [target for target in map(str.strip, text.split(",")) if target] or [text]
+        for target in found[service]:
+            check_target(target, flag=sources_of(service), port=port)
+    return found
+
+
+def variable_of(service: str) -> str:
+    """Return the variable that names a service's address."""
+    return f"REPUT_CLIENT_{service.upper()}_TARGET"
+
+
+def check_target(target: str, *, flag: str, port: int) -> None:
+    """Raise BadParameter for what is no address. `port` is the usual one, for the advice."""
+    if target.startswith(RESOLVERS):
+        return
+    if match := re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", target):
+        rest = target[match.end() :].rstrip("/") or f"127.0.0.1:{port}"
+        raise _bad(f"{target!r} is a URL: give host:port, as in {rest}, without {match[0]}", flag)
+    host, separator, text = target.rpartition(":")
+    is_bare = not separator or target.endswith("]") or (":" in host and not host.startswith("["))
+    if is_bare:
+        shown = f"[{target}]" if ":" in target and not target.startswith("[") else target
+        raise _bad(f"{target!r} has no port: give host:port, as in {shown or '127.0.0.1'}:{port}", flag)
+    if not host:
+        raise _bad(f"{target!r} has no host: give host:port, as in 127.0.0.1{target}", flag)
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= PORT_MAX):
+        raise _bad(f"{target!r}: port {text!r} is no number from 1 to {PORT_MAX}", flag)
+
+
+def _bad(text: str, flag: str) -> typer.BadParameter:
+    return typer.BadParameter(text, param_hint=flag)
+
+
+def sources_of(service: str) -> str:
+    """Return the flag and the variable that name a service's address."""
+    return f"--{service} or {variable_of(service)}"
+
+
+def is_listening(target: str) -> bool:
+    """Return False if nobody listens at a target of this machine. For others gRPC finds out, perhaps by a proxy."""
+    host, _, port = target.rpartition(":")
+    host = host.strip("[]")
+    if not (_is_loopback(host) and port.isdigit()):
+        return True
+    try:
+        socket.create_connection((host, int(port)), PROBE_TIMEOUT_S).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def wait_listening(service: str, targets: Sequence[str], wait_s: float) -> None:
+    """Return when somebody listens at one of the targets. Raises CommandFailed after `wait_s`."""
+    end_s = time.monotonic() + wait_s
+    while not any(map(is_listening, targets)):
+        if time.monotonic() >= end_s:
+            raise CommandFailed("UNAVAILABLE", away_text(service, targets), code=ExitCode.UNAVAILABLE)
+        time.sleep(PROBE_INTERVAL_S)
+
+
+def away_text(service: str, targets: Sequence[str]) -> str:
+    """Return what to say, and to do, when nobody answers."""
+    is_here = all(_is_loopback(target.rpartition(":")[0].strip("[]")) for target in targets)
+    start = "start it with `reput up`" if is_here else f"start it there with `reput serve {service}`"
+    return (
+        f"nobody answers at {', '.join(targets)}, where the {SERVICES[service]} should be; {start}, "
+        f"or name its address with {sources_of(service)}"
+    )

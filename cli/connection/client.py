@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client for a command: made of the options in front of it, once it is known that somebody listens.
+
+reput_client, and gRPC with it, is imported when a client is made: help texts and typing errors need not wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import typer
+
+from cli.connection import lean
+from cli.connection.addresses import SERVICES, WAIT_S, away_text, targets_of, wait_listening
+from cli.exit_codes import CommandFailed, ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from reput_client import Client, Options, RetryPolicy
+
+NO_CONNECTION = ("failed to connect to all addresses", "DNS resolution failed", "errors resolving")
+"""How gRPC's texts begin for a call that found no connection; its codes do not tell."""
+
+
+def options_of(context: typer.Context) -> Options:
+    """Return the options in front of the command, with addresses that can be ones. Raises BadParameter.
+
+    What is None comes from the environment, then from the defaults. Without a token it is the user's own if all
+    services are on this machine.
+    """
+    given = context.find_root().obj
+    targets_by_service = targets_of(given)
+    lean.install()
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines say less than the error, and sooner
+    from reput_client import Options
+
+    from libs.runtime.trust.tokens import find_local_token
+
+    options = Options.load(given)
+    targets = [target for targets in targets_by_service.values() for target in targets]
+    token = options.token or find_local_token(targets)
+    return replace(options, token=token or "")
+
+
+@contextmanager
+def client_of(context: typer.Context, *services: str) -> Iterator[Client]:
+    """Make a client for a command that talks to these services first. Raises CommandFailed if one is not there.
+
+    It waits for a service that is starting, and on this machine two seconds for one that is not there at all.
+    """
+    targets = targets_of(context.find_root().obj)
+    for service in services:
+        wait_listening(service, targets[service], WAIT_S)
+    options = options_of(context)
+    from cli.connection.patience import Patience
+
+    with explained(options, services), new_client(options, Patience()) as client:
+        yield client
+
+
+def new_client(options: Options, retry: RetryPolicy) -> Client:
+    """Return a client, without looking whether somebody is there."""
+    from reput_client import Client
+
+    return Client(options, retry)
+
+
+@contextmanager
+def explained(options: Options, services: Sequence[str]) -> Iterator[None]:
+    """Say in our words that there is no connection to the services that the block talks to."""
+    from reput_client import UnavailableError
+
+    try:
+        yield
+    except UnavailableError as error:
+        if not error.text.startswith(NO_CONNECTION):
+            raise
+        text = "; ".join(
+            away_text(service, options.targets(service)) for service in services_meant(options, error.text, services)
+        )
+        raise CommandFailed("UNAVAILABLE", text, code=ExitCode.UNAVAILABLE) from error
+
+
+def services_meant(options: Options, text: str, services: Sequence[str]) -> Sequence[str]:
+    """Return the services whose ports gRPC's text names, those that the command talks to first if it names none."""
+    named = [
+        service
+        for service in SERVICES
+        if any(f":{target.rpartition(':')[2]}:" in f"{text}:" for target in options.targets(service))
+    ]
+    return named or services or list(SERVICES)

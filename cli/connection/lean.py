@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules that a synchronous client imports and never uses: they are loaded when something of them is first asked for.
+
+grpc imports its asyncio side, and protobuf its implementation in Python beside the compiled one. Together they take
+longer than all else that a command does. `importlib.util.LazyLoader` does not serve: a second import of a module loads
+it there.
+Callers: `cli.connection.client`, before the first import of the client.
+"""
+
+import importlib.machinery
+import sys
+import threading
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+LATER = frozenset({"asyncio", "google.protobuf.internal.python_message", "google.protobuf.text_format", "grpc.aio"})
+"""Whole packages; what lies inside of them is found as ever."""
+
+
+class LaterModule(ModuleType):
+    """A module that has not run yet. What it lacks makes it run."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Run the module, once, and return what it has by this name. Other threads wait until it has run."""
+        with object.__getattribute__(self, "_lock_of_later"):
+            loader = self.__dict__.pop("_loader_of_later", None)
+            if loader is not None:  # None: it runs now, in this thread, and asks for what it has not made yet
+                loader.exec_module(self)
+                self.__class__ = ModuleType  # type: ignore[assignment]
+        return object.__getattribute__(self, name)
+
+
+class LaterLoader:
+    """Makes a module that loads later, by the loader that it has.
+
+    It has the methods of importlib.abc.Loader, which takes a while to import itself.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        """Make the module as its own loader does."""
+        made: ModuleType | None = self._loader.create_module(spec)
+        return made
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Put off running the module."""
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._loader
+        module.__dict__.update(_lock_of_later=threading.RLock(), _loader_of_later=self._loader)
+        module.__class__ = LaterModule
+
+
+class LaterFinder:
+    """Finds the modules of LATER."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return a module of LATER, None for any other."""
+        if fullname not in LATER:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = LaterLoader(spec.loader)  # type: ignore[assignment]  # it has the methods
+        return spec
+
+
+def install() -> None:
+    """Put the finder in front, once. Modules that are loaded already stay as they are."""
+    if not any(isinstance(finder, LaterFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, LaterFinder())

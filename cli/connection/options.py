@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options in front of every command: where the services are, and how to reach them."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def _option(metavar: str, text: str) -> Any:
+    return typer.Option(metavar=metavar, help=text)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from libs.runtime.version import VERSION
+
+        typer.echo(f"reput {VERSION}")
+        raise typer.Exit
+
+
+def connection_options(
+    context: typer.Context,
+    commitlog: Annotated[
+        str | None, _option("HOST:PORT", "CommitLogs, a,b,…; also REPUT_CLIENT_COMMITLOG_TARGET.")
+    ] = None,
+    indexer: Annotated[str | None, _option("HOST:PORT", "Indexers (a,b,…); also REPUT_CLIENT_INDEXER_TARGET.")] = None,
+    janitor: Annotated[str | None, _option("HOST:PORT", "The Janitor; also REPUT_CLIENT_JANITOR_TARGET.")] = None,
+    ca_file: Annotated[
+        str | None, _option("FILE", "Authorities, turns TLS on ('system': gRPC's own); REPUT_CLIENT_CA_FILE.")
+    ] = None,
+    certificate_file: Annotated[
+        str | None, _option("FILE", "Certificate to show; REPUT_CLIENT_CERTIFICATE_FILE.")
+    ] = None,
+    key_file: Annotated[str | None, _option("FILE", "Its private key; REPUT_CLIENT_KEY_FILE.")] = None,
+    token_file: Annotated[
+        Path | None,
+        _option("FILE", "File with a token; REPUT_CLIENT_TOKEN_FILE. [default, on this machine: its user's]"),
+    ] = None,
+    timeout: Annotated[float | None, _option("SECONDS", "Longest time of one call. [default: 30]")] = None,
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version of Reput and exit."),
+    ] = False,
+) -> None:
+    """RocketMQ's message store as three gRPC services: run them, fill them, ask them."""
+    del version  # its callback has done it
+    token = next(iter(token_file.read_text(encoding="utf-8").split()), "") if token_file is not None else None
+    context.obj = {
+        "commitlog": commitlog,
+        "indexer": indexer,
+        "janitor": janitor,
+        "ca_file": ca_file,
+        "certificate_file": certificate_file,
+        "key_file": key_file,
+        "token": token,
+        "timeout_s": timeout,
+    }

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of the store: for people a line about each and its body, for programs JSON without a loss."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+
+from cli.output.lines import print_json, printable, write
+from cli.output.moments import time_text
+
+if TYPE_CHECKING:
+    from reput_client import Message
+
+MESSAGE_FIELDS = (
+    "topic", "queue_id", "queue_offset", "physical_offset", "store_time", "store_time_ms", "born_time_ms", "tag",
+    "keys", "unique_id", "offset_message_id", "properties", "born_host", "store_host", "flag", "sys_flag",
+    "reconsume_times", "record_size_bytes",
+)  # fmt: skip
+
+
+def message_fields(message: Message) -> dict[str, object]:
+    """Return all of a message for JSON. The body is `body` if it is UTF-8 text, `body_base64` otherwise."""
+    fields = {name: getattr(message, name) for name in MESSAGE_FIELDS}
+    fields |= {"store_time": time_text(message.store_time_ms), "keys": list(message.keys)}
+    text = body_text(message.body)
+    if text is None:
+        fields["body_base64"] = base64.b64encode(message.body).decode()
+    else:
+        fields["body"] = text
+    if message.raw_properties:
+        fields["raw_properties_base64"] = base64.b64encode(message.raw_properties).decode()
+    return fields
+
+
+def body_text(body: bytes) -> str | None:
+    """Return the body as text, None if it is not UTF-8."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def print_message(message: Message, *, as_json: bool, raw: bool = False) -> None:
+    """Print a message as JSON, its body alone as it is, or a line about it and its body (hexadecimal if not text)."""
+    if raw:
+        write(message.body + b"\n")
+    elif as_json:
+        print_json(message_fields(message))
+    else:
+        place = f"{message.topic} queue {message.queue_id} offset {message.queue_offset}"
+        notes = [f"tag {message.tag}"] if message.tag else []
+        notes += [f"keys {' '.join(message.keys)}"] if message.keys else []
+        about = ", ".join([place, time_text(message.store_time_ms), *notes, message.offset_message_id])
+        text = body_text(message.body)
+        body = "\n  ".join(map(printable, text.split("\n"))) if text is not None else f"0x{message.body.hex()}"
+        write(f"{printable(about)}\n  {body}\n")

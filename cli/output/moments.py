@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moments: how commands take them from people, and how they show them. No I/O but the clock.
+
+All that takes a time takes it through `parse_time`. Exact moments are printed in UTC, with milliseconds and a Z; the
+short form for tables is local time, as a time without a zone is when it is typed.
+"""
+
+import re
+from datetime import UTC, date, datetime, timedelta
+
+import typer
+
+TIME_FORMS = "ISO 8601, -1h, '2 hours ago', yesterday, 01:00, or ms"
+"""For the help of options."""
+
+_PLAUSIBLE_MS_MIN = 10**11
+"""3 March 1973 as milliseconds, the year 5138 as seconds."""
+_UNITS = {
+    "ms": 1, "millisecond": 1, "s": 1_000, "sec": 1_000, "second": 1_000, "m": 60_000, "min": 60_000, "minute": 60_000,
+    "h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000, "w": 604_800_000, "week": 604_800_000,
+}  # fmt: skip
+_STEP = r"(\d+(?:\.\d+)?)\s*([a-z]+)"
+_AGO = re.compile(rf"(?:-\s*(?P<minus>(?:{_STEP}\s*)+)|(?P<ago>(?:{_STEP}\s*)+)\s+ago)")
+_CLOCK = re.compile(r"(?:(?P<day>today|yesterday)(?:\s+|$))?(?P<clock>\d{1,2}:\d{2}(?::\d{2})?)?")
+_LONGEST_MS = 10**14
+"""About 3,000 years: what is farther away is a slip."""
+
+
+def parse_time(text: str, *, now: datetime | None = None) -> int:
+    """Return milliseconds since the epoch.
+
+    A text is a whole number of milliseconds, ISO 8601 (without a zone in local time), a distance from now (`-1h`,
+    `-1h30m`, `2 hours ago`), `now`, `today`, `yesterday`, a time of today (`01:00`), or `yesterday 01:00`. A number
+    that would be a time of 1970 to 1973 is most likely in seconds, and refused.
+    """
+    if re.fullmatch(r"-?[0-9]+", text):
+        return _whole_number(text)
+    now = (now or datetime.now(UTC)).astimezone()
+    words = text.strip().lower()
+    for reading in (_distance, _day_and_clock):
+        if (moment_ms := reading(words, now)) is not None:
+            return moment_ms
+    try:
+        return _epoch_ms(datetime.fromisoformat(text).astimezone())
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"{text!r} is no time: give ISO 8601 (2026-11-26T12:03), -1h, '2 hours ago', yesterday, 01:00, "
+            "or milliseconds since the epoch"
+        ) from None
+
+
+def time_text(time_ms: int) -> str:
+    """Return a moment in UTC, in milliseconds."""
+    moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
+
+
+def short_text(time_ms: int, *, now: datetime | None = None) -> str:
+    """Return a moment in local time, as short as it can be understood: `12:03:07` today, else `2026-11-26 12:03`."""
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC).astimezone()
+    today = (now or datetime.now(UTC)).astimezone().date()
+    return f"{moment:%H:%M:%S}" if moment.date() == today else f"{moment:%Y-%m-%d %H:%M}"
+
+
+def _whole_number(text: str) -> int:
+    time_ms = int(text)
+    if 0 < time_ms < _PLAUSIBLE_MS_MIN:
+        raise typer.BadParameter(f"{text} looks like seconds: give milliseconds ({text}000), or ISO 8601")
+    return time_ms
+
+
+def _distance(words: str, now: datetime) -> int | None:
+    """Return the moment of `-1h` or `1 hour ago`, None for what is no distance."""
+    match = _AGO.fullmatch(words)
+    if match is None:
+        return None
+    distance_ms = 0.0
+    for number, unit in re.findall(_STEP, match["minus"] or match["ago"]):
+        size_ms = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"))
+        if size_ms is None:
+            raise typer.BadParameter(f"{unit!r} is no unit of time: ms, s, m, h, d and w are")
+        distance_ms += float(number) * size_ms
+    if distance_ms > _LONGEST_MS:
+        raise typer.BadParameter(f"{words!r} is before all history")
+    return _epoch_ms(now) - round(distance_ms)
+
+
+def _day_and_clock(words: str, now: datetime) -> int | None:
+    """Return the moment of `now`, `today`, `yesterday`, `01:00` or `yesterday 01:00`, None for anything else."""
+    if words == "now":
+        return _epoch_ms(now)
+    match = _CLOCK.fullmatch(words)
+    if match is None or not words:
+        return None
+    day: date = now.date() - timedelta(days=match["day"] == "yesterday")
+    hour, minute, second = (*map(int, (match["clock"] or "0:0").split(":")), 0)[:3]
+    try:
+        return _epoch_ms(datetime(day.year, day.month, day.day, hour, minute, second).astimezone())
+    except ValueError:
+        raise typer.BadParameter(f"{match['clock']!r} is no time of a day: 00:00 to 23:59:59 are") from None
+
+
+def _epoch_ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)

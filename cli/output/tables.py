@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables and fields for people. A number is never broken: what does not fit stands below, or line by line.
+
+How a value is shown follows from its name, as names end with their units: `_bytes` is a size, `_time` a moment, `_ms`
+and `_s` a duration, `_percent` a share. The JSON of the same rows has the values as they are.
+"""
+
+import shutil
+import sys
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+
+from cli.output.figures import duration_text, size_text
+from cli.output.lines import print_json, printable, styled, write
+from cli.output.moments import parse_time, short_text
+
+GAP = "  "
+WITHOUT_LIMIT = 10_000
+"""Columns where standard output is no terminal: nothing is rearranged for a program."""
+UNITS_IN_VALUES = ("_bytes", "_percent", "_ms", "_s")
+
+Row = Mapping[str, object]
+
+
+def output_width() -> int:
+    """Return how many columns standard output has."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else WITHOUT_LIMIT
+
+
+def print_rows(
+    rows: Iterable[Row], columns: Sequence[str], *, as_json: bool, prose: str = "", spare: Sequence[str] = ()
+) -> None:
+    """Print a list: JSON lines with all keys, or a table of the named columns.
+
+    Where the table is too wide for the terminal, columns of `spare` are left out, the first one first, and the column
+    `prose`, a sentence, stands below its row.
+    """
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    for line in table_lines(list(rows), columns, output_width(), prose=prose, spare=spare):
+        write(f"{line}\n")
+
+
+def print_fields(fields: Row, *, as_json: bool) -> None:
+    """Print one thing: a JSON object, or a line per field, and lists of things as tables below."""
+    if as_json:
+        print_json(fields)
+        return
+    lines = {title_of(name): cell(name, value) for name, value in _flat("", fields) if not _is_list_of_rows(value)}
+    width = max(map(len, lines), default=0)
+    for title, text in lines.items():
+        write(f"{title:<{width}}  {text}".rstrip() + "\n")
+    for name, value in _flat("", fields):
+        if _is_list_of_rows(value):
+            assert isinstance(value, list)
+            write(f"{title_of(name)}\n")
+            print_rows(value, tuple(value[0]), as_json=False)
+
+
+def table_lines(
+    rows: Sequence[Row], columns: Sequence[str], width: int, *, prose: str = "", spare: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield the lines of a table that is at most `width` wide, if that can be without breaking a value.
+
+    It tries one line of titles, then titles over several lines, then fewer columns, then the prose below each row, then
+    records.
+    """
+    texts = [{name: cell(name, row.get(name)) for name in columns} for row in rows]
+    numeric = {name for name in columns if all(_is_number(row.get(name)) for row in rows)}
+    for names, titles in _arrangements(columns, prose, spare):
+        widths = {name: max(map(text_width, [*titles[name], *(text[name] for text in texts)])) for name in names}
+        if sum(widths.values()) + len(GAP) * (len(names) - 1) <= width:
+            yield from _titles(titles, widths, numeric)
+            for text in texts:
+                yield _line([_padded(text[name], widths[name], is_right=name in numeric) for name in names])
+                if prose and prose not in names and text[prose]:
+                    yield from textwrap.wrap(text[prose], width, initial_indent="    ", subsequent_indent="    ")
+            return
+    yield from _records(texts, columns, width)
+
+
+def _arrangements(
+    columns: Sequence[str], prose: str, spare: Sequence[str]
+) -> Iterator[tuple[Sequence[str], dict[str, list[str]]]]:
+    """Yield column names, and the lines of their titles, from the widest arrangement to the narrowest."""
+    flat = {name: [title_of(name)] for name in columns}
+    stacked = {name: title_of(name).split() or [""] for name in columns}
+    yield columns, flat
+    names = list(columns)
+    for left_out in ("", *spare):
+        names = [name for name in names if name != left_out]
+        yield names, {name: stacked[name] for name in names}
+    if prose:
+        names = [name for name in names if name != prose]
+        yield names, {name: flat[name] for name in names}
+        yield names, {name: stacked[name] for name in names}
+
+
+def _titles(titles: Mapping[str, list[str]], widths: Mapping[str, int], numeric: set[str]) -> Iterator[str]:
+    height = max(map(len, titles.values()), default=0)
+    for number in range(height):
+        pieces = []
+        for name, lines in titles.items():
+            at = number - (height - len(lines))
+            pieces.append(_padded(lines[at] if at >= 0 else "", widths[name], is_right=name in numeric))
+        yield styled(_line(pieces), bold=True)
+
+
+def _records(texts: Sequence[Mapping[str, str]], columns: Sequence[str], width: int) -> Iterator[str]:
+    """Yield each row line by line, with an empty line between two. Only words are moved to the next line."""
+    indent = max((len(title_of(name)) for name in columns), default=0) + len(GAP)
+    for number, text in enumerate(texts):
+        if number:
+            yield ""
+        for name in columns:
+            value = text[name]
+            pieces = textwrap.wrap(value, max(width - indent, 20), break_long_words=False, break_on_hyphens=False)
+            yield f"{title_of(name):<{indent}}{pieces[0] if pieces else ''}".rstrip()
+            yield from (" " * indent + piece for piece in pieces[1:])
+
+
+def title_of(name: str) -> str:
+    """Return a column's title: its name without the unit that its values say themselves."""
+    limit = "_max" if name.endswith("_max") else ""
+    name = name.removesuffix(limit)
+    unit = next((unit for unit in UNITS_IN_VALUES if name.endswith(unit) and name != unit), "")
+    return f"{name.removesuffix(unit)}{limit}".replace("_", " ")
+
+
+def cell(name: str, value: object) -> str:
+    """Return a value for people, in one line, by its name."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(cell(name, item) for item in value)
+    if isinstance(value, int | float):
+        return _figure(name, value)
+    if name.endswith("time") and isinstance(value, str) and value.endswith("Z"):
+        return short_text(parse_time(value))
+    if isinstance(value, datetime):
+        return short_text(round(value.timestamp() * 1000))
+    return printable(str(value))
+
+
+def _figure(name: str, value: float) -> str:
+    name = name.removesuffix("_max")
+    if name.endswith("_bytes"):
+        return size_text(value)
+    if name.endswith("_time_ms"):
+        return short_text(round(value))
+    if name.endswith("_ms"):
+        return duration_text(value / 1000)
+    if name.endswith("_s") and not name.endswith("_per_s"):
+        return duration_text(value)
+    if name.endswith("_percent"):
+        return f"{value} %"
+    if name.endswith("_count"):
+        return f"{value:,}"
+    return str(value)
+
+
+def text_width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else not unicodedata.combining(c) for c in text)
+
+
+def _padded(text: str, width: int, *, is_right: bool) -> str:
+    space = " " * (width - text_width(text))
+    return space + text if is_right else text + space
+
+
+def _line(pieces: Sequence[str]) -> str:
+    return GAP.join(pieces).rstrip()
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _is_list_of_rows(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+
+
+def _flat(prefix: str, fields: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """Yield fields within fields, under both names."""
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from _flat(f"{prefix}{name} ", value)
+        else:
+            yield f"{prefix}{name}", value

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What deletes asks first: yes, no, and nobody there."""
+
+import io
+import sys
+
+import pytest
+
+from cli.commands.typed.confirm import confirm
+from cli.exit_codes import CommandFailed, ExitCode
+
+
+class Terminal(io.StringIO):
+    """Somebody who has typed something."""
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+        return True
+
+
+def test_yes_needs_no_question(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is read and nothing is said."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    confirm("delete 3 segments", yes=True)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_somebody_is_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard error, with what would happen; a no changes nothing."""
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    confirm("delete 3 segments (3.0 GiB)", yes=False)
+    assert capsys.readouterr() == ("", "Delete 3 segments (3.0 GiB)? [y/N] ")
+    for typed in ("n\n", "\n", "", "yess\n"):
+        monkeypatch.setattr(sys, "stdin", Terminal(typed))
+        with pytest.raises(CommandFailed, match="NOT_CONFIRMED: nothing was changed") as caught:
+            confirm("delete 3 segments", yes=False)
+        assert caught.value.code is ExitCode.USAGE
+
+
+def test_nobody_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script learns what it would have done, and what to say."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    with pytest.raises(CommandFailed) as caught:
+        confirm("delete 3 segments (3.0 GiB)", yes=False)
+    assert caught.value.code is ExitCode.USAGE
+    assert str(caught.value) == (
+        "NOT_CONFIRMED: this would delete 3 segments (3.0 GiB); nobody can be asked here: say --yes"
+    )

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a command does not need is not imported, and is whole when it is needed after all."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.reput_up import environment
+
+HEAVY = (
+    "asyncio.events",
+    "google.protobuf",
+    "grpc",
+    "pydantic",
+    "reput_client",
+    "rich",
+    "numpy",
+    "cli.commands.state.status",
+)
+ASYNC = ("asyncio.events", "grpc.aio._channel", "google.protobuf.internal.decoder", "pydantic", "rich", "numpy")
+ROOT = Path(__file__).parents[3]
+
+
+def modules_after(code: str) -> set[str]:
+    """The modules that a new interpreter has after some code."""
+    ending = "import json, sys; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{ending}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env=environment(),
+        timeout=60,
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def after_command(*arguments: str) -> set[str]:
+    """The modules that `reput` with these arguments needs."""
+    return modules_after(
+        f"import sys; sys.argv = ['reput', *{arguments!r}]\n"
+        "from cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass"
+    )
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("put", "--help"), ("tpoics",), ("put", "--file")])
+def test_help_needs_nothing(arguments: tuple[str, ...]) -> None:
+    """Neither the client nor what draws, and no command but the one that is named."""
+    loaded = after_command(*arguments)
+    assert loaded.isdisjoint(HEAVY)
+    assert ("cli.commands.messages.put" in loaded) == (arguments[0] == "put")
+
+
+@pytest.mark.parametrize("arguments", [("status",), ("pull", "t")])
+def test_a_service_that_is_away_needs_no_client(arguments: tuple[str, ...]) -> None:
+    """That nobody listens is known before gRPC is loaded."""
+    nobody = [text for name in ("commitlog", "indexer", "janitor") for text in (f"--{name}", "127.0.0.1:1")]
+    assert after_command(*nobody, *arguments).isdisjoint({*HEAVY} - {"cli.commands.state.status"})
+
+
+def test_a_client_needs_nothing_asynchronous() -> None:
+    """A whole call over a channel, which fails."""
+    loaded = modules_after(
+        "from cli.connection import lean; lean.install()\n"
+        "import reput_client\n"
+        "client = reput_client.connect(commitlog='127.0.0.1:1', retry=reput_client.RetryPolicy(retries=0))\n"
+        "try:\n    client.topics.get('t')\nexcept reput_client.UnavailableError:\n    pass\n"
+        "client.close()"
+    )
+    assert "reput_client" in loaded
+    assert loaded.isdisjoint(ASYNC)
+
+
+def test_what_is_asked_for_is_there() -> None:
+    """Modules that were put off are whole: by attribute, by `from`, a part of a package, and after a second import."""
+    modules_after(
+        "from cli.connection import lean; lean.install(); lean.install()\n"
+        "import grpc, sys, asyncio, asyncio\n"
+        "assert 'asyncio.events' not in sys.modules\n"
+        "from asyncio import run\n"
+        "async def three(): return 3\n"
+        "assert run(three()) == 3 == asyncio.run(three())\n"
+        "import asyncio.subprocess\n"
+        "import grpc.aio\n"
+        "from grpc.aio import insecure_channel\n"
+        "async def close(): await grpc.aio.insecure_channel('127.0.0.1:1').close()\n"
+        "asyncio.run(close())\n"
+        "from google.protobuf import text_format, any_pb2\n"
+        "assert text_format.MessageToString(any_pb2.Any(type_url='x')) == 'type_url: \"x\"\\n'\n"
+        "assert type(asyncio) is type(sys), type(asyncio)\n"
+        "try:\n    asyncio.nothing\nexcept AttributeError:\n    pass\n"
+        "else:\n    raise SystemExit('no AttributeError')"
+    )
+
+
+def test_threads_see_no_half_of_a_module() -> None:
+    """Who comes while a module runs waits until it has."""
+    modules_after(
+        "from cli.connection import lean; lean.install()\n"
+        "import asyncio, threading\n"
+        "found = []\n"
+        "begin = threading.Barrier(8)\n"
+        "def use():\n    begin.wait()\n    found.append(asyncio.TaskGroup and asyncio.run and asyncio.Runner)\n"
+        "threads = [threading.Thread(target=use) for _ in range(8)]\n"
+        "[thread.start() for thread in threads]; [thread.join() for thread in threads]\n"
+        "assert len(found) == 8 and len(set(found)) == 1"
+    )

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times as people type them, and as they are shown."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import typer
+
+from cli.output.moments import parse_time, short_text, time_text
+
+NOW = datetime(2026, 11, 26, 12, 3, 7).astimezone()
+NOW_MS = round(NOW.timestamp() * 1000)
+HOUR_MS = 3_600_000
+
+
+def local_ms(*parts: int) -> int:
+    """A moment in local time."""
+    return round(datetime(*parts).astimezone().timestamp() * 1000)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("-5", -5),
+        ("1700000000123", 1_700_000_000_123),
+        ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+        ("2023-11-14T22:13:20.123456+00:00", 1_700_000_000_123),
+        ("2023-11-14T23:13:20+01:00", 1_700_000_000_000),
+        ("2023-11-14", local_ms(2023, 11, 14)),
+        ("2023-11-14 01:02", local_ms(2023, 11, 14, 1, 2)),
+    ],
+)
+def test_exact_times(text: str, expected: int) -> None:
+    """Milliseconds, ISO 8601 with a zone, and local time without one."""
+    assert parse_time(text, now=NOW) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "distance_ms"),
+    [
+        ("now", 0),
+        ("-1h", HOUR_MS),
+        ("-10m", 600_000),
+        ("-1h30m", HOUR_MS + 1_800_000),
+        ("-1.5h", HOUR_MS + 1_800_000),
+        ("-500ms", 500),
+        ("-2d", 48 * HOUR_MS),
+        ("-1w", 168 * HOUR_MS),
+        ("1 hour ago", HOUR_MS),
+        ("2 Hours ago", 2 * HOUR_MS),
+        ("10min ago", 600_000),
+        ("1 day 2 hours ago", 26 * HOUR_MS),
+    ],
+)
+def test_distances(text: str, distance_ms: int) -> None:
+    """Counted back from now."""
+    assert parse_time(text, now=NOW) == NOW_MS - distance_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("today", (2026, 11, 26)),
+        ("yesterday", (2026, 11, 25)),
+        ("01:00", (2026, 11, 26, 1)),
+        ("1:00", (2026, 11, 26, 1)),
+        ("23:59:58", (2026, 11, 26, 23, 59, 58)),
+        ("yesterday 01:30", (2026, 11, 25, 1, 30)),
+        ("today 14:00", (2026, 11, 26, 14)),
+    ],
+)
+def test_days_and_clocks(text: str, parts: tuple[int, ...]) -> None:
+    """Local time, of today where no day is named."""
+    assert parse_time(text, now=NOW) == local_ms(*parts)
+
+
+def test_the_clock_is_the_machines() -> None:
+    """Without a moment of its own."""
+    assert abs(parse_time("now") - datetime.now(UTC).timestamp() * 1000) < 60_000
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is no time"),
+        ("soon", "is no time"),
+        ("2023-13-01", "is no time"),
+        ("1795397076", "looks like seconds: give milliseconds (1795397076000)"),
+        ("1", "looks like seconds"),
+        ("-1x", "'x' is no unit of time"),
+        ("3 fortnights ago", "'fortnights' is no unit of time"),
+        ("25:00", "'25:00' is no time of a day"),
+        ("ago", "is no time"),
+        ("-9999999w", "before all history"),
+    ],
+)
+def test_bad_times(text: str, said: str) -> None:
+    """What is no time is a usage error that says what is one."""
+    with pytest.raises(typer.BadParameter) as caught:
+        parse_time(text, now=NOW)
+    assert said in caught.value.message
+
+
+def test_time_text() -> None:
+    """Times are printed in UTC with milliseconds, before the epoch too, and read back equal."""
+    assert time_text(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+    for time_ms in (0, -1, 1_700_000_000_999):
+        assert parse_time(time_text(time_ms)) == time_ms
+
+
+def test_short_text() -> None:
+    """A time of today is its clock, another one has its day; both are what a time without a zone means."""
+    assert short_text(NOW_MS, now=NOW) == "12:03:07"
+    earlier = NOW - timedelta(days=1)
+    shown = short_text(round(earlier.timestamp() * 1000), now=NOW)
+    assert shown == "2026-11-25 12:03"
+    assert parse_time(shown, now=NOW) == NOW_MS - 24 * HOUR_MS - 7_000

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables on terminals: whatever the width, no number and no time is broken, and nothing is lost."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from cli.output.moments import short_text
+from cli.output.tables import cell, print_fields, print_rows, table_lines, text_width, title_of
+
+SEGMENTS = [
+    {
+        "base_physical_offset": number << 30,
+        "size_bytes": 1 << 30,
+        "wrote_bytes": 695_526_429,
+        "first_store_time": "2026-11-23T01:24:36.803Z",
+        "last_store_time": "2026-11-23T01:41:58.575Z",
+        "is_active": number == 9,
+        "is_indexed": True,
+        "reader_count": 1,
+    }
+    for number in range(10)
+]
+COLUMNS = tuple(SEGMENTS[0])
+PROSE = [{"base_physical_offset": 1 << 40, "reason": "NOT_EXPIRED", "explanation": "its last record is young " * 6}]
+
+
+@pytest.mark.parametrize("width", [24, 40, 60, 80, 100, 140])
+def test_nothing_is_broken(width: int) -> None:
+    """All offsets, sizes and times stand whole in one line, and lines fit where the longest value does."""
+    lines = list(table_lines(SEGMENTS, COLUMNS, width))
+    text = "\n".join(lines)
+    for row in SEGMENTS:
+        assert str(row["base_physical_offset"]) in text
+    assert text.count("663 MiB") == len(SEGMENTS)
+    assert text.count(short_text(1_795_397_076_803)) == len(SEGMENTS)
+    if width >= 60:
+        assert max(map(len, lines)) <= width
+
+
+def test_at_80_columns_it_is_still_a_table() -> None:
+    """Titles take several lines, numbers stand at the right, and what matters least is left out."""
+    lines = list(table_lines(SEGMENTS, COLUMNS, 80, spare=("reader_count", "size_bytes")))
+    rows = lines[-len(SEGMENTS) :]
+    assert rows[0].startswith(f"{0:>10}  663 MiB  {short_text(1_795_397_076_803)}  ")
+    assert rows[9].split()[0] == str(9 << 30)
+    assert (len(lines), lines[2].split()[-2:]) == (len(SEGMENTS) + 3, ["active", "indexed"])
+    assert "reader" not in "".join(lines)
+
+
+def test_prose_stands_below_its_row() -> None:
+    """A sentence is broken between words only."""
+    columns = ("base_physical_offset", "reason", "explanation")
+    wide = list(table_lines(PROSE, columns, 300, prose="explanation"))
+    assert len(wide) == 2
+    narrow = list(table_lines(PROSE, columns, 60, prose="explanation"))
+    assert narrow[1].split() == [str(1 << 40), "NOT_EXPIRED"]
+    assert " ".join(" ".join(narrow[2:]).split()) == str(PROSE[0]["explanation"]).strip()
+    assert max(map(len, narrow)) <= 60
+
+
+def test_records_line_by_line() -> None:
+    """What is too wide for any table has a line for each value."""
+    rows = [{"path": "/" + "x" * 50, "used_percent": 37}, {"path": "/y", "used_percent": 5}]
+    assert list(table_lines(rows, ("path", "used_percent"), 40)) == [
+        f"path  /{'x' * 50}",
+        "used  37 %",
+        "",
+        "path  /y",
+        "used  5 %",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("freed_bytes", 1 << 30, "1.0 GiB"),
+        ("disk_used_percent", 37, "37 %"),
+        ("lag_s", 0.25, "250 ms"),
+        ("clock_ahead_ms_max", 3_600_000, "1 h"),
+        ("records_per_s", 1_000_000, "1000000"),
+        ("record_count", 60_046, "60,046"),
+        ("physical_offset", 14_296_552, "14296552"),
+        ("is_active", False, "no"),
+        ("delete_hours", [4, 16], "4, 16"),
+        ("error", None, ""),
+        ("name", "\x1b[2J", "\\x1b[2J"),
+    ],
+)
+def test_values_by_their_names(name: str, value: object, text: str) -> None:
+    """Units at the end of a name say how a value is shown."""
+    assert cell(name, value) == text
+
+
+def test_times_are_short() -> None:
+    """Text in UTC, milliseconds and moments of the client alike."""
+    for value in ("2026-11-23T01:24:36.803Z", datetime(2026, 11, 23, 1, 24, 36, tzinfo=UTC)):
+        assert cell("store_time", value) == short_text(1_795_397_076_000)
+    assert cell("store_time_ms", 1_795_397_076_803) == short_text(1_795_397_076_803)
+
+
+def test_titles_have_no_units_that_values_say() -> None:
+    """As the values say them."""
+    assert [title_of(name) for name in ("size_bytes", "lag_s", "clock_ahead_ms_max", "read_queue_count")] == [
+        "size",
+        "lag",
+        "clock ahead max",
+        "read queue count",
+    ]
+
+
+def test_wide_characters() -> None:
+    """They take two columns of a terminal, so that columns behind them stay in line."""
+    rows = [{"name": "\u65e5\u672c", "n": 1}, {"name": "abcd", "n": 2}]
+    lines = list(table_lines(rows, ("name", "n"), 80))
+    assert {text_width(line) for line in lines} == {7}
+
+
+def test_json_is_exact(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever people get."""
+    print_rows(SEGMENTS, COLUMNS, as_json=True)
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == SEGMENTS
+
+
+def test_fields_with_lists_of_things(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are tables below, not Python's dictionaries."""
+    print_fields({"is_full": False, "disks": [{"service": "commitlog", "free_bytes": 1024}]}, as_json=False)
+    assert capsys.readouterr().out.splitlines() == ["is full  no", "disks", "service       free", "commitlog  1.0 KiB"]

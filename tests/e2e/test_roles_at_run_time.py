@@ -6,7 +6,6 @@ import contextlib
 import signal
 import time
 from collections.abc import Sized
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -272,7 +271,6 @@ async def test_python_clients_find_the_leader(tmp_path: Path) -> None:
     """Through handovers and a leader's death: a producer's messages are all stored, a writer's once each, in order."""
     sent: list[asyncio.Future[Any]] = []
     flags = ("--replica-lag-ms-max", "1000")
-    options = Options(commitlog="", timeout_s=LIMIT_S)
     async with contextlib.AsyncExitStack() as stack:
         one = await stack.enter_async_context(log_served.process(tmp_path / "a", *SMALL, "--replica-id", "a", *flags))
         other = await stack.enter_async_context(follower(tmp_path / "b", one.port, *flags))
@@ -280,7 +278,7 @@ async def test_python_clients_find_the_leader(tmp_path: Path) -> None:
         first, second = [await stack.enter_async_context(process.client()) for process in (one, other)]
         everybody = ",".join(map(target, (one, other, third)))
         client = await stack.enter_async_context(
-            AsyncClient(replace(options, commitlog=everybody), RetryPolicy(retries=100))
+            AsyncClient(Options(commitlog=everybody, timeout_s=LIMIT_S), RetryPolicy(retries=100))
         )
         await in_sync(first, "abc")
         producer = client.producer(ProducerOptions(durability=Durability.REPLICATED, retry=RetryPolicy(retries=100)))

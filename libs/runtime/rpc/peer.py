@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 
 from libs.runtime.errors import ConfigError
+from libs.runtime.http2 import PACKAGE
 from libs.runtime.settings import PeerConfig
 from libs.runtime.trust.tokens import TokenFile, WatchedFiles, read_file
 
@@ -81,6 +82,8 @@ class Peer:
             try:
                 from libs.runtime.http2.calling.channel import LoopChannel
             except ModuleNotFoundError as error:
+                if error.name != PACKAGE:
+                    raise
                 _log.warning("calls to %s go by grpcio, as %s is not installed", self.config.target, error.name)
             else:
                 return self._make_in_loop(LoopChannel, reconnect_ms_max)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import grpc
 
+from libs.runtime.http2 import PACKAGE
 from libs.runtime.rpc.bounds import REQUEST_SLACK_BYTES
 from libs.runtime.rpc.fronts.grpcio import GrpcioFront
 from libs.runtime.settings import ServerConfig
@@ -48,5 +49,7 @@ def front_of(config: ServerConfig, *, request_size_bytes_max: int, call_count_ma
 
             return Http2Front(config, size_bytes_max, call_count_max)
         except ModuleNotFoundError as error:
+            if error.name != PACKAGE:
+                raise
             _log.warning("the front is grpcio, as %s is not installed", error.name)
     return GrpcioFront(config, size_bytes_max, call_count_max)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the package for HTTP/2 is missing gRPC's own server and channels serve; a broken installation is an error."""
+
+import logging
+import sys
+from pathlib import Path
+
+import grpc
+import pytest
+
+from libs.runtime.http2 import PACKAGE
+from libs.runtime.rpc.fronts.front import front_of
+from libs.runtime.rpc.fronts.grpcio import GrpcioFront
+from libs.runtime.rpc.peer import Connection, Peer
+from libs.runtime.settings import PeerConfig, ServerConfig
+from libs.runtime.trust.tokens import TokenFile
+
+
+@pytest.fixture
+def missing(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """A module that can't be found, and nothing that stands on it is loaded."""
+    for name in list(sys.modules):
+        if name.startswith("libs.runtime.http2.") or name == "libs.runtime.rpc.fronts.in_loop":
+            monkeypatch.delitem(sys.modules, name)
+    name: str = request.param
+    monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]  # so it is for the import system
+    return name
+
+
+def connect(directory: Path) -> Connection:
+    """A connection to nobody."""
+    (directory / "token").write_text("a-token")
+    token = TokenFile("service_token_file", directory / "token")
+    peer = Peer(name="log", config=PeerConfig(target="127.0.0.1:1", channel="http2"), token=token)
+    return peer.connect(interceptors=[], reconnect_ms_max=100)
+
+
+@pytest.mark.parametrize("missing", [PACKAGE], indirect=True)
+async def test_grpcio_serves_and_calls(missing: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One line of the log says so for each."""
+    with caplog.at_level(logging.WARNING):
+        front = front_of(ServerConfig(port=0, front="http2"), request_size_bytes_max=1 << 20, call_count_max=10)
+        connection = connect(tmp_path)
+    assert isinstance(front, GrpcioFront)
+    assert isinstance(connection.channel, grpc.aio.Channel)
+    assert [f"{missing} is not installed" in record.getMessage() for record in caplog.records] == [True, True]
+    await connection.channel.close()
+
+
+@pytest.mark.parametrize("missing", ["libs.runtime.http2.connection"], indirect=True)
+async def test_a_part_of_ours_is_missed(missing: str) -> None:
+    """Nobody falls back in silence."""
+    with pytest.raises(ModuleNotFoundError, match=missing):
+        front_of(ServerConfig(port=0, front="http2"), request_size_bytes_max=1 << 20, call_count_max=10)
+
+
+@pytest.mark.parametrize("missing", ["libs.runtime.http2.calling.channel"], indirect=True)
+async def test_a_part_of_ours_is_missed_by_a_caller(missing: str, tmp_path: Path) -> None:
+    """Likewise."""
+    with pytest.raises(ModuleNotFoundError, match=missing):
+        connect(tmp_path)

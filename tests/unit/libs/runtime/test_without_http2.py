@@ -19,12 +19,17 @@ from libs.runtime.trust.tokens import TokenFile
 @pytest.fixture
 def missing(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
     """A module that can't be found, and nothing that stands on it is loaded."""
+    loaded: list[str] = []
     for name in list(sys.modules):
         if name.startswith("libs.runtime.http2.") or name == "libs.runtime.rpc.fronts.in_loop":
-            monkeypatch.delitem(sys.modules, name)
-    name: str = request.param
-    monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]  # so it is for the import system
-    return name
+            package, _, module = name.rpartition(".")
+            monkeypatch.delattr(sys.modules[package], module, raising=False)  # `from package import module` looks there
+            loaded.append(name)
+    for name in loaded:
+        monkeypatch.delitem(sys.modules, name)
+    wanted: str = request.param
+    monkeypatch.setitem(sys.modules, wanted, None)  # type: ignore[arg-type]  # so it is for the import system
+    return wanted
 
 
 def connect(directory: Path) -> Connection:

@@ -5,13 +5,13 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from reput_client.aio import connect
 
+from tests.support.certificates import OPENSSL, self_signed
 from tests.support.etcd_server import ETCD, EtcdServer
 from tests.support.patience import LIMIT_S, eventually
 from tests.support.reput_up import Store, store
@@ -115,7 +115,7 @@ async def one_node(directory: Path) -> AsyncIterator[Stage]:
 @contextlib.asynccontextmanager
 async def guarded(directory: Path) -> AsyncIterator[Stage]:
     """Certificates are shown in both directions, and a token is asked for."""
-    files = {name: str(path) for name, path in _certificates(directory).items()}
+    files = {name: str(path) for name, path in self_signed(directory, "server", "client").items()}
     (directory / "token").write_text(TOKEN)
     flags = (
         *("--tls-certificate-file", files["server.pem"], "--tls-key-file", files["server.key"]),
@@ -142,21 +142,6 @@ async def guarded(directory: Path) -> AsyncIterator[Stage]:
             "key_file": files["client.key"],
         }
         yield Stage(names, {})
-
-
-def _certificates(directory: Path) -> dict[str, Path]:
-    """Make a key and a certificate, signed by itself, of a server and of a client."""
-    for name in ("server", "client"):
-        subprocess.run(
-            [
-                *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-                *("-keyout", directory / f"{name}.key", "-out", directory / f"{name}.pem", "-days", "2"),
-                *("-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost"),
-            ],
-            check=True,
-            capture_output=True,
-        )
-    return {path.name: path for path in directory.iterdir()}
 
 
 @contextlib.asynccontextmanager
@@ -202,4 +187,6 @@ STAGES: Mapping[str, Callable[[Path], contextlib.AbstractAsyncContextManager[Sta
 
 def missing(stage: str) -> str:
     """Return what this machine lacks for a stage, "" if nothing."""
-    return "etcd (Debian: etcd-server)" if stage == "three replicas" and ETCD is None else ""
+    if stage == "three replicas" and ETCD is None:
+        return "etcd (Debian: etcd-server)"
+    return "openssl" if stage == "guarded" and OPENSSL is None else ""

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from services.commitlog.rpc.coordinate import etcd_pb2 as pb
 from services.commitlog.rpc.coordinate.endpoints import Endpoints
 from services.commitlog.rpc.coordinate.etcd import EtcdCoordinator
 from services.commitlog.rpc.coordinate.settings import EtcdConfig
+from tests.support.certificates import self_signed
 from tests.support.coordinator_contract import CoordinatorContract, record_of, seen_when
 from tests.support.etcd_server import ETCD, EtcdServer
 from tests.support.patience import LIMIT_S, freeze
@@ -342,17 +342,7 @@ async def test_a_password_that_nobody_asks_for(shared: EtcdServer, tmp_path: Pat
 @pytest.fixture
 def pems(tmp_path: Path) -> dict[str, Path]:
     """Keys and certificates of server and client, each signed by itself."""
-    for name in ("server", "client"):
-        subprocess.run(
-            [
-                *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-                *("-keyout", tmp_path / f"{name}.key", "-out", tmp_path / f"{name}.pem", "-days", "2"),
-                *("-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost"),
-            ],
-            check=True,
-            capture_output=True,
-        )
-    return {path.name: path for path in tmp_path.glob("*.*")}
+    return self_signed(tmp_path, "server", "client")
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")

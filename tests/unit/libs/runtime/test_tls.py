@@ -4,7 +4,6 @@
 import asyncio
 import contextlib
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,6 +16,7 @@ from libs.runtime.rpc.peer import Peer
 from libs.runtime.settings import PeerConfig, ServerConfig
 from libs.runtime.trust import tokens
 from libs.runtime.trust.tokens import TokenFile
+from tests.support.certificates import self_signed
 from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, DISPATCH, Served, serving
 
@@ -40,19 +40,9 @@ class Pair:
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
     """Pairs of the server, of a client and of a stranger."""
     home = tmp_path_factory.mktemp("tls")
-    made = {}
-    for name in ("server", "client", "stranger"):
-        pair = made[name] = Pair(home / f"{name}.key", home / f"{name}.pem")
-        subprocess.run(
-            [
-                *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-                *("-keyout", pair.key, "-out", pair.certificate, "-days", "2", "-subj", f"/CN={name}"),
-                *("-addext", "subjectAltName=DNS:localhost"),
-            ],
-            check=True,
-            capture_output=True,
-        )
-    return made
+    names = ("server", "client", "stranger")
+    files = self_signed(home, *names)
+    return {name: Pair(files[f"{name}.key"], files[f"{name}.pem"]) for name in names}
 
 
 def channel_credentials(pairs: dict[str, Pair], client: str | None) -> grpc.ChannelCredentials:

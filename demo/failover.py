@@ -143,8 +143,8 @@ def compare_logs(members: Members, leader: str, comparisons: Comparisons, report
     for name in sorted(set(NAMES) - {leader}):
         lines = members.reput("verify", name, "--against", leader).splitlines()
         report.line(f"    {lines[-1]}")
-        found = re.search(r"(\d+) bytes compared", lines[-1])
-        compared = f"{int(found[1]):,} bytes" if found else "none"
+        found = re.search(r"([\d.,]+ [KMGT]?i?B) compared", lines[-1])
+        compared = found[1] if found else "none"
         differences = [line for line in lines if "LOG_DIFFERS" in line or "LOG_NOT_COMPARED" in line]
         expected = [] if found else ["something to compare"]
         comparisons.equal(f"{name}'s log, byte by byte with {leader}'s", differences, expected, compared)

@@ -235,7 +235,7 @@ OWN_SCENARIOS = (
     Scenario(
         name="one-replica",
         sentence="append-1KiB with one asynchronous replica beside the same without, and how late the replica has "
-        "messages while half of the append rate with it goes on",
+        "messages while half of the rate that both keep up with goes on",
         table="inside",
         mode="async",
         what=replicas.one_replica,

@@ -27,22 +27,26 @@ asking without a break would take a core of the two."""
 
 
 def one_replica(folder: Path, mode: Durability, seconds: float) -> Figures:
-    """Find the append rate without a replica and with one, and how late that one is at half of the latter."""
+    """Find the append rate without a replica and with one, and how late that one is at half of what both keep up with.
+
+    While the log appends as fast as it can the copy falls behind, so that rate is no measure of a steady load.
+    """
     with running(folder, mode) as store:
         alone = _append(store, seconds)
         with copied(store) as target, connect(commitlog=target) as copy:
             _wait_for(store, copy)
             with_one = _append(store, seconds)
             behind_s = _wait_for(store, copy)
-            lags_s, background_per_s = _lags(store, copy, filling.rate(with_one) / 2, seconds)
+            rate, duration_s = filling.rate(with_one), filling.number(with_one, "seconds")
+            copied_rate = rate * duration_s / (duration_s + behind_s)
+            lags_s, background_per_s = _lags(store, copy, copied_rate / 2, seconds)
     percentiles = percentiles_ms(lags_s)
-    rate, duration_s = filling.rate(with_one), filling.number(with_one, "seconds")
     return {
         "alone_messages_per_s": filling.rate(alone),
         "messages_per_s": rate,
         "share": rate / filling.rate(alone),
         "behind_after_the_last_one_s": behind_s,
-        "copied_share": rate * duration_s / (duration_s + behind_s) / filling.rate(alone),
+        "copied_share": copied_rate / filling.rate(alone),
         "lag_p50_ms": percentiles["p50"],
         "lag_p99_ms": percentiles["p99"],
         "probes": len(lags_s),

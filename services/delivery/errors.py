@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Delivery refuses and what can go wrong in it, each with its coordinates as attributes."""
 
-from libs.requests.errors import DependencyUnavailable, ServiceError
+from libs.requests.errors import BadArgument, DependencyUnavailable, ServiceError
 
 
-class BadHandle(ServiceError):
+class BadHandle(BadArgument):
     """A handle is none that was ever given."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"the handle {reason}")
+        super().__init__(reason, field="handle")
 
 
 class HandleOutdated(ServiceError):

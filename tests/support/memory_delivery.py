@@ -2,6 +2,7 @@
 """A log and its index in memory, as Delivery's engine sees them, with what can go wrong between them."""
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ from services.delivery.config import DeliveryConfig
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ownership import Ownership
 from services.delivery.engine.ports import DeadLetter, Found, Pulled, Stored, Written
-from services.delivery.errors import JournalLost, LogFollows, TopicNotFound
+from services.delivery.errors import JournalLost, LogFollows, NotOwner, TopicNotFound
 from tests.support.patience import eventually
 
 RECORD_SIZE_BYTES = 100
@@ -147,5 +148,7 @@ async def delivering(store: MemoryStore, clock: ManualClock, **settings: int) ->
 
 async def owned_of(ownership: Ownership, *, began_count: int = 1) -> Owned:
     """Wait until a process delivers."""
-    await eventually(lambda: ownership.is_owner and ownership.began_count >= began_count)
-    return ownership.owned
+    with contextlib.suppress(NotOwner):
+        await ownership.owned()
+    await eventually(lambda: ownership.began_count >= began_count)
+    return await ownership.owned()

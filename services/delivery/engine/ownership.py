@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ownership: makes this process the one that delivers, and keeps it so while the journal is its alone.
 
-It writes into the journal that it begins, reads what is known, and serves. When the journal can't be written, or
-another process wrote into it, all that is known is dropped and read anew: what is in the log counts, and what was
-answered is in the log. Callers: the event loop's thread.
+With the first call it writes into the journal that it begins, reads what is known, and serves. When the journal can't
+be written, or another process wrote into it, all that is known is dropped and read anew: what is in the log counts, and
+what was answered is in the log. Callers: the event loop's thread.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -23,6 +24,10 @@ from services.delivery.engine.state.groups import Groups
 from services.delivery.errors import JournalLost, LogFollows, NotOwner
 
 TEND_INTERVAL_S = 1.0
+FOLLOW_LOOK_S = 1.0
+"""How often it is tried whether a log that follows leads by now."""
+WAIT_S = 3.0
+"""How long a call waits until the journal is read."""
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +40,8 @@ class Ownership:
         self._log, self._index, self._make = log, index, make
         self._owned: Owned | None = None
         self._reason = "the journal is not read yet"
+        self._wanted = asyncio.Event()
+        self._began = asyncio.Event()
         self._loop = SupervisedLoop(
             "deliveries",
             self._own,
@@ -43,9 +50,12 @@ class Ownership:
             expected_errors=(DependencyUnavailable, JournalLost),
         )
 
-    @property
-    def owned(self) -> Owned:
-        """What this process delivers. Raises NotOwner."""
+    async def owned(self) -> Owned:
+        """Return what this process delivers, which it may have to read first. Raises NotOwner."""
+        self._wanted.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_S):
+                await self._began.wait()
         if self._owned is None:
             raise NotOwner(self._reason)
         return self._owned
@@ -65,6 +75,7 @@ class Ownership:
 
     async def _own(self) -> None:
         """Be the one that delivers, as long as that goes well. Raises why it ended."""
+        await self._wanted.wait()
         owner = f"{workers().chance().getrandbits(128):032x}"
         journal = Journal(self._log, owner)
         try:
@@ -73,19 +84,22 @@ class Ownership:
             groups = await load(self._index, owner, start=start)
         except LogFollows:
             self._reason = "the log follows another one, whose own service delivers"
-            raise
+            await asyncio.sleep(FOLLOW_LOOK_S)
+            return
         except (DependencyUnavailable, JournalLost) as error:
             self._reason = str(error)
             raise
         owned = self._make(groups, journal)
         copying = Copying(groups, journal, self._log, self._index)
         self._owned = owned
+        self._began.set()
         self.began_count += 1
         _log.info("deliveries begin: %d groups, %d messages in flight", len(groups.names()), groups.open_count)
         try:
             await self._tend(journal, owned.tend, copying.tend)
         finally:
             self._owned, self._reason = None, "the journal is read anew"
+            self._began.clear()
             await owned.stop()
             await journal.close()
 

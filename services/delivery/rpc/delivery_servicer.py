@@ -30,7 +30,7 @@ class DeliveryServicer:
 
     async def Receive(self, request: messages.ReceiveRequest, _: object) -> messages.ReceiveResponse:
         """Return messages that are the caller's for a while."""
-        owned = self._ownership.owned
+        owned = await self._ownership.owned()
         delivered = await owned.receive(
             group_name(request.group),
             arguments.topic(request.topic),
@@ -48,7 +48,7 @@ class DeliveryServicer:
             reason = f"must be 1 to {ENTRY_COUNT_MAX}"
             raise BadArgument(reason, field="entries", value=count, limit=ENTRY_COUNT_MAX if count else 1)
         wishes = [_wish(entry, f"entries[{index}].") for index, entry in enumerate(request.entries)]
-        outcomes = await self._ownership.owned.settle(wishes)
+        outcomes = await (await self._ownership.owned()).settle(wishes)
         return messages.SettleResponse(outcomes=map(_outcome, outcomes))
 
 

@@ -6,7 +6,6 @@ import grpc
 from libs.requests.errors import WindowFull
 from libs.runtime.rpc.errors import ErrorRow, ErrorTable
 from services.delivery.errors import (
-    BadHandle,
     GroupNotFound,
     HandleOutdated,
     JournalLost,
@@ -17,7 +16,6 @@ from services.delivery.errors import (
 _CODES = grpc.StatusCode
 
 ERROR_TABLE: ErrorTable = {
-    BadHandle: ErrorRow(_CODES.INVALID_ARGUMENT, "BAD_ARGUMENT", ("field", "value")),
     HandleOutdated: ErrorRow(_CODES.FAILED_PRECONDITION, "HANDLE_OUTDATED", ("topic", "queue_id", "queue_offset")),
     GroupNotFound: ErrorRow(_CODES.NOT_FOUND, "GROUP_NOT_FOUND", ("group",)),
     TopicNotFound: ErrorRow(_CODES.NOT_FOUND, "TOPIC_NOT_FOUND", ("topic",)),

@@ -30,18 +30,18 @@ class GroupServicer:
     async def SetGroup(self, request: messages.SetGroupRequest, _: object) -> messages.SetGroupResponse:
         """Give a group a policy."""
         group, policy = group_name(request.group), _policy(request.policy)
-        await self._ownership.owned.set_policy(group, policy)
+        await (await self._ownership.owned()).set_policy(group, policy)
         return messages.SetGroupResponse(group=_group(group, policy))
 
     async def GetGroup(self, request: messages.GetGroupRequest, _: object) -> messages.GetGroupResponse:
         """Return a policy, and how far the group is."""
-        owned, group = self._ownership.owned, group_name(request.group)
+        owned, group = await self._ownership.owned(), group_name(request.group)
         lags = await owned.lags(group)
         return messages.GetGroupResponse(group=_group(group, owned.groups.policy(group), lags))
 
     async def ListGroups(self, request: messages.ListGroupsRequest, _: object) -> messages.ListGroupsResponse:
         """Return a page of groups. The token is the last group of the page before."""
-        groups = self._ownership.owned.groups
+        groups = (await self._ownership.owned()).groups
         count = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         names = groups.names()
         start = bisect_right(names, decode_token(LIST, (), request.page_token, str) or "")
@@ -52,14 +52,14 @@ class GroupServicer:
 
     async def DeleteGroup(self, request: messages.DeleteGroupRequest, _: object) -> messages.DeleteGroupResponse:
         """Forget a group."""
-        owned, group = self._ownership.owned, group_name(request.group)
+        owned, group = await self._ownership.owned(), group_name(request.group)
         if owned.groups.is_known(group):
             await owned.set_policy(group, None)
         return messages.DeleteGroupResponse()
 
     async def ResetGroup(self, request: messages.ResetGroupRequest, _: object) -> messages.ResetGroupResponse:
         """Move a group, or say what that would do."""
-        owned = self._ownership.owned
+        owned = await self._ownership.owned()
         group, topic = group_name(request.group), arguments.topic(request.topic)
         positions = await self._positions(request, topic)
         moves: list[messages.QueueMove] = []

@@ -63,6 +63,7 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
 
 
 async def test_messages_are_shared_and_settled(stack: Stack) -> None:
+    """Two receivers get different messages, and what they acked is refused a second time, with where it was."""
     await stack.append(b"a", b"b", b"c", queue_id=1)
     first, second = await asyncio.gather(stack.receive(2), stack.receive(1))
     assert sorted(one.message.body for one in [*first, *second]) == [b"a", b"b", b"c"]
@@ -76,6 +77,7 @@ async def test_messages_are_shared_and_settled(stack: Stack) -> None:
 
 
 async def test_a_receive_that_waits_hears_of_a_message(stack: Stack) -> None:
+    """A message ends the wait of a receiver, in whatever queue it is."""
     await stack.append(b"a", queue_id=0)
     await stack.settle("ack", *await stack.receive())
     waiting = asyncio.create_task(stack.receive(wait_ms=20_000))
@@ -86,6 +88,7 @@ async def test_a_receive_that_waits_hears_of_a_message(stack: Stack) -> None:
 
 
 async def test_what_is_not_settled_comes_again_and_ends_among_the_dead_letters(stack: Stack) -> None:
+    """A message is tried as often as the policy says, then it is a dead letter that names where it came from."""
     policy = groups_pb.GroupPolicy(attempts_max=3, backoffs=[milliseconds(1)], invisible=milliseconds(200))
     await stack.client.groups.SetGroup(groups_pb.SetGroupRequest(group=GROUP, policy=policy))
     await stack.append(b"poison", queue_id=0, properties={"KEYS": "k1", "TAGS": "t"})
@@ -109,6 +112,7 @@ async def test_what_is_not_settled_comes_again_and_ends_among_the_dead_letters(s
 
 
 async def test_groups_are_looked_at_moved_and_forgotten(stack: Stack) -> None:
+    """An operator sees how far a group is, moves it after a look at what that does, lists and forgets it."""
     await stack.append(*(b"%d" % number for number in range(6)), queue_id=0)
     received = await stack.receive(2)
     await stack.settle("ack", received[0])
@@ -147,12 +151,17 @@ BAD: Sequence[tuple[dict[str, object], str, str]] = (
 
 
 async def test_bad_requests_are_refused(stack: Stack) -> None:
+    """Every field of a receive is checked, and named when it is at fault."""
     for fields, field, reason in BAD:
         request = pb.ReceiveRequest(**{"group": GROUP, "topic": TOPIC, **fields})  # type: ignore[arg-type]
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stack.client.deliveries.Receive(request)
         refusal = Refusal(refused.value)
         assert (refusal.reason, refusal.field) == (reason, field)
+
+
+async def test_bad_entries_are_refused(stack: Stack) -> None:
+    """A settle without entries or action is refused as a whole, a bad handle alone."""
     for entries, field in (([], "entries"), ([pb.SettleEntry(handle="h")], "entries[0].action")):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stack.client.deliveries.Settle(pb.SettleRequest(entries=entries))
@@ -199,6 +208,7 @@ class Kills:
 
 
 async def test_kills_lose_nothing_and_bring_nothing_back_that_was_settled(tmp_path: Path) -> None:
+    """Log, index and Delivery are killed again and again: all is delivered, and nothing after its ack was answered."""
     chance = random.Random(7)
     ports = [_free_port() for _ in range(3)]
     log_target, index_target, target = (f"127.0.0.1:{port}" for port in ports)

@@ -46,11 +46,13 @@ RECORD = DeliveryRecord(
 
 
 def test_golden_bytes() -> None:
+    """The bytes of each event are those of docs/formats/delivery_record.md."""
     assert RECORD.encode() == GOLDEN
     assert DeliveryRecord.decode(GOLDEN) == RECORD
 
 
 def test_a_policy_is_kept_as_it_is() -> None:
+    """Nothing of a policy is lost on its way through the journal."""
     policy = Policy(attempts_max=3, backoffs_ms=(1, 2), invisible_ms=7, is_ordered=True, from_end=True, is_paused=True)
     record = DeliveryRecord(owner="o", events=(PolicySet("g", policy),))
     assert DeliveryRecord.decode(record.encode()) == record
@@ -72,6 +74,7 @@ def test_a_policy_is_kept_as_it_is() -> None:
     ],
 )
 def test_what_is_no_record_is_refused(body: bytes) -> None:
+    """Other forms, unknown events and numbers out of range are one error, never another."""
     with pytest.raises(BadField) as caught:
         DeliveryRecord.decode(body)
     assert caught.value.field == "delivery record"
@@ -79,10 +82,12 @@ def test_what_is_no_record_is_refused(body: bytes) -> None:
 
 @given(st.binary(max_size=200), st.integers(0, len(GOLDEN) - 1))
 def test_harmed_records_are_refused_or_read(noise: bytes, position: int) -> None:
+    """No bytes make the decoder fail in any other way."""
     with contextlib.suppress(BadField):
         DeliveryRecord.decode(GOLDEN[:position] + noise + GOLDEN[position + len(noise) :])
 
 
 @pytest.mark.parametrize(("attempt", "delay_ms"), [(0, 1), (1, 1), (2, 5), (3, 9), (100, 9)])
 def test_the_last_backoff_counts_for_all_others(attempt: int, delay_ms: int) -> None:
+    """There is a delay for every attempt."""
     assert Policy(backoffs_ms=(1, 5, 9)).backoff_ms(attempt) == delay_ms

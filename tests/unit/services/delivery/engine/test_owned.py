@@ -46,6 +46,7 @@ async def settle(owned: Owned, verb: str, *delivered: Delivered, delay_ms: int |
 
 
 async def test_messages_are_delivered_once_and_settled(clock: ManualClock) -> None:
+    """A message has one receiver at a time, and is gone once it is settled."""
     store = await filled("a", "b", "c")
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -60,6 +61,7 @@ async def test_messages_are_delivered_once_and_settled(clock: ManualClock) -> No
 
 
 async def test_what_is_not_settled_comes_again_with_another_handle(clock: ManualClock) -> None:
+    """After its time a message is delivered again, and the handle of the former delivery fits no more."""
     store = await filled("a", "b")
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -77,6 +79,7 @@ async def test_what_is_not_settled_comes_again_with_another_handle(clock: Manual
 
 
 async def test_an_expired_message_can_be_settled_until_it_is_delivered_again(clock: ManualClock) -> None:
+    """A receiver that is late settles its message if nobody else has it."""
     store = await filled("a")
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -87,6 +90,7 @@ async def test_an_expired_message_can_be_settled_until_it_is_delivered_again(clo
 
 
 async def test_nack_gives_back_by_delay_or_policy(clock: ManualClock) -> None:
+    """A message comes back when the receiver said, or after the policy's delay for the attempt."""
     store = await filled("a")
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -103,6 +107,7 @@ async def test_nack_gives_back_by_delay_or_policy(clock: ManualClock) -> None:
 
 
 async def test_extend_gives_a_new_handle_and_more_time(clock: ManualClock) -> None:
+    """Who needs longer keeps the message, by a new handle alone."""
     store = await filled("a")
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -116,6 +121,7 @@ async def test_extend_gives_a_new_handle_and_more_time(clock: ManualClock) -> No
 
 
 async def test_a_message_that_was_given_back_too_often_goes_to_the_dead_letters_once(clock: ManualClock) -> None:
+    """A poisonous message is tried as often as the policy says, stored as a dead letter once, and holds nobody up."""
     store = await filled("poison", "b")
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -133,6 +139,7 @@ async def test_a_message_that_was_given_back_too_often_goes_to_the_dead_letters_
 
 
 async def test_terminated_messages_are_no_dead_letters(clock: ManualClock) -> None:
+    """What a receiver gives up is settled, and nothing more."""
     store = await filled("a")
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -142,6 +149,7 @@ async def test_terminated_messages_are_no_dead_letters(clock: ManualClock) -> No
 
 
 async def test_messages_of_an_ordering_key_come_one_after_the_other(clock: ManualClock) -> None:
+    """The next message of a key waits until the one before is settled; other keys do not wait."""
     store = await filled("a1", "b1", "a2", "b2", "a3", keys=(1, 2, 1, 2, 1))
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -163,6 +171,7 @@ async def test_messages_of_an_ordering_key_come_one_after_the_other(clock: Manua
 
 
 async def test_a_filter_passes_over_what_it_does_not_want(clock: ManualClock) -> None:
+    """Messages that a filter does not let through are settled, so that the group goes on."""
     store = await filled("x1", "a1", "x2", "a2", "x3")
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -175,6 +184,7 @@ async def test_a_filter_passes_over_what_it_does_not_want(clock: ManualClock) ->
 
 
 async def test_a_receive_waits_for_a_message(clock: ManualClock) -> None:
+    """A receive is answered when a message comes."""
     store = await filled()
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -185,6 +195,7 @@ async def test_a_receive_waits_for_a_message(clock: ManualClock) -> None:
 
 
 async def test_a_paused_group_receives_nothing(clock: ManualClock) -> None:
+    """A pause holds all messages back until it ends."""
     store = await filled("a")
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -197,6 +208,7 @@ async def test_a_paused_group_receives_nothing(clock: ManualClock) -> None:
 
 
 async def test_groups_begin_where_they_committed_or_at_an_end(clock: ManualClock) -> None:
+    """A group goes on at its committed offset; a new one begins at the end that its policy says."""
     store = await filled("a", "b", "c")
     store.offsets["committed"][TOPIC, 0] = 2
     async with delivering(store, clock) as ownership:
@@ -210,6 +222,7 @@ async def test_groups_begin_where_they_committed_or_at_an_end(clock: ManualClock
 
 
 async def test_a_moved_group_reads_again(clock: ManualClock) -> None:
+    """A move settles what was in flight, and delivery goes on at the new place."""
     store = await filled("a", "b", "c")
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -220,6 +233,7 @@ async def test_a_moved_group_reads_again(clock: ManualClock) -> None:
 
 
 async def test_what_is_gone_from_the_log_is_settled(clock: ManualClock) -> None:
+    """A message that retention took holds up nothing."""
     store = await filled("a", "b")
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -231,6 +245,7 @@ async def test_what_is_gone_from_the_log_is_settled(clock: ManualClock) -> None:
 
 
 async def test_too_much_in_flight_is_refused(clock: ManualClock) -> None:
+    """The memory for messages in flight has a limit, which is named."""
     store = await filled("a", "b", "c")
     async with delivering(store, clock, open_count_max=2) as ownership:
         owned = await owned_of(ownership)
@@ -242,6 +257,7 @@ async def test_too_much_in_flight_is_refused(clock: ManualClock) -> None:
 
 
 async def test_a_queue_with_too_much_in_flight_gives_nothing_new(clock: ManualClock) -> None:
+    """One queue takes no more than its share."""
     store = await filled("a", "b", "c")
     async with delivering(store, clock, queue_open_count_max=2) as ownership:
         owned = await owned_of(ownership)
@@ -253,6 +269,7 @@ async def test_a_queue_with_too_much_in_flight_gives_nothing_new(clock: ManualCl
 
 
 async def test_bad_requests_are_told(clock: ManualClock) -> None:
+    """Topics, groups and handles that are not there are told apart."""
     store = await filled("a")
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -267,6 +284,7 @@ async def test_bad_requests_are_told(clock: ManualClock) -> None:
 
 
 async def test_a_deleted_group_begins_anew(clock: ManualClock) -> None:
+    """Nothing is left of a group that was forgotten."""
     store = await filled("a")
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -277,6 +295,7 @@ async def test_a_deleted_group_begins_anew(clock: ManualClock) -> None:
 
 
 async def test_nobody_delivers_while_the_log_follows(clock: ManualClock) -> None:
+    """Deliveries begin when the log leads, and the reason is told before."""
     store = await filled("a")
     store.is_following = True
     async with delivering(store, clock) as ownership:

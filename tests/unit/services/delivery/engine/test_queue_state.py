@@ -21,6 +21,7 @@ def queue(*flights: Flight, next_offset: int, held: tuple[tuple[int, int], ...] 
 
 
 def test_a_message_in_flight_is_ready_when_its_time_is_over() -> None:
+    """Messages become ready by their times, the earliest first where not all are asked for."""
     state = queue(flight(0, until_ms=100), flight(1, until_ms=50), next_offset=2)
     assert state.ready(49, 10) == []
     assert state.ready(50, 10) == [1]
@@ -30,6 +31,7 @@ def test_a_message_in_flight_is_ready_when_its_time_is_over() -> None:
 
 
 def test_what_was_committed_is_the_first_that_is_not_settled() -> None:
+    """The committed offset never passes a message that is open."""
     state = queue(flight(0), flight(1), flight(2), next_offset=3)
     state.apply(Settled(PLACE, (1,)))
     assert state.committed == 0
@@ -40,6 +42,7 @@ def test_what_was_committed_is_the_first_that_is_not_settled() -> None:
 
 
 def test_one_that_was_delivered_again_has_its_new_time_only() -> None:
+    """The time of a former delivery makes nothing ready."""
     state = queue(flight(0, until_ms=10), next_offset=1)
     state.apply(Took(PLACE, 1, (flight(0, attempt=2, stamp=11, until_ms=70),)))
     assert state.ready(69, 1) == []
@@ -49,6 +52,7 @@ def test_one_that_was_delivered_again_has_its_new_time_only() -> None:
 
 
 def test_messages_of_a_key_wait_for_each_other() -> None:
+    """Of a key one message is in flight, and the next one is ready once that is settled."""
     state = queue(flight(0, key=7), next_offset=3, held=((1, 7), (2, 7)))
     assert state.is_blocked(7)
     assert not state.is_blocked(8)
@@ -68,6 +72,7 @@ def test_messages_of_a_key_wait_for_each_other() -> None:
 
 
 def test_a_move_forgets_what_is_open() -> None:
+    """After a move nothing is in flight, held or blocked."""
     state = queue(flight(0, key=7), next_offset=2, held=((1, 7),))
     state.apply(Moved(PLACE, 5))
     assert (state.next, state.committed, state.open_count, state.due_ms()) == (5, 5, 0, None)
@@ -75,6 +80,7 @@ def test_a_move_forgets_what_is_open() -> None:
 
 
 def test_what_does_not_fit_is_passed_over() -> None:
+    """An event of a message that is settled changes nothing."""
     state = queue(flight(0), next_offset=1)
     state.apply(Settled(PLACE, (9,)))
     state.apply(Postponed(PLACE, (flight(3),)))
@@ -89,6 +95,7 @@ def histories(draw: st.DrawFn) -> list[tuple[str, int, int]]:
 
 @given(histories())
 def test_a_copy_says_the_same_as_all_events(history: list[tuple[str, int, int]]) -> None:
+    """Whoever reads a copy knows what somebody knows who read all events."""
     state = QueueState(PLACE)
     for stamp, (verb, choice, key) in enumerate(history, 1):
         open_offsets = [one.offset for one in state.copied().flights]

@@ -46,6 +46,7 @@ async def ack(owned: Owned, delivered: Sequence[Delivered]) -> None:
 
 
 async def test_a_new_process_knows_what_was_answered(clock: ManualClock) -> None:
+    """Policies, acks and deliveries outlive the process, and handles fit its successor."""
     store = await filled(4)
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -62,6 +63,7 @@ async def test_a_new_process_knows_what_was_answered(clock: ManualClock) -> None
 
 
 async def test_a_lost_answer_is_looked_up_in_the_log(clock: ManualClock) -> None:
+    """An event whose answer was lost counts if it is in the log."""
     store = await filled(2)
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -75,6 +77,7 @@ async def test_a_lost_answer_is_looked_up_in_the_log(clock: ManualClock) -> None
 
 
 async def test_a_refused_event_did_not_happen(clock: ManualClock) -> None:
+    """An event that the log refused is taken back."""
     store = await filled(2)
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -89,6 +92,7 @@ async def test_a_refused_event_did_not_happen(clock: ManualClock) -> None:
 
 
 async def test_of_two_processes_the_last_one_delivers(clock: ManualClock) -> None:
+    """A process that was replaced can answer nothing, and harms nothing."""
     store = await filled(4)
     async with delivering(store, clock) as one:
         former = await owned_of(one)
@@ -106,6 +110,7 @@ async def test_of_two_processes_the_last_one_delivers(clock: ManualClock) -> Non
 
 
 async def test_a_copy_is_enough(clock: ManualClock) -> None:
+    """What lies before a whole copy is not needed."""
     store = await filled(6)
     store.segment_size_bytes = 2_000
     async with delivering(store, clock) as ownership:
@@ -126,6 +131,7 @@ async def test_a_copy_is_enough(clock: ManualClock) -> None:
 
 
 async def test_a_copy_without_an_end_is_none(clock: ManualClock) -> None:
+    """A copy that was not finished is no reason to forget what was before it."""
     store = await filled(6)
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -183,6 +189,7 @@ class Run:
 
 @pytest.mark.parametrize("seed", range(24))
 async def test_whatever_happens_nothing_is_lost_and_nothing_settled_comes_again(seed: int, clock: ManualClock) -> None:
+    """Restarts, lost answers and refused writes at any moment: all is delivered, nothing after its ack was answered."""
     store, run = await filled(30), Run(seed, clock)
     if seed % 2:
         store.segment_size_bytes = 3_000

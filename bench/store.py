@@ -106,7 +106,7 @@ def front_alone(front: str) -> Iterator[tuple[str, int]]:
 def _up(folder: Path, flags: Sequence[str], settings: Mapping[str, str]) -> Iterator[tuple[tuple[int, ...], str]]:
     """Run `reput up`. Yields its processes, and the line that says that it is ready."""
     log_path = folder / "log"
-    with _process(["up", "--data-dir", str(folder / "store"), *flags], log_path, settings) as process:
+    with _process(["up", "--data-dir", str(folder / "store"), "--no-delivery", *flags], log_path, settings) as process:
         assert process.stdout is not None
         if "ready" not in (line := process.stdout.readline()):
             told = log_path.read_text()[-2000:]

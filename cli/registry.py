@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "up": Entry("up", "up", "Run all three services over one directory until Ctrl-C or SIGTERM.", SERVE_EPILOG),
+    "up": Entry("up", "up", "Run all services over one directory until Ctrl-C or SIGTERM.", SERVE_EPILOG),
     "put": Entry("messages.put", "put", "Append messages."),
     "pull": Entry("messages.read", "pull", "Read messages of a topic by queue offset."),
     "tail": Entry("messages.read", "tail", "Print the newest messages of a topic, and follow its end with -f."),

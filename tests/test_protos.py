@@ -11,7 +11,13 @@ from google.protobuf.descriptor import FileDescriptor
 
 from tools.gen_stubs import PROTOS, find_sources, include_flags, run_protoc
 
-SERVICES = {"commitlog": "CommitLog", "common": "Common", "indexer": "Indexer", "janitor": "Janitor"}
+SERVICES = {
+    "commitlog": "CommitLog",
+    "common": "Common",
+    "delivery": "Delivery",
+    "indexer": "Indexer",
+    "janitor": "Janitor",
+}
 SOURCES = sorted((PROTOS / "reput").glob("**/*.proto"))
 
 

@@ -19,7 +19,7 @@ from cli.output.lines import JsonOption, error_line, print_json
 from cli.supervisor import Child, ChildEnded, Supervisor
 
 HOST = "127.0.0.1"
-METRICS_PORTS = {"commitlog": 7201, "indexer": 7202, "janitor": 7203}
+METRICS_PORTS = {"commitlog": 7201, "indexer": 7202, "janitor": 7203, "delivery": 7204}
 REPLICA_IDS = "abcdefg"
 COPY_PORTS = 10
 """So far apart are the ports of two copies."""
@@ -39,11 +39,17 @@ def up(
     janitor_port: Annotated[
         int, typer.Option(min=0, max=65535, envvar="REPUT_JANITOR_PORT", help="Port; 0 takes any free one.")
     ] = 7103,
+    delivery_port: Annotated[
+        int, typer.Option(min=0, max=65535, envvar="REPUT_DELIVERY_PORT", help="Port; 0 takes any free one.")
+    ] = 7104,
+    delivery: Annotated[
+        bool, typer.Option("--delivery/--no-delivery", help="Run Delivery, which groups that share messages need.")
+    ] = True,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="TOML file with a table for each service.")
     ] = None,
     metrics: Annotated[
-        bool, typer.Option("--metrics/--no-metrics", help="Open the Prometheus endpoints on ports 7201 to 7203.")
+        bool, typer.Option("--metrics/--no-metrics", help="Open the Prometheus endpoints on ports 7201 to 7204.")
     ] = True,
     replicas: Annotated[
         int, typer.Option(min=1, max=len(REPLICA_IDS), metavar="N", help="Copies of the store, for trying out.")
@@ -53,22 +59,23 @@ def up(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run all three services over one directory until Ctrl-C or SIGTERM.
+    """Run all services over one directory until Ctrl-C or SIGTERM.
 
     Both stop in order, however often SIGTERM comes; a Ctrl-C during the stop kills what is left.
 
-    It says `ready` when all three answer and the indexes are complete.
+    It says `ready` when all of them answer and the indexes are complete.
 
-    With --replicas 3 there are three logs, each with an Indexer and a Janitor, in DIR/a, DIR/b and DIR/c and on ports
+    With --replicas 3 there are three logs, each with services of its own, in DIR/a, DIR/b and DIR/c and on ports
     ten apart. The first one leads, unless --etcd lets them elect one. What is killed is started again. It shows how
     replication works; as all are on one machine, it protects from little.
 
-    Settings of a service come from REPUT_COMMITLOG_…, REPUT_INDEXER_… and REPUT_JANITOR_… or from --config. Logs go to
+    Settings of a service come from REPUT_COMMITLOG_…, REPUT_INDEXER_… and so on, or from --config. Logs go to
     standard error. If a service fails, the others are stopped, and the exit code is that of the service.
 
     Example: reput up --data-dir reput-data
     """
     ports = {"commitlog": commitlog_port, "indexer": indexer_port, "janitor": janitor_port}
+    ports |= {"delivery": delivery_port} if delivery else {}
     if etcd and replicas == 1:
         raise typer.BadParameter("one copy elects nobody: use it with --replicas", param_hint="--etcd")
     copies = copies_of(data_dir, ports, etcd, replicas) if replicas > 1 else [Copy(data_dir, chosen_ports(ports))]
@@ -91,17 +98,18 @@ class Copy:
 
     def children(self, config: Path | None, *, metrics: bool) -> list[Child]:
         """Return the services to run."""
-        shared = ["--data-dir", str(self.data_dir), "--listen-host", HOST]
-        shared += ["--config", str(config)] if config is not None else []
+        shared = ["--listen-host", HOST, *(["--config", str(config)] if config is not None else [])]
+        files = ["--data-dir", str(self.data_dir)]
         log = ["--commitlog-target", self.target("commitlog")]
-        peers = {
-            "commitlog": [],
-            "indexer": [*log, "--commitlog-data-dir", str(self.data_dir)],
-            "janitor": [*log, "--indexer-target", self.target("indexer")],
+        flags = {
+            "commitlog": files,
+            "indexer": [*files, *log, "--commitlog-data-dir", str(self.data_dir)],
+            "janitor": [*files, *log, "--indexer-target", self.target("indexer")],
+            "delivery": [*log, "--indexer-target", self.target("indexer")],
         }
         found = []
-        for name, flags in peers.items():
-            own = [*shared, "--port", str(self.ports[name]), *flags, *self.flags.get(name, ())]
+        for name, port in self.ports.items():
+            own = [*shared, "--port", str(port), *flags[name], *self.flags.get(name, ())]
             if not metrics or self.at:
                 own += ["--metrics-port", str(METRICS_PORTS[name] + self.at * COPY_PORTS if metrics else 0)]
             found.append(Child(name, own, self.target(name), self.replica_id))

@@ -29,7 +29,7 @@ from libs.runtime.errors import ConfigError
 
 T = TypeVar("T")
 
-SECTIONS = ("commitlog", "indexer", "janitor")
+SECTIONS = ("commitlog", "indexer", "janitor", "delivery")
 """Tables that a configuration file may have; one file may configure all services."""
 
 SECRET_SUFFIXES = ("_password", "_secret", "_token")

@@ -17,6 +17,8 @@ from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from libs.runtime.trust.roles import ROLES, Role
 from services.commitlog.bootstrap import Service as CommitLog
 from services.commitlog.bootstrap import Settings as CommitLogSettings
+from services.delivery.bootstrap import Service as Delivery
+from services.delivery.bootstrap import Settings as DeliverySettings
 from services.indexer.bootstrap import Service as Indexer
 from services.indexer.bootstrap import Settings as IndexerSettings
 from services.indexer.config import IndexerConfig
@@ -35,7 +37,7 @@ TELEMETRY = TelemetryConfig(metrics_port=0)
 
 @asynccontextmanager
 async def store(directory: Path, *, asks_clients: bool) -> AsyncIterator[dict[str, grpc.aio.Channel]]:
-    """The three services with a token for each role, and a channel to each, by the middle of its package's name."""
+    """All services with a token for each role, and a channel to each, by the middle of its package's name."""
     for name in ROLE_NAMES:
         (directory / name).write_text(f"{name}-token\n")
     server = ServerConfig(
@@ -61,13 +63,26 @@ async def store(directory: Path, *, asks_clients: bool) -> AsyncIterator[dict[st
                 server=server,
                 telemetry=TELEMETRY,
             )
+            delivery_settings = DeliverySettings(
+                commitlog=commitlog,
+                indexer=PeerConfig(target=f"127.0.0.1:{index.server.port}"),
+                server=server,
+                telemetry=TELEMETRY,
+            )
             async with (
                 running(Janitor, janitor_settings) as janitor,
+                running(Delivery, delivery_settings) as delivery,
                 grpc.aio.insecure_channel(f"127.0.0.1:{log.server.port}") as log_channel,
                 grpc.aio.insecure_channel(f"127.0.0.1:{index.server.port}") as index_channel,
                 grpc.aio.insecure_channel(f"127.0.0.1:{janitor.server.port}") as janitor_channel,
+                grpc.aio.insecure_channel(f"127.0.0.1:{delivery.server.port}") as delivery_channel,
             ):
-                yield {"commitlog": log_channel, "indexer": index_channel, "janitor": janitor_channel}
+                yield {
+                    "commitlog": log_channel,
+                    "indexer": index_channel,
+                    "janitor": janitor_channel,
+                    "delivery": delivery_channel,
+                }
 
 
 async def test_a_service_with_another_token_says_so(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.support.surroundings import ANY_DISK, interrupt_by_default
 
 REPUT = (sys.executable, "-m", "cli.main")
 SEGMENT_SIZE_BYTES = 1 << 20
-FREE_PORTS = ("--commitlog-port", "0", "--indexer-port", "0", "--janitor-port", "0", "--no-metrics")
+FREE_PORTS = ("--commitlog-port", "0", "--indexer-port", "0", "--janitor-port", "0", "--no-delivery", "--no-metrics")
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -133,7 +133,7 @@ def store(data_dir: Path, *arguments: str, extra: Mapping[str, str] | None = Non
             line = process.stdout.readline()
             assert line, process.communicate()
             ready = json.loads(line)
-            targets = {name: ready[name] for name in ("commitlog", "indexer", "janitor")}
+            targets = {name: ready[name] for name in ("commitlog", "indexer", "janitor", "delivery") if name in ready}
             yield Store(process, data_dir, targets)
         finally:
             if process.poll() is None:

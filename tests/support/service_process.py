@@ -61,6 +61,8 @@ class ServiceProcess:
 
     service = ""
     flags: tuple[str, ...] = ()
+    has_files = True
+    """Whether it has a directory."""
 
     def __init__(self, child: asyncio.subprocess.Process) -> None:
         self.child = child
@@ -72,7 +74,8 @@ class ServiceProcess:
         """Start it; it may still be recovering, or fail to start."""
         json = {f"REPUT_{cls.service.upper()}_LOG_FORMAT": "json"}
         environment = {**os.environ, **ANY_DISK, **json, "REPUT_FAILPOINTS": failpoints}
-        command = [sys.executable, "-m", f"services.{cls.service}", "--data-dir", str(data_dir), "--metrics-port", "0"]
+        command = [sys.executable, "-m", f"services.{cls.service}", "--metrics-port", "0"]
+        command += ["--data-dir", str(data_dir)] if cls.has_files else []
         port = [] if "--port" in flags else ["--port", "0"]
         child = await asyncio.create_subprocess_exec(
             *command, *cls.flags, *port, *flags, cwd=REPOSITORY, env=environment, stderr=asyncio.subprocess.PIPE

@@ -17,6 +17,11 @@ SYSTEM_TOPICS = (
 STATE_TOPIC = "rmq_sys_reput_state"
 """Where the store keeps what must survive a lost Indexer (docs/formats/state_record.md). A replicated one has it."""
 STATE_QUEUE_ID = 0
+DELIVERY_TOPIC = "rmq_sys_reput_delivery"
+"""What became of the messages of consumer groups (docs/formats/delivery_record.md). A store with a Delivery has it."""
+DELIVERY_QUEUE_ID = 0
+INTERNAL_TOPICS = (DELIVERY_TOPIC, STATE_TOPIC)
+"""Topics that the services of the store alone append to, by AppendState, which makes them."""
 
 _MADE_PREFIXES = ("%", "RMQ_SYS_", SYSTEM_TOPIC_PREFIX, "OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC", "TBW102")
 _SYSTEM_NAMES = frozenset(topic.name for topic in SYSTEM_TOPICS)

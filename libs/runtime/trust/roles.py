@@ -43,7 +43,15 @@ _RULES: Mapping[str, Mapping[str, Role]] = {
         "ListTopics": _C,
         "DeleteTopic": _O,
     },
-    # Groups have no owners: whoever may commit an offset may as well move or delete it.
+    # Groups have no owners: whoever may receive for one, or commit an offset, may as well change, move or delete it.
+    "reput.delivery.v1.DeliveryService": {"Receive": _C, "Settle": _C},
+    "reput.delivery.v1.GroupService": {
+        "SetGroup": _C,
+        "GetGroup": _C,
+        "ListGroups": _C,
+        "DeleteGroup": _C,
+        "ResetGroup": _C,
+    },
     "reput.indexer.v1.ConsumerOffsetService": {
         "CommitConsumerOffset": _C,
         "GetConsumerOffset": _C,

@@ -120,7 +120,7 @@ class AppendPipeline:
     async def append_state(self, request: bytes, born_host: bytes) -> AppendedBatch:
         """As `append`, for a batch of the store itself, which may name the topic of its state."""
         self._gate.check()
-        await self._topics.create_state_topic()
+        await self._topics.create_internal_topics()
         return await self._append(request, born_host, self._internal_limits)
 
     async def _append(self, request: bytes, born_host: bytes, limits: Limits) -> AppendedBatch:

@@ -20,7 +20,7 @@ from libs.formats.limits import TOPIC_SIZE_BYTES_MAX
 from libs.formats.names import is_appendable_topic
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.state.set_apart import why_by_attributes
-from libs.formats.state.system_topics import STATE_TOPIC, SYSTEM_TOPICS, is_system_topic
+from libs.formats.state.system_topics import INTERNAL_TOPICS, SYSTEM_TOPICS, is_system_topic
 from libs.kernel.append.topic_table import TopicTable
 from libs.log.state import topics_file
 from libs.log.state.set_apart import SetApart
@@ -200,11 +200,14 @@ class TopicRegistry:
         """Make those of the topics that nobody made meanwhile, durably. Raises BadArgument when there are too many."""
         await uninterrupted(self._add_missing(topics, field=field))
 
-    async def create_state_topic(self) -> None:
-        """Make the topic of the store's own state, durably, unless it is there."""
-        if STATE_TOPIC not in self._file.topics:
-            topic = TopicConfig(name=STATE_TOPIC, read_queue_count=1, write_queue_count=1, permission=PERMISSION_READ)
-            await uninterrupted(self._add_missing([topic], field="name"))
+    async def create_internal_topics(self) -> None:
+        """Make the topics of the store's own state, durably, unless they are there."""
+        if missing := [name for name in INTERNAL_TOPICS if name not in self._file.topics]:
+            topics = [
+                TopicConfig(name=name, read_queue_count=1, write_queue_count=1, permission=PERMISSION_READ)
+                for name in missing
+            ]
+            await uninterrupted(self._add_missing(topics, field="name"))
 
     async def replace(self, file: TopicsFile) -> None:
         """Have the topics of another store in the place of these, durably."""
@@ -305,7 +308,7 @@ class TopicRegistry:
         if queue_count == 0 or not 0 < len(name) <= TOPIC_SIZE_BYTES_MAX:
             return  # RocketMQ may keep such topics; nothing can be appended to them
         is_writable = topic.is_writable and not is_system_topic(topic.name) and not self.set_apart.why(topic.name)
-        is_internal = topic.name == STATE_TOPIC
+        is_internal = topic.name in INTERNAL_TOPICS
         table.put_topic(name, write_queue_count=queue_count, is_writable=is_writable, is_internal=is_internal)
 
     def _with(self, topics: dict[str, TopicConfig]) -> TopicsFile:

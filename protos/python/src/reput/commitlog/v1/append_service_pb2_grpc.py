@@ -74,8 +74,8 @@ class AppendServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AppendState(self, request, context):
-        """As Append, for the services of the store: messages may also go to the topic rmq_sys_reput_state, which is made when it is
-        missing.
+        """As Append, for the services of the store: messages may also go to the topics rmq_sys_reput_state and
+        rmq_sys_reput_delivery, which are made when they are missing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -43,8 +43,8 @@ class AppendServiceStub:
     The server may end the stream with UNAVAILABLE at any time; batches without an outcome may or may not be stored.
     """
     AppendState: _grpc.UnaryUnaryMultiCallable[_append_service_pb2.AppendStateRequest, _append_service_pb2.AppendStateResponse]
-    """As Append, for the services of the store: messages may also go to the topic rmq_sys_reput_state, which is made when it is
-    missing.
+    """As Append, for the services of the store: messages may also go to the topics rmq_sys_reput_state and
+    rmq_sys_reput_delivery, which are made when they are missing.
     """
 
 @_typing.type_check_only
@@ -62,8 +62,8 @@ class AppendServiceAsyncStub(AppendServiceStub):
     The server may end the stream with UNAVAILABLE at any time; batches without an outcome may or may not be stored.
     """
     AppendState: _aio.UnaryUnaryMultiCallable[_append_service_pb2.AppendStateRequest, _append_service_pb2.AppendStateResponse]  # type: ignore[assignment]
-    """As Append, for the services of the store: messages may also go to the topic rmq_sys_reput_state, which is made when it is
-    missing.
+    """As Append, for the services of the store: messages may also go to the topics rmq_sys_reput_state and
+    rmq_sys_reput_delivery, which are made when they are missing.
     """
 
 class AppendServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -96,8 +96,8 @@ class AppendServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _append_service_pb2.AppendStateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_append_service_pb2.AppendStateResponse, _abc.Awaitable[_append_service_pb2.AppendStateResponse]]:
-        """As Append, for the services of the store: messages may also go to the topic rmq_sys_reput_state, which is made when it is
-        missing.
+        """As Append, for the services of the store: messages may also go to the topics rmq_sys_reput_state and
+        rmq_sys_reput_delivery, which are made when they are missing.
         """
 
 def add_AppendServiceServicer_to_server(servicer: AppendServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

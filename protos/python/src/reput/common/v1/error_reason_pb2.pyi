@@ -137,6 +137,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_NOT_ELECTED: _ErrorReason.ValueType  # 48
     """A coordinator decides who leads, and this log can't: the message says why."""
+    ERROR_REASON_HANDLE_OUTDATED: _ErrorReason.ValueType  # 49
+    """A handle fits no delivery any more: its message is settled, or was delivered again. Metadata: topic, queue_id,
+    queue_offset.
+    """
+    ERROR_REASON_GROUP_NOT_FOUND: _ErrorReason.ValueType  # 50
+    """Nothing is known of the consumer group. Metadata: group."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why an RPC failed. Travels as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain "reput".
@@ -258,4 +264,10 @@ stored here stays. A batch of a writer may be sent again, to whoever leads.
 """
 ERROR_REASON_NOT_ELECTED: ErrorReason.ValueType  # 48
 """A coordinator decides who leads, and this log can't: the message says why."""
+ERROR_REASON_HANDLE_OUTDATED: ErrorReason.ValueType  # 49
+"""A handle fits no delivery any more: its message is settled, or was delivered again. Metadata: topic, queue_id,
+queue_offset.
+"""
+ERROR_REASON_GROUP_NOT_FOUND: ErrorReason.ValueType  # 50
+"""Nothing is known of the consumer group. Metadata: group."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeliveryRecord: the body of a record of rmq_sys_reput_delivery, as JSON. Spec: docs/formats/delivery_record.md.
+
+What happened to the messages of consumer groups, in order. Whoever reads all of it, or all from a whole copy on, knows
+what was delivered to whom, until when it is theirs, and what is settled.
+"""
+
+from typing import Annotated, Self, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from libs.formats.errors import BadField
+from libs.formats.limits import INT32_MAX, INT64_MAX
+
+FORMAT = 1
+NAME_SIZE_MAX = 255
+ATTEMPTS_MAX = 1_000
+BACKOFFS_MAX = 64
+
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=NAME_SIZE_MAX)]
+QueueId: TypeAlias = Annotated[int, Meta(ge=0, le=INT32_MAX)]
+Offset: TypeAlias = Annotated[int, Meta(ge=0, le=INT64_MAX)]
+Key: TypeAlias = Annotated[int, Meta(ge=0, le=INT64_MAX)]
+"""Which messages of a queue wait for each other: a hash of their ordering key, 0 for those that wait for none."""
+Attempt: TypeAlias = Annotated[int, Meta(ge=0, le=INT32_MAX)]
+"""How often a message was delivered."""
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """A queue, as one group sees it."""
+
+    group: Name
+    topic: Name
+    queue_id: QueueId
+
+
+class Flight(msgspec.Struct, frozen=True, array_like=True):
+    """A message that somebody has, or had and gave back."""
+
+    offset: Offset
+    attempt: Attempt
+    stamp: Offset
+    """Of the delivery: milliseconds since the epoch, larger with each delivery of the message. Handles carry it."""
+    until_ms: Offset
+    """When it may be delivered again, milliseconds since the epoch."""
+    key: Key = 0
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """How a group gets its messages. Times are in milliseconds."""
+
+    attempts_max: Annotated[int, Meta(ge=1, le=ATTEMPTS_MAX)] = 17
+    """A message that was given back so often goes to the dead letters. RocketMQ's retryMaxTimes (16) and the first."""
+    backoffs_ms: Annotated[tuple[Annotated[int, Meta(ge=0, le=INT32_MAX)], ...], Meta(min_length=1)] = (
+        10_000,
+        30_000,
+        60_000,
+        120_000,
+        180_000,
+        240_000,
+        300_000,
+        360_000,
+        420_000,
+        480_000,
+        540_000,
+        600_000,
+        1_200_000,
+        1_800_000,
+        3_600_000,
+        7_200_000,
+    )
+    """How long a message waits that was given back without a delay, by its attempts; the last counts for all others."""
+    invisible_ms: Annotated[int, Meta(ge=1, le=INT32_MAX)] = 60_000
+    """For how long a message is the receiver's who asks for no other time."""
+    is_ordered: bool = False
+    """Whether messages with the same ordering key wait for each other."""
+    from_end: bool = False
+    """Whether a queue that the group never read begins at its end, not with its first message."""
+    is_paused: bool = False
+    """Whether nobody receives anything."""
+
+    def __post_init__(self) -> None:
+        """Bound what a policy costs."""
+        if len(self.backoffs_ms) > BACKOFFS_MAX:
+            raise ValueError(f"backoffs_ms has {len(self.backoffs_ms)} entries, but may have {BACKOFFS_MAX}")
+
+    def backoff_ms(self, attempt: int) -> int:
+        """Return how long a message waits after so many attempts, from 1."""
+        return self.backoffs_ms[min(max(attempt, 1), len(self.backoffs_ms)) - 1]
+
+
+class Took(msgspec.Struct, frozen=True, array_like=True, tag="took"):
+    """Messages were delivered, and the group goes on at `next`. What lies between and is neither is settled."""
+
+    place: Place
+    next: Offset
+    flights: tuple[Flight, ...]
+    held: tuple[tuple[Offset, Key], ...] = ()
+    """Passed, but not delivered yet: one with the same key is in flight."""
+
+
+class Settled(msgspec.Struct, frozen=True, array_like=True, tag="settled"):
+    """These messages are done with: acknowledged, given up, among the dead letters, or gone from the log."""
+
+    place: Place
+    offsets: tuple[Offset, ...]
+
+
+class Postponed(msgspec.Struct, frozen=True, array_like=True, tag="postponed"):
+    """Messages may be delivered again at another time: the receivers asked for more, or gave them back."""
+
+    place: Place
+    flights: tuple[Flight, ...]
+
+
+class Moved(msgspec.Struct, frozen=True, array_like=True, tag="moved"):
+    """The group goes on here, and nothing of the queue is in flight."""
+
+    place: Place
+    next: Offset
+
+
+class PolicySet(msgspec.Struct, frozen=True, array_like=True, tag="policy"):
+    """A group has this policy from here on. None: there is no such group any more, nor anything known of its queues."""
+
+    group: Name
+    policy: Policy | None
+
+
+class Began(msgspec.Struct, frozen=True, array_like=True, tag="began"):
+    """From here on only what this process writes counts."""
+
+    owner: Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+class Copied(msgspec.Struct, frozen=True, array_like=True, tag="copied"):
+    """What was known of a queue when this was written. It replaces what was read of it before."""
+
+    place: Place
+    next: Offset
+    flights: tuple[Flight, ...]
+    held: tuple[tuple[Offset, Key], ...]
+
+
+class CopyEdge(msgspec.Struct, frozen=True, array_like=True, tag="edge"):
+    """A copy begins or ends here. All policies and queues were copied in between."""
+
+    number: Offset
+    is_end: bool
+
+
+Event: TypeAlias = Took | Settled | Postponed | Moved | PolicySet | Began | Copied | CopyEdge
+
+
+class DeliveryRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Some events, in their order."""
+
+    format: int = FORMAT
+    owner: Annotated[str, Meta(max_length=64)]
+    """The process that wrote it."""
+    events: tuple[Event, ...]
+
+    def encode(self) -> bytes:
+        """Return the JSON."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Return what a body says. Raises BadField for what is no record, or of a later form."""
+        try:
+            record = msgspec.json.decode(data, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BadField(position=0, reason=str(error), field="delivery record") from error
+        if record.format != FORMAT:
+            raise BadField(position=0, reason=f"format {record.format}", field="delivery record")
+        return record

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run Delivery: `python -m services.delivery`."""
+
+import sys
+
+from libs.runtime import process
+from services.delivery.bootstrap import Service, Settings
+
+if __name__ == "__main__":
+    sys.exit(process.main(sys.argv[1:], section="delivery", settings_class=Settings, build=Service))

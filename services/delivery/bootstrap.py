@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delivery's composition: settings, clock, channels to the log and its index, engine, servicers and server.
+
+It has no files: what it knows is in the log. It is ready at once, and answers RECOVERING until it has read its journal,
+or while its log follows another one.
+"""
+
+import functools
+from dataclasses import dataclass, field
+
+from reput.delivery.v1 import delivery_service_pb2, group_service_pb2
+
+from libs.formats.limits import MIB
+from libs.machine.clock import SystemClock
+from libs.runtime.process import Shell
+from libs.runtime.rpc.guard import service_token_of
+from libs.runtime.rpc.peer import Connection, Peer
+from libs.runtime.rpc.server import GrpcServer
+from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
+from services.delivery.config import DeliveryConfig
+from services.delivery.engine.owned import Owned
+from services.delivery.engine.ownership import Ownership
+from services.delivery.rpc.delivery_servicer import DeliveryServicer
+from services.delivery.rpc.error_table import ERROR_TABLE
+from services.delivery.rpc.group_servicer import GroupServicer
+from services.delivery.rpc.log.index_client import IndexClient
+from services.delivery.rpc.log.log_client import LogClient
+
+REQUEST_SIZE_BYTES_MAX = MIB
+"""A thousand handles of the largest size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All settings of the Delivery process."""
+
+    engine: DeliveryConfig = field(default_factory=DeliveryConfig)
+    commitlog: PeerConfig = field(default_factory=lambda: PeerConfig(target="127.0.0.1:7101", timeout_ms=5_000))
+    indexer: PeerConfig = field(default_factory=lambda: PeerConfig(target="127.0.0.1:7102", timeout_ms=5_000))
+    server: ServerConfig = field(default_factory=lambda: ServerConfig(port=7104))
+    telemetry: TelemetryConfig = field(default_factory=lambda: TelemetryConfig(metrics_port=7204))
+
+
+class Service:
+    """Delivery as the process shell runs it."""
+
+    def __init__(self, settings: Settings, shell: Shell) -> None:
+        config, clock = settings.engine, SystemClock()
+        self._connections = {
+            "commitlog": self._connect("commitlog", settings.commitlog, settings, shell),
+            "indexer": self._connect("indexer", settings.indexer, settings, shell),
+        }
+        log, index = LogClient(self._connections["commitlog"]), IndexClient(self._connections["indexer"])
+        make = functools.partial(Owned, log=log, index=index, clock=clock, config=config)
+        self.ownership = Ownership(log, index, make)
+        self.server = GrpcServer(
+            settings.server,
+            errors=ERROR_TABLE,
+            telemetry=shell.telemetry,
+            request_size_bytes_max=REQUEST_SIZE_BYTES_MAX,
+        )
+        for module, servicer in (
+            (delivery_service_pb2, DeliveryServicer(self.ownership, receive_count_max=config.receive_count_max)),
+            (group_service_pb2, GroupServicer(self.ownership, log, index)),
+        ):
+            for service in module.DESCRIPTOR.services_by_name.values():
+                self.server.add_service(service, servicer)
+
+    def _connect(self, name: str, config: PeerConfig, settings: Settings, shell: Shell) -> Connection:
+        peer = Peer(name=name, config=config, token=service_token_of(settings.server))
+        interceptors = shell.telemetry.client_interceptors()
+        return peer.connect(interceptors=interceptors, reconnect_ms_max=settings.engine.reconnect_ms_max)
+
+    async def open(self) -> None:
+        """Begin to read the journal."""
+        self.ownership.start()
+
+    async def until_connected(self) -> None:
+        """Return at once: services that are away are a matter of the calls, not of the start."""
+
+    async def until_complete(self) -> None:
+        """Return at once: what is not read yet is a matter of the calls."""
+
+    async def drain(self) -> None:
+        """End receives that wait, and take over no more."""
+        await self.ownership.stop()
+
+    async def close(self) -> None:
+        """Let go of the log and the index."""
+        await self.ownership.stop()
+        for connection in self._connections.values():
+            await connection.channel.close()

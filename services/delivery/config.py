@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeliveryConfig: every setting of Delivery, with its unit. Values only; bounds are checked when they are loaded."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+Positive = Annotated[int, Meta(ge=1)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeliveryConfig:
+    """Settings of the Delivery service. It keeps nothing on a disk of its own: what it knows is in the log."""
+
+    open_count_max: Positive = 1_000_000
+    """Messages of all groups that are in flight, or wait for one before them, at once; some 300 bytes each."""
+
+    queue_open_count_max: Positive = 10_000
+    """The same of one group in one queue: then nothing new of that queue is delivered until some are settled."""
+
+    subscription_count_max: Positive = 1_000
+    """Groups that receive at once, counted once for each of their topics. Each reads its queues ahead, up to 1 MiB and
+    a message for each queue."""
+
+    receive_count_max: Positive = 1_000
+    """Messages of one receive."""
+
+    reconnect_ms_max: Positive = 2_000
+    """Longest wait between two attempts to reach the CommitLog or the Indexer, in milliseconds."""

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes copies of all that is known into the journal, so that what is older may go with its segments.
+
+A copy is many records, with others between them; a queue's part replaces what was read of it before. It counts once
+its end is in the log: only then the next start begins at it. A copy is written when the one before lies in a segment
+that is not written any more, and when many events have followed it.
+"""
+
+from collections.abc import Sequence
+
+from libs.formats.records.delivery_record import CopyEdge, Event, PolicySet
+from services.delivery.engine.journal import Journal
+from services.delivery.engine.ports import Index, Log, Written
+from services.delivery.engine.state.groups import Groups
+
+EVENT_COUNT_MAX = 50_000
+"""Events that a start reads at most, besides those of a copy."""
+PART_FLIGHT_COUNT = 500
+"""Messages in flight or held in one record, unless one queue has more."""
+
+JOURNAL_GROUP = "rmq_sys_reput_delivery"
+"""The group whose offset of the journal's queue is where the last copy begins."""
+JOURNAL_PLACE = ("rmq_sys_reput_delivery", 0)
+
+
+class Copying:
+    """Of one ownership."""
+
+    def __init__(self, groups: Groups, journal: Journal, log: Log, index: Index) -> None:
+        self._groups, self._journal, self._log, self._index = groups, journal, log, index
+        self._number = 0
+        self._begin: Written | None = None
+        self._event_count = 0
+
+    async def tend(self) -> None:
+        """Write a copy if one is due. Raises what the log, the index and the journal raise."""
+        active = await self._log.active_segment()
+        is_old = self._begin is None or self._begin.physical_offset < active
+        if is_old or self._journal.event_count - self._event_count > EVENT_COUNT_MAX:
+            await self._copy()
+
+    async def _copy(self) -> None:
+        self._number += 1
+        begin = await self._write([CopyEdge(self._number, is_end=False)])
+        policies = [PolicySet(group, policy) for group, policy in self._groups.policies.items()]
+        for index in range(0, len(policies), PART_FLIGHT_COUNT):
+            await self._write(policies[index : index + PART_FLIGHT_COUNT])
+        part: list[Event] = []
+        size = 0
+        for queue in self._groups.all_queues():
+            part.append(queue.copied())
+            size += 1 + queue.open_count
+            if size > PART_FLIGHT_COUNT:
+                await self._write(part)
+                part, size = [], 0
+        await self._write([*part, CopyEdge(self._number, is_end=True)], is_safe=True)
+        await self._index.store_offsets(JOURNAL_GROUP, {JOURNAL_PLACE: begin.queue_offset})
+        self._begin, self._event_count = begin, self._journal.event_count
+
+    async def _write(self, events: Sequence[Event], *, is_safe: bool = False) -> Written:
+        return await self._journal.write(events, is_safe=is_safe)

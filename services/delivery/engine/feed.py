@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Feed: the next messages of one queue for one group, read ahead of those who ask for them.
+
+Invariants: messages are given once, in the order of the queue; what a change of the filter or of the position leaves
+behind is dropped. It reads while somebody wants messages, and as far ahead as COUNT and SIZE say.
+Callers: the event loop's thread. Memory: SIZE_BYTES, and one message more.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from libs.machine.loop import SupervisedLoop
+from libs.requests.errors import DependencyUnavailable
+from services.delivery.engine.ports import Found, Index
+
+COUNT, SIZE_BYTES = 256, 1 << 20
+WAIT_S = 20.0
+
+
+class Feed:
+    """`start` it, `stop` it. `on_news` hears that there is something to take."""
+
+    def __init__(
+        self, index: Index, topic: str, queue_id: int, start: int, *, tags: str, on_news: Callable[[], None]
+    ) -> None:
+        self.tags = tags
+        self._index = index
+        self._topic, self._queue_id = topic, queue_id
+        self._on_news = on_news
+        self._read_to = start
+        self._end = start
+        self._found: deque[Found] = deque()
+        self._room = asyncio.Event()
+        self._loop = SupervisedLoop(
+            f"feed of {topic}/{queue_id}", self._step, backoff_ms_max=2_000, expected_errors=(DependencyUnavailable,)
+        )
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """End. What was read is dropped."""
+        await self._loop.stop()
+
+    @property
+    def next(self) -> int:
+        """Where the group goes on when it has taken what it took."""
+        return self._found[0].queue_offset if self._found else self._read_to
+
+    def peek(self) -> Found | None:
+        """Return the next message."""
+        return self._found[0] if self._found else None
+
+    def take(self) -> Found:
+        """Take the next message."""
+        found = self._found.popleft()
+        if not self._is_full:
+            self._room.set()
+        return found
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._found) >= COUNT // 2 or sum(found.size_bytes for found in self._found) >= SIZE_BYTES
+
+    async def _step(self) -> None:
+        """Read some messages, waiting for the first one; or wait until there is room."""
+        while self._is_full:
+            self._room.clear()
+            await self._room.wait()
+        pulled = await self._index.pull(
+            self._topic,
+            self._queue_id,
+            self._read_to,
+            tags=self.tags,
+            count=COUNT,
+            size_bytes=SIZE_BYTES // 2,
+            wait_s=WAIT_S,
+        )
+        self._found += pulled.found
+        if pulled.next_queue_offset != self._read_to:
+            self._read_to = pulled.next_queue_offset
+            self._on_news()

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Journal: writes events into the log, in the order in which they happened, many of them at once.
+
+While one record is on its way, events gather for the next one. Invariants: an event is told as written only if all
+events before it are in the log, with nothing of another process between them; after the first failure nothing more is
+written, and everybody who waits hears of it: then what is in the log is what counts.
+Callers: the event loop's thread. Memory: the events that wait, which is bounded by the calls that made them.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from libs.formats.records.delivery_record import DeliveryRecord, Event
+from services.delivery.engine.ports import DeadLetter, Log, Written
+from services.delivery.errors import JournalLost
+
+EVENT_COUNT_MAX = 1_000
+"""Events of one record; with the messages in flight of a receive, some hundred KiB."""
+LETTERS_SIZE_BYTES_MAX = 4 << 20
+"""Dead letters of one record, unless one alone is larger. An append has 16 MiB at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What is written together."""
+
+    events: Sequence[Event]
+    letters: Sequence[DeadLetter]
+    is_safe: bool
+    written: "asyncio.Future[Written]"
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(letter.found.size_bytes for letter in self.letters)
+
+
+class Journal:
+    """Of one ownership. `begin` first; `close` in the end."""
+
+    def __init__(self, log: Log, owner: str) -> None:
+        self.failure: Exception | None = None
+        self.failed = asyncio.Event()
+        self.event_count = 0
+        """Events that were given, since the beginning."""
+        self._log = log
+        self._owner = owner
+        self._entries: deque[_Entry] = deque()
+        self._writing: asyncio.Task[None] | None = None
+        self._queue_offset = -1
+
+    async def begin(self, event: Event) -> Written:
+        """Write the first record. Raises what `Log.write` raises."""
+        record = DeliveryRecord(owner=self._owner, events=(event,))
+        written = await self._log.write(record.encode(), (), is_safe=True)
+        self._queue_offset = written.queue_offset
+        return written
+
+    def write(
+        self, events: Sequence[Event], letters: Sequence[DeadLetter] = (), *, is_safe: bool
+    ) -> "asyncio.Future[Written]":
+        """Write events, and messages with them, and return what tells when they are written, or why not.
+
+        Raises why nothing can be written any more.
+        """
+        if self.failure is not None:
+            raise self.failure
+        entry = _Entry(events, letters, is_safe, asyncio.get_running_loop().create_future())
+        self._entries.append(entry)
+        self.event_count += len(events)
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write_all(), name="delivery journal")
+        return entry.written
+
+    async def close(self) -> None:
+        """Write what waits, and nothing more."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        self._fail(JournalLost("the journal is closed"))
+
+    async def _write_all(self) -> None:
+        await asyncio.sleep(0)  # what else happens in this turn of the loop comes along
+        while self._entries:
+            some = self._some()
+            try:
+                written = await self._write(some)
+            except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to hear of it
+                self._entries.extendleft(reversed(some))
+                self._fail(error)
+                break
+            for entry in some:
+                if not entry.written.done():  # else its caller has gone
+                    entry.written.set_result(written)
+        self._writing = None
+
+    def _some(self) -> list[_Entry]:
+        """Take the entries of the next record."""
+        some = [self._entries.popleft()]
+        event_count, size_bytes = len(some[0].events), some[0].size_bytes
+        while self._entries:
+            event_count += len(self._entries[0].events)
+            size_bytes += self._entries[0].size_bytes
+            if event_count > EVENT_COUNT_MAX or size_bytes > LETTERS_SIZE_BYTES_MAX:
+                break
+            some.append(self._entries.popleft())
+        return some
+
+    async def _write(self, some: list[_Entry]) -> Written:
+        events = tuple(event for entry in some for event in entry.events)
+        letters = [letter for entry in some for letter in entry.letters]
+        record = DeliveryRecord(owner=self._owner, events=events)
+        written = await self._log.write(record.encode(), letters, is_safe=any(entry.is_safe for entry in some))
+        if written.queue_offset != self._queue_offset + 1:
+            raise JournalLost(f"another process wrote record {self._queue_offset + 1} of the journal")
+        self._queue_offset = written.queue_offset
+        return written
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = self.failure or error
+        self.failed.set()
+        while self._entries:
+            written = self._entries.popleft().written
+            if not written.done():
+                written.set_exception(error)
+                written.exception()  # nobody may be left to hear of it

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Owned: what the process that delivers does for those who receive, settle and look, while it is the one.
+
+Callers: the event loop's thread. Memory: that of the groups, at most `open_count_max` messages in flight or held, and
+that of the feeds of groups that receive.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from libs.formats.records.delivery_record import Event, Flight, Moved, Place, Policy, PolicySet, Postponed, Settled
+from libs.machine.clock import Clock
+from libs.requests.errors import DependencyUnavailable, ServiceError, WindowFull
+from services.delivery.config import DeliveryConfig
+from services.delivery.engine.journal import Journal
+from services.delivery.engine.ports import Index, Log
+from services.delivery.engine.state.groups import Groups
+from services.delivery.engine.state.handle import Handle
+from services.delivery.engine.steady_time import SteadyTime
+from services.delivery.engine.subscription import Delivered, Subscription
+from services.delivery.errors import GroupNotFound, HandleOutdated
+
+TOPIC_LOOK_S = 5.0
+"""How long a number of queues is believed."""
+IDLE_S = 120.0
+"""After so long without a receive nothing is read ahead any more."""
+STORE_INTERVAL_S = 5.0
+"""How often the groups' positions go to the index, where other tools look for them."""
+
+Verb = Literal["ack", "nack", "extend", "terminate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to become of a message. `delay_ms` None: as the group's policy says."""
+
+    handle: str
+    verb: Verb
+    delay_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a wish: an error, or the handle that the message has now, "" if it is settled."""
+
+    error: ServiceError | None = None
+    handle: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLag:
+    """How far a group is in a queue."""
+
+    place: Place
+    committed: int
+    next: int
+    min_queue_offset: int
+    max_queue_offset: int
+    flight_count: int
+    held_count: int
+
+
+class Owned:
+    """`stop` it in the end; `tend` it about once a second."""
+
+    def __init__(
+        self, groups: Groups, journal: Journal, *, log: Log, index: Index, clock: Clock, config: DeliveryConfig
+    ) -> None:
+        self.groups = groups
+        self._journal = journal
+        self._log, self._index, self._clock, self._config = log, index, clock, config
+        self._time = SteadyTime(clock)
+        self._subscriptions: dict[tuple[str, str], Subscription] = {}
+        self._queue_counts: dict[str, tuple[float, int]] = {}
+        self._stored: dict[Place, int] = {}
+        self._stored_s = clock.monotonic_s()
+        self._opening = asyncio.Lock()
+
+    async def stop(self) -> None:
+        """Read nothing ahead any more."""
+        for subscription in self._subscriptions.values():
+            await subscription.stop()
+
+    async def receive(
+        self, group: str, topic: str, *, count: int, invisible_ms: int | None, tags: str, wait_s: float
+    ) -> list[Delivered]:
+        """Return messages that are the caller's for `invisible_ms`; wait for the first one. Raises TopicNotFound.
+
+        WindowFull while too many are in flight. Messages that the caller does not take any more come again at once.
+        """
+        if self.groups.open_count >= self._config.open_count_max:
+            raise WindowFull("messages in flight", limit=self._config.open_count_max)
+        invisible_ms = self.groups.policy(group).invisible_ms if invisible_ms is None else invisible_ms
+        deadline_s = _now_s() + wait_s
+        while True:
+            subscription = await self._subscription(group, topic)
+            queue_ids = range(await self._queue_count(topic))
+            taken = await subscription.take(count, invisible_ms=invisible_ms, tags=tags, queue_ids=queue_ids)
+            left_s = deadline_s - _now_s()
+            if taken or left_s <= 0:
+                return taken
+            await self._wait(subscription, left_s)
+
+    async def settle(self, wishes: Sequence[Wish]) -> list[Outcome]:
+        """Do as it is wished, and return what became of each. What was done is as safe as the store makes it."""
+        outcomes: list[Outcome] = []
+        events: list[Event] = []
+        for wish in wishes:
+            try:
+                handle = Handle.decode(wish.handle)
+                event, outcome = self._settled(handle, wish)
+            except ServiceError as error:
+                outcomes.append(Outcome(error))
+                continue
+            self.groups.apply(event)
+            events.append(event)
+            outcomes.append(outcome)
+            self._wake(handle.place)
+        if events:
+            await self._journal.write(events, is_safe=True)
+        return outcomes
+
+    async def release(self, delivered: Sequence[Delivered]) -> None:
+        """Let messages be delivered again at once, whose receiver has gone before it got them."""
+        await self.settle([Wish(one.handle, "nack", 0) for one in delivered])
+
+    async def set_policy(self, group: str, policy: Policy | None) -> None:
+        """Give a group a policy, or forget the group. Raises GroupNotFound for one that is not known."""
+        if policy is None and not self.groups.is_known(group):
+            raise GroupNotFound(group)
+        event = PolicySet(group, policy)
+        self.groups.apply(event)
+        written = self._journal.write([event], is_safe=True)
+        for (name, _), subscription in list(self._subscriptions.items()):
+            if name == group:
+                subscription.news.set()
+                if policy is None:
+                    await self._drop(subscription)
+        await written
+
+    async def move(self, group: str, topic: str, positions: dict[int, int]) -> None:
+        """Let a group go on at these queue offsets, by queue id. What is in flight there is settled."""
+        await self._subscription(group, topic)
+        events = [Moved(Place(group, topic, queue_id), position) for queue_id, position in positions.items()]
+        for event in events:
+            self.groups.apply(event)
+        written = self._journal.write(events, is_safe=True)
+        subscription = self._subscriptions.get((group, topic))
+        if subscription is not None:
+            for queue_id in positions:
+                await subscription.move(queue_id)
+            subscription.news.set()
+        await written
+
+    async def lags(self, group: str) -> list[QueueLag]:
+        """Return how far a group is, by topic and queue. Raises GroupNotFound and DependencyUnavailable."""
+        if not self.groups.is_known(group):
+            raise GroupNotFound(group)
+        queues = self.groups.queues(group)
+        bounds = {topic: await self._index.bounds(topic) for topic in {queue.place.topic for queue in queues}}
+        lags: list[QueueLag] = []
+        for queue in queues:
+            least, most = bounds[queue.place.topic].get(queue.place.queue_id, (0, 0))
+            flight_count = queue.flight_count
+            held_count = queue.open_count - flight_count
+            lags.append(QueueLag(queue.place, queue.committed, queue.next, least, most, flight_count, held_count))
+        return lags
+
+    async def tend(self) -> None:
+        """Let go of what nobody uses, and tell the index how far groups are. Raises DependencyUnavailable."""
+        now_s = self._clock.monotonic_s()
+        for subscription in list(self._subscriptions.values()):
+            if now_s - subscription.used_s > IDLE_S:
+                await self._drop(subscription)
+            elif events := subscription.skipped():
+                for event in events:
+                    self.groups.apply(event)
+                self._journal.write(events, is_safe=False)
+        if now_s - self._stored_s >= STORE_INTERVAL_S:
+            self._stored_s = now_s
+            await self._store()
+
+    def _settled(self, handle: Handle, wish: Wish) -> tuple[Event, Outcome]:
+        queue = self.groups.find(handle.place)
+        flight = None if queue is None else queue.flight(handle.offset)
+        if queue is None or flight is None or flight.stamp != handle.stamp:
+            raise HandleOutdated(handle.topic, handle.queue_id, handle.offset)
+        if wish.verb in ("ack", "terminate"):
+            return Settled(handle.place, (handle.offset,)), Outcome()
+        now_ms, policy = self._time.now_ms(), self.groups.policy(handle.group)
+        delay_ms = wish.delay_ms
+        if delay_ms is None:
+            delay_ms = policy.backoff_ms(flight.attempt) if wish.verb == "nack" else policy.invisible_ms
+        stamp = max(now_ms, flight.stamp + 1)
+        later = Flight(flight.offset, flight.attempt, stamp, now_ms + delay_ms, flight.key)
+        changed = Handle(handle.group, handle.topic, handle.queue_id, handle.offset, stamp)
+        return Postponed(handle.place, (later,)), Outcome(handle="" if wish.verb == "nack" else changed.encode())
+
+    async def _wait(self, subscription: Subscription, left_s: float) -> None:
+        """Wait until there may be something to receive, at most so long."""
+        due_ms = subscription.due_ms()
+        if due_ms is not None:
+            left_s = min(left_s, max(0.0, (due_ms - self._time.now_ms()) / 1000))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(left_s, TOPIC_LOOK_S)):
+                await subscription.news.wait()
+
+    def _wake(self, place: Place) -> None:
+        subscription = self._subscriptions.get((place.group, place.topic))
+        if subscription is not None:
+            subscription.news.set()
+
+    async def _subscription(self, group: str, topic: str) -> Subscription:
+        """Return what gives a topic's messages to a group; every queue of it has a position then."""
+        await self._open(group, topic, await self._queue_count(topic))
+        subscription = self._subscriptions.get((group, topic))
+        if subscription is None:
+            if len(self._subscriptions) >= self._config.subscription_count_max:
+                raise WindowFull("groups that receive from topics", limit=self._config.subscription_count_max)
+            subscription = Subscription(
+                group,
+                topic,
+                self.groups,
+                self._index,
+                self._journal,
+                self._clock,
+                self._time,
+                open_count_max=self._config.queue_open_count_max,
+            )
+            self._subscriptions[group, topic] = subscription
+        return subscription
+
+    async def _drop(self, subscription: Subscription) -> None:
+        self._subscriptions.pop((subscription.group, subscription.topic), None)
+        await subscription.stop()
+
+    async def _open(self, group: str, topic: str, queue_count: int) -> None:
+        """Give a group a position in each queue that it has none in: what it committed, or an end of the queue."""
+        if not self._without_position(group, topic, queue_count):
+            return
+        async with self._opening:
+            bounds = await self._index.bounds(topic)
+            events: list[Event] = []
+            for queue_id in self._without_position(group, topic, queue_count):
+                least, most = bounds.get(queue_id, (0, 0))
+                begin = most if self.groups.policy(group).from_end else least
+                committed = await self._index.stored_offset(group, topic, queue_id)
+                position = begin if committed is None else committed
+                events.append(Moved(Place(group, topic, queue_id), min(max(position, least), most)))
+            for event in events:
+                self.groups.apply(event)
+            if events:
+                await self._journal.write(events, is_safe=False)
+
+    def _without_position(self, group: str, topic: str, queue_count: int) -> list[int]:
+        return [one for one in range(queue_count) if self.groups.find(Place(group, topic, one)) is None]
+
+    async def _queue_count(self, topic: str) -> int:
+        now_s = self._clock.monotonic_s()
+        known = self._queue_counts.get(topic)
+        if known is None or now_s - known[0] > TOPIC_LOOK_S:
+            if len(self._queue_counts) > self._config.subscription_count_max:
+                self._queue_counts.clear()
+            known = self._queue_counts[topic] = (now_s, await self._log.queue_count(topic))
+        return known[1]
+
+    async def _store(self) -> None:
+        """Tell the index how far groups are, where that has changed. Raises DependencyUnavailable."""
+        changed: dict[str, dict[tuple[str, int], int]] = {}
+        for queue in self.groups.all_queues():
+            if self._stored.get(queue.place) != (committed := queue.committed):
+                changed.setdefault(queue.place.group, {})[queue.place.topic, queue.place.queue_id] = committed
+        for group, offsets in changed.items():
+            with contextlib.suppress(DependencyUnavailable):
+                await self._index.store_offsets(group, offsets)
+                self._stored.update({Place(group, *queue): offset for queue, offset in offsets.items()})
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

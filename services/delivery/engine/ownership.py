@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ownership: makes this process the one that delivers, and keeps it so while the journal is its alone.
+
+With the first call it writes into the journal that it begins, reads what is known, and serves. When the journal can't
+be written, or another process wrote into it, all that is known is dropped and read anew: what is in the log counts, and
+what was answered is in the log. Callers: the event loop's thread.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+
+from libs.formats.records.delivery_record import Began
+from libs.machine.loop import SupervisedLoop
+from libs.machine.workers import workers
+from libs.requests.errors import DependencyUnavailable
+from services.delivery.engine.copying import JOURNAL_GROUP, JOURNAL_PLACE, Copying
+from services.delivery.engine.journal import Journal
+from services.delivery.engine.loading import load
+from services.delivery.engine.owned import Owned
+from services.delivery.engine.ports import Index, Log
+from services.delivery.engine.state.groups import Groups
+from services.delivery.errors import JournalLost, LogFollows, NotOwner
+
+TEND_INTERVAL_S = 1.0
+FOLLOW_LOOK_S = 1.0
+"""How often it is tried whether a log that follows leads by now."""
+WAIT_S = 3.0
+"""How long a call waits until the journal is read."""
+
+_log = logging.getLogger(__name__)
+
+
+class Ownership:
+    """`start` it, `stop` it."""
+
+    def __init__(self, log: Log, index: Index, make: Callable[[Groups, Journal], Owned]) -> None:
+        self.began_count = 0
+        self._log, self._index, self._make = log, index, make
+        self._owned: Owned | None = None
+        self._reason = "the journal is not read yet"
+        self._wanted = asyncio.Event()
+        self._began = asyncio.Event()
+        self._loop = SupervisedLoop(
+            "deliveries",
+            self._own,
+            backoff_ms_min=100,
+            backoff_ms_max=2_000,
+            expected_errors=(DependencyUnavailable, JournalLost),
+        )
+
+    async def owned(self) -> Owned:
+        """Return what this process delivers, which it may have to read first. Raises NotOwner."""
+        self._wanted.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_S):
+                await self._began.wait()
+        if self._owned is None:
+            raise NotOwner(self._reason)
+        return self._owned
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this process delivers."""
+        return self._owned is not None
+
+    def start(self) -> None:
+        """Begin."""
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """End."""
+        await self._loop.stop()
+
+    async def _own(self) -> None:
+        """Be the one that delivers, as long as that goes well. Raises why it ended."""
+        await self._wanted.wait()
+        owner = f"{workers().chance().getrandbits(128):032x}"
+        journal = Journal(self._log, owner)
+        try:
+            await journal.begin(Began(owner))
+            start = await self._index.stored_offset(JOURNAL_GROUP, *JOURNAL_PLACE) or 0
+            groups = await load(self._index, owner, start=start)
+        except LogFollows:
+            self._reason = "the log follows another one, whose own service delivers"
+            await asyncio.sleep(FOLLOW_LOOK_S)
+            return
+        except (DependencyUnavailable, JournalLost) as error:
+            self._reason = str(error)
+            raise
+        owned = self._make(groups, journal)
+        copying = Copying(groups, journal, self._log, self._index)
+        self._owned = owned
+        self._began.set()
+        self.began_count += 1
+        _log.info("deliveries begin: %d groups, %d messages in flight", len(groups.names()), groups.open_count)
+        try:
+            await self._tend(journal, owned.tend, copying.tend)
+        finally:
+            self._owned, self._reason = None, "the journal is read anew"
+            self._began.clear()
+            await owned.stop()
+            await journal.close()
+
+    async def _tend(self, journal: Journal, *tasks: Callable[[], Awaitable[None]]) -> None:
+        """Do what has to be done from time to time, until the journal fails. Raises why it did."""
+        while journal.failure is None:
+            for tend in tasks:
+                try:
+                    await tend()
+                except DependencyUnavailable as error:
+                    _log.warning("deliveries go on, but: %s", error)
+            try:
+                async with asyncio.timeout(TEND_INTERVAL_S):
+                    await journal.failed.wait()
+            except TimeoutError:
+                continue
+        raise journal.failure

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Delivery needs of the log and of its index, as the engine sees them. `rpc/log` has them over gRPC."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A stored message. `message` is whatever the index answers with; the engine hands it on."""
+
+    queue_offset: int
+    key: int
+    """Hash of its ordering key, 0 if it has none."""
+    size_bytes: int
+    message: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What a pull found. Messages that did not match are passed over."""
+
+    found: list[Found]
+    next_queue_offset: int
+    min_queue_offset: int
+    max_queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A record of the journal."""
+
+    queue_offset: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where a record of the journal is."""
+
+    queue_offset: int
+    physical_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that was given back too often, and where it goes."""
+
+    found: Found
+    topic: str
+    origin_topic: str
+
+
+class Log(Protocol):
+    """The log that the journal is in."""
+
+    async def write(self, body: bytes, letters: Sequence[DeadLetter], *, is_safe: bool) -> Written:
+        """Append a record to the journal, and these messages to their topics, all or nothing.
+
+        `is_safe`: wait for the store's own durability, else for its memory. Raises DependencyUnavailable, LogFollows
+        when the log does not lead, and JournalLost when nobody knows whether it was appended.
+        """
+        ...
+
+    async def active_segment(self) -> int:
+        """Return the physical offset of the segment that is written. Raises DependencyUnavailable."""
+        ...
+
+    async def queue_count(self, topic: str) -> int:
+        """Return how many queues of a topic are read. Raises TopicNotFound and DependencyUnavailable."""
+        ...
+
+
+class Index(Protocol):
+    """What was stored, by queue offset. All raise DependencyUnavailable."""
+
+    async def pull(
+        self, topic: str, queue_id: int, queue_offset: int, *, tags: str, count: int, size_bytes: int, wait_s: float
+    ) -> Pulled:
+        """Return messages from a queue offset on, waiting for the first one. Outside of it: goes to its border."""
+        ...
+
+    async def journal(self, queue_offset: int, *, wait_s: float) -> tuple[list[Stored], int]:
+        """Return records of the journal from here on, and where to go on."""
+        ...
+
+    async def bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
+        """Return the first queue offset and the end of each queue of a topic that has messages."""
+        ...
+
+    async def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
+        """Return the first queue offset stored at or after a time."""
+        ...
+
+    async def stored_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return what a group committed of a queue, None if it committed nothing."""
+        ...
+
+    async def store_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit offsets of a group."""
+        ...

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups: the policies and queues of all groups, made of the journal's events.
+
+Callers: one thread. Memory: that of the queues, which is bounded by whoever lets messages be delivered.
+"""
+
+from collections.abc import Iterator
+
+from libs.formats.records.delivery_record import Began, CopyEdge, Event, Place, Policy, PolicySet
+from services.delivery.engine.state.queue import QueueState
+
+
+class Groups:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.policies: dict[str, Policy] = {}
+        """Of those groups that were given one; others have the default."""
+        self._queues: dict[str, dict[tuple[str, int], QueueState]] = {}
+        self.open_count = 0
+        """Messages of all groups that are in flight or held."""
+
+    def policy(self, group: str) -> Policy:
+        """Return what a group's messages go by."""
+        return self.policies.get(group) or Policy()
+
+    def names(self) -> list[str]:
+        """Return all groups that have a policy or a queue, sorted."""
+        return sorted(self.policies.keys() | self._queues.keys())
+
+    def is_known(self, group: str) -> bool:
+        """Return whether anything is known of a group."""
+        return group in self.policies or group in self._queues
+
+    def find(self, place: Place) -> QueueState | None:
+        """Return what is known of a queue."""
+        return self._queues.get(place.group, {}).get((place.topic, place.queue_id))
+
+    def queues(self, group: str) -> list[QueueState]:
+        """Return the queues of a group, by topic and id."""
+        return [queue for _, queue in sorted(self._queues.get(group, {}).items())]
+
+    def all_queues(self) -> Iterator[QueueState]:
+        """Yield every queue that is known now, also when some come or go meanwhile."""
+        for group in list(self._queues):
+            yield from self.queues(group)
+
+    def apply(self, event: Event) -> None:
+        """Let this have happened."""
+        if isinstance(event, PolicySet):
+            if event.policy is not None:
+                self.policies[event.group] = event.policy
+            else:
+                self.policies.pop(event.group, None)
+                for queue in self._queues.pop(event.group, {}).values():
+                    self.open_count -= queue.open_count
+        elif not isinstance(event, Began | CopyEdge):
+            queue = self._queue(event.place)
+            before = queue.open_count
+            queue.apply(event)
+            self.open_count += queue.open_count - before
+
+    def _queue(self, place: Place) -> QueueState:
+        queues = self._queues.setdefault(place.group, {})
+        if (queue := queues.get((place.topic, place.queue_id))) is None:
+            queue = queues[place.topic, place.queue_id] = QueueState(place)
+        return queue

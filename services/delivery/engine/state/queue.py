@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QueueState: what became of the messages of one queue, as one group sees it.
+
+Every message below `next` is in flight, held, or settled, and everything that is neither of the first two is settled.
+Invariants: of messages with the same key at most one is in flight, and those after it are held; a message's stamp grows
+with each delivery, so that a handle of a former one fits no more; `apply` is the only way to change anything.
+Memory: some 300 bytes for each message in flight, 100 for each that is held. Callers: one thread.
+"""
+
+import heapq
+from collections import deque
+
+from libs.formats.records.delivery_record import Copied, Flight, Moved, Place, Postponed, Settled, Took
+
+QueueEvent = Took | Settled | Postponed | Moved | Copied
+
+
+class QueueState:
+    """See the module."""
+
+    def __init__(self, place: Place, start: int = 0) -> None:
+        self.place = place
+        self.next = start
+        self._flights: dict[int, Flight] = {}
+        self._held: dict[int, int] = {}
+        """Keys of messages that were passed and not delivered."""
+        self._waiting: dict[int, deque[int]] = {}
+        """Held messages by key, in their order."""
+        self._busy: dict[int, int] = {}
+        """Which message of a key is in flight."""
+        self._free: set[int] = set()
+        """Keys of which one is held and none in flight."""
+        self._due: list[tuple[int, int, int]] = []
+        """A heap of times, offsets and stamps. Those of former deliveries are dropped when they come up."""
+        self._open: list[int] = []
+        """A heap of offsets in flight or held. Those that are settled are dropped when they come up."""
+
+    @property
+    def open_count(self) -> int:
+        """Messages that are in flight or held."""
+        return len(self._flights) + len(self._held)
+
+    @property
+    def flight_count(self) -> int:
+        """Messages that were delivered and are not settled."""
+        return len(self._flights)
+
+    @property
+    def committed(self) -> int:
+        """The first message that is not settled."""
+        while self._open and self._open[0] not in self._flights and self._open[0] not in self._held:
+            heapq.heappop(self._open)
+        return min(self._open[0], self.next) if self._open else self.next
+
+    def flight(self, offset: int) -> Flight | None:
+        """Return the delivery of a message that is in flight."""
+        return self._flights.get(offset)
+
+    def key(self, offset: int) -> int:
+        """Return the key of a message that is in flight or held."""
+        flight = self._flights.get(offset)
+        return self._held.get(offset, 0) if flight is None else flight.key
+
+    def attempts(self, offset: int) -> int:
+        """Return how often a message was delivered."""
+        flight = self._flights.get(offset)
+        return 0 if flight is None else flight.attempt
+
+    def is_blocked(self, key: int) -> bool:
+        """Return whether a message of this key has to wait, if it is the next one that is passed."""
+        return key != 0 and (key in self._busy or key in self._waiting)
+
+    def due_ms(self) -> int | None:
+        """Return when the first message in flight may be delivered again: 0 if a held one may be now, None if none."""
+        if self._free:
+            return 0
+        self._drop_stale()
+        return self._due[0][0] if self._due else None
+
+    def ready(self, now_ms: int, count: int) -> list[int]:
+        """Return messages that may be delivered, again or after being held, in the order of the queue."""
+        found: list[int] = []
+        kept: list[tuple[int, int, int]] = []
+        while len(found) < count:
+            self._drop_stale()
+            if not self._due or self._due[0][0] > now_ms:
+                break
+            entry = heapq.heappop(self._due)
+            kept.append(entry)
+            found.append(entry[1])
+        for entry in kept:
+            heapq.heappush(self._due, entry)
+        free = [self._waiting[key][0] for key in self._free]
+        return sorted(found + heapq.nsmallest(count - len(found), free))
+
+    def apply(self, event: QueueEvent) -> None:
+        """Let this have happened. What does not fit, because it was settled meanwhile, is passed over."""
+        if isinstance(event, Took):
+            self._take(event)
+        elif isinstance(event, Settled):
+            for offset in event.offsets:
+                self._forget(offset)
+        elif isinstance(event, Postponed):
+            for flight in event.flights:
+                if flight.offset in self._flights:
+                    self._put(flight)
+        else:
+            for offset in [*self._flights, *self._held]:
+                self._forget(offset)
+            self.next = event.next
+            if isinstance(event, Copied):
+                self._take(Took(self.place, event.next, event.flights, event.held))
+
+    def copied(self) -> Copied:
+        """Return all that is known."""
+        flights = tuple(self._flights[offset] for offset in sorted(self._flights))
+        return Copied(self.place, self.next, flights, tuple(sorted(self._held.items())))
+
+    def _take(self, event: Took) -> None:
+        for flight in event.flights:
+            self._release(flight.offset)
+            self._put(flight)
+            heapq.heappush(self._open, flight.offset)
+        for offset, key in event.held:
+            self._held[offset] = key
+            self._waiting.setdefault(key, deque()).append(offset)
+            heapq.heappush(self._open, offset)
+            if key not in self._busy:
+                self._free.add(key)
+        self.next = max(self.next, event.next)
+
+    def _put(self, flight: Flight) -> None:
+        self._flights[flight.offset] = flight
+        if flight.key:
+            self._busy[flight.key] = flight.offset
+            self._free.discard(flight.key)
+        heapq.heappush(self._due, (flight.until_ms, flight.offset, flight.stamp))
+
+    def _forget(self, offset: int) -> None:
+        self._release(offset)
+        flight = self._flights.pop(offset, None)
+        if flight is not None and self._busy.get(flight.key) == offset:
+            del self._busy[flight.key]
+            if flight.key in self._waiting:
+                self._free.add(flight.key)
+
+    def _release(self, offset: int) -> None:
+        """Let a message be held no more."""
+        key = self._held.pop(offset, None)
+        if key is not None:
+            waiting = self._waiting[key]
+            waiting.remove(offset)
+            if not waiting:
+                del self._waiting[key]
+                self._free.discard(key)
+
+    def _drop_stale(self) -> None:
+        while self._due:
+            until_ms, offset, stamp = self._due[0]
+            flight = self._flights.get(offset)
+            if flight is not None and (flight.until_ms, flight.stamp) == (until_ms, stamp):
+                return
+            heapq.heappop(self._due)

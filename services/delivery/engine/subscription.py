@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Subscription: gives the messages of one topic to those who receive for one group.
+
+First what is due again, then what is new, the queues in turn. A message that was given back too often goes to the dead
+letters instead, in one record with the event that settles it.
+Invariants: one receive chooses at a time, so that no message is given to two; what was chosen is in the journal before
+it is handed out; at most `open_count_max` messages of a queue are in flight or held.
+Callers: the event loop's thread. Memory: that of its feeds.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from libs.formats.records.delivery_record import Event, Flight, Place, Policy, Settled, Took
+from libs.machine.clock import Clock
+from services.delivery.engine.feed import Feed
+from services.delivery.engine.journal import Journal
+from services.delivery.engine.ports import DeadLetter, Found, Index
+from services.delivery.engine.state.groups import Groups
+from services.delivery.engine.state.handle import Handle
+from services.delivery.engine.state.queue import QueueState
+from services.delivery.engine.steady_time import SteadyTime
+
+DEAD_LETTER_PREFIX = "%DLQ%"
+READ_SIZE_BYTES_MAX = 8 << 20
+"""Of messages that are delivered again, in one pull."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A message that is the receiver's for a while."""
+
+    message: Any
+    handle: str
+    attempt: int
+    until_ms: int
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """What one receive takes of one queue."""
+
+    queue: QueueState
+    flights: list[Flight]
+    held: list[tuple[int, int]]
+    next: int
+    found: list[Found]
+
+
+class Subscription:
+    """Of one group and topic. `stop` it in the end."""
+
+    def __init__(
+        self,
+        group: str,
+        topic: str,
+        groups: Groups,
+        index: Index,
+        journal: Journal,
+        clock: Clock,
+        time: SteadyTime,
+        *,
+        open_count_max: int,
+    ) -> None:
+        self.group, self.topic = group, topic
+        self.used_s = clock.monotonic_s()
+        """When somebody received last."""
+        self.news = asyncio.Event()
+        """Set when there may be something to receive."""
+        self._groups = groups
+        self._index = index
+        self._journal = journal
+        self._clock = clock
+        self._time = time
+        self._open_count_max = open_count_max
+        self._feeds: dict[int, Feed] = {}
+        self._turn = 0
+        self._lock = asyncio.Lock()
+
+    async def stop(self) -> None:
+        """Read no more."""
+        for queue_id in list(self._feeds):
+            await self.move(queue_id)
+
+    async def move(self, queue_id: int) -> None:
+        """Drop what was read ahead of a queue: the group is somewhere else now."""
+        feed = self._feeds.pop(queue_id, None)
+        if feed is not None:
+            await feed.stop()
+
+    async def take(self, count: int, *, invisible_ms: int, tags: str, queue_ids: Iterable[int]) -> list[Delivered]:
+        """Deliver up to so many messages that are there now. Raises what the journal and the index raise."""
+        async with self._lock:
+            self.used_s = self._clock.monotonic_s()
+            self.news.clear()
+            policy = self._groups.policy(self.group)
+            if policy.is_paused:
+                return []
+            chosen = await self._again(count, policy, invisible_ms)
+            room = count - sum(len(one.flights) for one in chosen)
+            chosen += await self._fresh(room, policy, invisible_ms, tags, list(queue_ids))
+            events: list[Event] = [
+                Took(one.queue.place, one.next, tuple(one.flights), tuple(one.held)) for one in chosen
+            ]
+            if not events:
+                return []
+            for event in events:
+                self._groups.apply(event)
+            written = self._journal.write(events, is_safe=False)
+        await written
+        pairs = [(one, *pair) for one in chosen for pair in zip(one.flights, one.found, strict=True)]
+        return [_delivered(*pair) for pair in pairs]
+
+    def skipped(self) -> list[Event]:
+        """Return what moves queues past messages that no filter lets through. The caller applies and writes it."""
+        events: list[Event] = []
+        for queue_id, feed in self._feeds.items():
+            queue = self._groups.find(Place(self.group, self.topic, queue_id))
+            if queue is not None and feed.peek() is None and feed.next > queue.next and not self._lock.locked():
+                events.append(Took(queue.place, feed.next, ()))
+        return events
+
+    def due_ms(self) -> int | None:
+        """Return when a message may be delivered again, None if none waits."""
+        times = [due for queue in self._queues() if (due := queue.due_ms()) is not None]
+        return min(times, default=None)
+
+    def _queues(self) -> list[QueueState]:
+        return [queue for queue in self._groups.queues(self.group) if queue.place.topic == self.topic]
+
+    async def _again(self, count: int, policy: Policy, invisible_ms: int) -> list[_Chosen]:
+        """Choose messages that are due again, or were held until now."""
+        now_ms = self._time.now_ms()
+        chosen: list[_Chosen] = []
+        for queue in self._queues():
+            room = count - sum(len(one.flights) for one in chosen)
+            offsets = queue.ready(now_ms, room) if room else []
+            if not offsets:
+                continue
+            found = await self._read(queue, offsets)
+            gone = tuple(offset for offset in offsets if offset not in found)
+            dead = [offset for offset in found if queue.attempts(offset) >= policy.attempts_max]
+            self._settle(queue, gone, [found[offset] for offset in dead])
+            alive = [offset for offset in found if offset not in dead]
+            flights = [self._flight(queue, found[offset], now_ms, invisible_ms, queue.key(offset)) for offset in alive]
+            if flights:
+                chosen.append(_Chosen(queue, flights, [], queue.next, [found[offset] for offset in alive]))
+        return chosen
+
+    async def _read(self, queue: QueueState, offsets: list[int]) -> dict[int, Found]:
+        """Read messages again, those that stand together at once. Those that are gone are missing."""
+        found: dict[int, Found] = {}
+        for start, count in _runs(offsets):
+            position, end = start, start + count
+            while position < end:
+                pulled = await self._index.pull(
+                    self.topic,
+                    queue.place.queue_id,
+                    position,
+                    tags="*",
+                    count=end - position,
+                    size_bytes=READ_SIZE_BYTES_MAX,
+                    wait_s=0,
+                )
+                found.update({one.queue_offset: one for one in pulled.found if one.queue_offset < end})
+                if pulled.next_queue_offset <= position:
+                    break
+                position = pulled.next_queue_offset
+        return found
+
+    def _settle(self, queue: QueueState, gone: tuple[int, ...], dead: list[Found]) -> None:
+        """Be done with messages that are gone from the log, and with those that were given back too often."""
+        for letters in [[], *([one] for one in dead)]:
+            offsets = tuple(one.queue_offset for one in letters) or gone
+            if offsets:
+                event = Settled(queue.place, offsets)
+                self._groups.apply(event)
+                topic = DEAD_LETTER_PREFIX + self.group
+                self._journal.write([event], [DeadLetter(one, topic, self.topic) for one in letters], is_safe=True)
+
+    async def _fresh(
+        self, room: int, policy: Policy, invisible_ms: int, tags: str, queue_ids: list[int]
+    ) -> list[_Chosen]:
+        """Choose messages that were never delivered, the queues in turn."""
+        chosen: list[_Chosen] = []
+        self._turn += 1
+        for index in range(len(queue_ids) if room else 0):
+            queue_id = queue_ids[(self._turn + index) % len(queue_ids)]
+            feed = await self._feed(queue_id, tags)
+            queue = self._groups.find(Place(self.group, self.topic, queue_id))
+            assert queue is not None
+            one = self._from_feed(feed, queue, policy, room, invisible_ms)
+            if one.flights or one.held:
+                chosen.append(one)
+                room -= len(one.flights)
+        return chosen
+
+    def _from_feed(self, feed: Feed, queue: QueueState, policy: Policy, room: int, invisible_ms: int) -> _Chosen:
+        one = _Chosen(queue, [], [], queue.next, [])
+        now_ms, keys = self._time.now_ms(), set()
+        while len(one.flights) < room and queue.open_count + len(one.flights) + len(one.held) < self._open_count_max:
+            if (found := feed.peek()) is None:
+                break
+            feed.take()
+            key = found.key if policy.is_ordered else 0
+            if key and (key in keys or queue.is_blocked(key)):
+                one.held.append((found.queue_offset, key))
+            else:
+                one.flights.append(self._flight(queue, found, now_ms, invisible_ms, key))
+                one.found.append(found)
+            keys.add(key)
+            one.next = feed.next
+        return one
+
+    def _flight(self, queue: QueueState, found: Found, now_ms: int, invisible_ms: int, key: int) -> Flight:
+        former = queue.flight(found.queue_offset)
+        stamp = now_ms if former is None else max(now_ms, former.stamp + 1)
+        return Flight(found.queue_offset, queue.attempts(found.queue_offset) + 1, stamp, now_ms + invisible_ms, key)
+
+    async def _feed(self, queue_id: int, tags: str) -> Feed:
+        """Return the feed of a queue, from where the group is."""
+        feed = self._feeds.get(queue_id)
+        queue = self._groups.find(Place(self.group, self.topic, queue_id))
+        assert queue is not None
+        if feed is not None and (feed.tags != tags or feed.next < queue.next):
+            await self.move(queue_id)
+            feed = None
+        if feed is None:
+            feed = Feed(self._index, self.topic, queue_id, queue.next, tags=tags, on_news=self.news.set)
+            self._feeds[queue_id] = feed
+            feed.start()
+        return feed
+
+
+def _delivered(one: _Chosen, flight: Flight, found: Found) -> Delivered:
+    place = one.queue.place
+    handle = Handle(place.group, place.topic, place.queue_id, flight.offset, flight.stamp).encode()
+    return Delivered(found.message, handle, flight.attempt, flight.until_ms)
+
+
+def _runs(offsets: list[int]) -> list[tuple[int, int]]:
+    """Return starts and counts of offsets that stand together. They ascend."""
+    runs: list[tuple[int, int]] = []
+    for offset in offsets:
+        if runs and sum(runs[-1]) == offset:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((offset, 1))
+    return runs

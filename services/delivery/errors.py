@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Delivery refuses and what can go wrong in it, each with its coordinates as attributes."""
+
+from libs.requests.errors import BadArgument, DependencyUnavailable, ServiceError
+
+
+class BadHandle(BadArgument):
+    """A handle is none that was ever given."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, field="handle")
+
+
+class HandleOutdated(ServiceError):
+    """The message is settled, or was delivered again since."""
+
+    def __init__(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        super().__init__(f"message {queue_offset} of {topic}/{queue_id} is settled, or was delivered again since")
+        self.topic, self.queue_id, self.queue_offset = topic, queue_id, queue_offset
+
+
+class GroupNotFound(ServiceError):
+    """Nothing is known of a group."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(f"there is no group {group}")
+        self.group = group
+
+
+class NotOwner(ServiceError):
+    """This process does not know yet what was delivered, or another one does the work of the log that leads."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"deliveries are not served here now: {reason}")
+
+
+class TopicNotFound(ServiceError):
+    """Nobody has made the topic."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"there is no topic {topic}")
+        self.topic = topic
+
+
+class ConsumerOffsetNotFound(ServiceError):
+    """The group has committed nothing for a queue."""
+
+    def __init__(self, group: str, topic: str) -> None:
+        super().__init__(f"group {group} has committed nothing of topic {topic}")
+        self.group, self.topic = group, topic
+
+
+class LogFollows(DependencyUnavailable):
+    """The log follows another one, so nothing is delivered by it."""
+
+
+class JournalLost(ServiceError):
+    """Whether the journal has the last events is unknown, or another process writes it. What is known is read anew."""

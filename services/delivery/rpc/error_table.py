@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How each of Delivery's errors travels. The shell has its own table for the rest."""
+
+import grpc
+
+from libs.requests.errors import WindowFull
+from libs.runtime.rpc.errors import ErrorRow, ErrorTable
+from services.delivery.errors import (
+    GroupNotFound,
+    HandleOutdated,
+    JournalLost,
+    NotOwner,
+    TopicNotFound,
+)
+
+_CODES = grpc.StatusCode
+
+ERROR_TABLE: ErrorTable = {
+    HandleOutdated: ErrorRow(_CODES.FAILED_PRECONDITION, "HANDLE_OUTDATED", ("topic", "queue_id", "queue_offset")),
+    GroupNotFound: ErrorRow(_CODES.NOT_FOUND, "GROUP_NOT_FOUND", ("group",)),
+    TopicNotFound: ErrorRow(_CODES.NOT_FOUND, "TOPIC_NOT_FOUND", ("topic",)),
+    NotOwner: ErrorRow(_CODES.UNAVAILABLE, "RECOVERING", (), retry_after_ms=500),
+    JournalLost: ErrorRow(_CODES.UNAVAILABLE, "RECOVERING", (), retry_after_ms=500),
+    WindowFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=1_000),
+}

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GroupService over what this process delivers."""
+
+from bisect import bisect_right
+
+from google.protobuf.duration import from_milliseconds
+from reput.delivery.v1 import group_service_pb2 as messages
+
+from libs.formats.records.delivery_record import ATTEMPTS_MAX, BACKOFFS_MAX, Place, Policy
+from libs.requests import arguments
+from libs.requests.checks import check_range, size_of_page
+from libs.requests.errors import BadArgument
+from libs.requests.page_token import decode_token, encode_token
+from services.delivery.engine.owned import QueueLag
+from services.delivery.engine.ownership import Ownership
+from services.delivery.engine.ports import Index, Log
+from services.delivery.rpc.delivery_servicer import DELAY_MS_MAX
+from services.delivery.rpc.names import group_name
+
+PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
+LIST = "delivery groups"
+
+
+class GroupServicer:
+    """Answers the five calls."""
+
+    def __init__(self, ownership: Ownership, log: Log, index: Index) -> None:
+        self._ownership, self._log, self._index = ownership, log, index
+
+    async def SetGroup(self, request: messages.SetGroupRequest, _: object) -> messages.SetGroupResponse:
+        """Give a group a policy."""
+        group, policy = group_name(request.group), _policy(request.policy)
+        await (await self._ownership.owned()).set_policy(group, policy)
+        return messages.SetGroupResponse(group=_group(group, policy))
+
+    async def GetGroup(self, request: messages.GetGroupRequest, _: object) -> messages.GetGroupResponse:
+        """Return a policy, and how far the group is."""
+        owned, group = await self._ownership.owned(), group_name(request.group)
+        lags = await owned.lags(group)
+        return messages.GetGroupResponse(group=_group(group, owned.groups.policy(group), lags))
+
+    async def ListGroups(self, request: messages.ListGroupsRequest, _: object) -> messages.ListGroupsResponse:
+        """Return a page of groups. The token is the last group of the page before."""
+        groups = (await self._ownership.owned()).groups
+        count = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
+        names = groups.names()
+        start = bisect_right(names, decode_token(LIST, (), request.page_token, str) or "")
+        page = names[start : start + count]
+        token = encode_token(LIST, (), page[-1]) if start + count < len(names) else ""
+        found = [_group(name, groups.policy(name)) for name in page]
+        return messages.ListGroupsResponse(groups=found, next_page_token=token)
+
+    async def DeleteGroup(self, request: messages.DeleteGroupRequest, _: object) -> messages.DeleteGroupResponse:
+        """Forget a group."""
+        owned, group = await self._ownership.owned(), group_name(request.group)
+        if owned.groups.is_known(group):
+            await owned.set_policy(group, None)
+        return messages.DeleteGroupResponse()
+
+    async def ResetGroup(self, request: messages.ResetGroupRequest, _: object) -> messages.ResetGroupResponse:
+        """Move a group, or say what that would do."""
+        owned = await self._ownership.owned()
+        group, topic = group_name(request.group), arguments.topic(request.topic)
+        positions = await self._positions(request, topic)
+        moves: list[messages.QueueMove] = []
+        for queue_id, position in positions.items():
+            queue = owned.groups.find(Place(group, topic, queue_id))
+            moves.append(
+                messages.QueueMove(
+                    queue_id=queue_id,
+                    from_queue_offset=0 if queue is None else queue.committed,
+                    to_queue_offset=position,
+                    settled_count=0 if queue is None else queue.open_count,
+                )
+            )
+        if not request.dry_run:
+            await owned.move(group, topic, positions)
+        return messages.ResetGroupResponse(moves=moves)
+
+    async def _positions(self, request: messages.ResetGroupRequest, topic: str) -> dict[int, int]:
+        """Return where each queue of the topic would be."""
+        to = request.WhichOneof("to")
+        if to is None:
+            raise BadArgument("one of earliest, latest and time must be set", field="to")
+        if to != "time" and not getattr(request, to):
+            raise BadArgument("must be true or absent", field=to, value=False, limit=True)
+        time_ms = arguments.time_ms(request, "time")
+        bounds = await self._index.bounds(topic)
+        positions: dict[int, int] = {}
+        for queue_id in range(await self._log.queue_count(topic)):
+            least, most = bounds.get(queue_id, (0, 0))
+            if time_ms is None:
+                positions[queue_id] = least if to == "earliest" else most
+            else:
+                positions[queue_id] = await self._index.offset_at(topic, queue_id, time_ms)
+        return positions
+
+
+def _policy(policy: messages.GroupPolicy) -> Policy:
+    """Return a policy, with defaults for what is left out."""
+    check_range(policy.attempts_max, "policy.attempts_max", most=ATTEMPTS_MAX)
+    if len(policy.backoffs) > BACKOFFS_MAX:
+        reason = f"must be at most {BACKOFFS_MAX}"
+        raise BadArgument(reason, field="policy.backoffs", value=len(policy.backoffs), limit=BACKOFFS_MAX)
+    backoffs = tuple(
+        check_range(one.seconds * 1000 + one.nanos // 1_000_000, f"policy.backoffs[{index}] in ms", most=DELAY_MS_MAX)
+        for index, one in enumerate(policy.backoffs)
+    )
+    invisible_ms = arguments.duration_ms(policy, "invisible", "policy.", least=1, most=DELAY_MS_MAX)
+    default = Policy()
+    return Policy(
+        attempts_max=policy.attempts_max or default.attempts_max,
+        backoffs_ms=backoffs or default.backoffs_ms,
+        invisible_ms=default.invisible_ms if invisible_ms is None else invisible_ms,
+        is_ordered=policy.is_ordered,
+        from_end=policy.from_end,
+        is_paused=policy.is_paused,
+    )
+
+
+def _group(name: str, policy: Policy, lags: list[QueueLag] | None = None) -> messages.Group:
+    shown = messages.GroupPolicy(
+        attempts_max=policy.attempts_max,
+        backoffs=map(from_milliseconds, policy.backoffs_ms),
+        invisible=from_milliseconds(policy.invisible_ms),
+        is_ordered=policy.is_ordered,
+        from_end=policy.from_end,
+        is_paused=policy.is_paused,
+    )
+    return messages.Group(name=name, policy=shown, queues=map(_queue, lags or ()))
+
+
+def _queue(lag: QueueLag) -> messages.GroupQueue:
+    return messages.GroupQueue(
+        topic=lag.place.topic,
+        queue_id=lag.place.queue_id,
+        committed_queue_offset=lag.committed,
+        next_queue_offset=lag.next,
+        max_queue_offset=lag.max_queue_offset,
+        lag=max(0, lag.max_queue_offset - lag.next) + lag.flight_count + lag.held_count,
+        in_flight_count=lag.flight_count,
+        held_count=lag.held_count,
+    )

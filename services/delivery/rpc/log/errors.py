@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns a failed call of another service into the engine's errors, by the reason in its google.rpc.Status."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import grpc
+
+from libs.requests.errors import DependencyUnavailable
+from libs.runtime.rpc.errors import describe, error_info
+from services.delivery.errors import ConsumerOffsetNotFound, LogFollows, TopicNotFound
+
+
+@contextmanager
+def errors_of(service: str) -> Iterator[None]:
+    """Turn what a call raises within the block: DependencyUnavailable, or what is wrong with a topic."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        info = error_info(error)
+        if info.reason in ("TOPIC_NOT_FOUND", "QUEUE_NOT_FOUND"):
+            raise TopicNotFound(info.metadata["topic"]) from error
+        if info.reason == "CONSUMER_OFFSET_NOT_FOUND":
+            raise ConsumerOffsetNotFound(info.metadata["group"], info.metadata["topic"]) from error
+        if info.reason == "NOT_LEADER":
+            raise LogFollows(service, describe(error)) from error
+        raise DependencyUnavailable(service, describe(error)) from error

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IndexClient: the Indexer as the engine's Index, over gRPC."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf.duration import from_milliseconds
+from reput.common.v1.message_pb2 import StoredMessage
+from reput.indexer.v1 import (
+    consumer_offset_service_pb2,
+    consumer_offset_service_pb2_grpc,
+    queue_service_pb2,
+    queue_service_pb2_grpc,
+)
+
+from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC
+from libs.runtime.rpc.peer import Connection
+from libs.runtime.rpc.timestamps import timestamp
+from services.delivery.engine.ports import Found, Pulled, Stored
+from services.delivery.errors import ConsumerOffsetNotFound, TopicNotFound
+from services.delivery.rpc.log.errors import errors_of
+
+SERVICE = "indexer"
+ORDERING_KEY = "__SHARDINGKEY"
+JOURNAL_COUNT, JOURNAL_SIZE_BYTES = 1_000, 8 << 20
+PAGE_SIZE = 1_000
+OFFSET_COUNT_MAX = 1_000
+"""Offsets of one commit."""
+
+
+class IndexClient:
+    """See the module."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._queues: Any = queue_service_pb2_grpc.QueueServiceStub(connection.channel)
+        self._offsets: Any = consumer_offset_service_pb2_grpc.ConsumerOffsetServiceStub(connection.channel)
+
+    async def pull(
+        self, topic: str, queue_id: int, queue_offset: int, *, tags: str, count: int, size_bytes: int, wait_s: float
+    ) -> Pulled:
+        """See Index."""
+        answer = await self._pull(topic, queue_id, queue_offset, tags, count, size_bytes, wait_s)
+        return Pulled(
+            [_found(message) for message in answer.messages],
+            answer.next_queue_offset,
+            answer.min_queue_offset,
+            answer.max_queue_offset,
+        )
+
+    async def journal(self, queue_offset: int, *, wait_s: float) -> tuple[list[Stored], int]:
+        """See Index."""
+        place = DELIVERY_TOPIC, DELIVERY_QUEUE_ID, queue_offset
+        answer = await self._pull(*place, "*", JOURNAL_COUNT, JOURNAL_SIZE_BYTES, wait_s)
+        return [Stored(one.queue_offset, one.body) for one in answer.messages], answer.next_queue_offset
+
+    async def bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
+        """See Index."""
+        bounds: dict[int, tuple[int, int]] = {}
+        request = queue_service_pb2.ListQueuesRequest(topic=topic, page_size=PAGE_SIZE)
+        with errors_of(SERVICE):
+            while True:
+                page = await self._queues.ListQueues(request, **self._connection.options())
+                bounds |= {one.queue_id: (one.min_queue_offset, one.max_queue_offset) for one in page.queues}
+                if not page.next_page_token:
+                    return bounds
+                request.page_token = page.next_page_token
+
+    async def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
+        """See Index."""
+        request = queue_service_pb2.GetOffsetByTimeRequest(topic=topic, queue_id=queue_id, time=timestamp(time_ms))
+        try:
+            with errors_of(SERVICE):
+                answer = await self._queues.GetOffsetByTime(request, **self._connection.options())
+        except TopicNotFound:
+            return 0
+        return int(answer.queue_offset)
+
+    async def stored_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """See Index."""
+        request = consumer_offset_service_pb2.GetConsumerOffsetRequest(group=group, topic=topic, queue_id=queue_id)
+        try:
+            with errors_of(SERVICE):
+                answer = await self._offsets.GetConsumerOffset(request, **self._connection.options())
+        except ConsumerOffsetNotFound:
+            return None
+        return int(answer.offset.queue_offset)
+
+    async def store_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """See Index."""
+        all_offsets = [
+            consumer_offset_service_pb2.ConsumerOffset(topic=topic, queue_id=queue_id, queue_offset=queue_offset)
+            for (topic, queue_id), queue_offset in offsets.items()
+        ]
+        with errors_of(SERVICE):
+            for start in range(0, len(all_offsets), OFFSET_COUNT_MAX):
+                request = consumer_offset_service_pb2.CommitConsumerOffsetRequest(
+                    group=group, offsets=all_offsets[start : start + OFFSET_COUNT_MAX]
+                )
+                await self._offsets.CommitConsumerOffset(request, **self._connection.options())
+
+    async def _pull(
+        self, topic: str, queue_id: int, queue_offset: int, tags: str, count: int, size_bytes: int, wait_s: float
+    ) -> queue_service_pb2.PullResponse:
+        request = queue_service_pb2.PullRequest(
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            message_count_max=count,
+            size_bytes_max=size_bytes,
+            tag_expression=tags,
+            wait=from_milliseconds(round(wait_s * 1000)),
+        )
+        metadata = self._connection.metadata()
+        with errors_of(SERVICE):
+            timeout_s = self._connection.timeout_s + wait_s
+            answer: queue_service_pb2.PullResponse = await self._queues.Pull(
+                request, timeout=timeout_s, metadata=metadata
+            )
+        return answer
+
+
+def _found(message: StoredMessage) -> Found:
+    key = message.properties.get(ORDERING_KEY, "")
+    return Found(message.queue_offset, _hash(key) if key else 0, message.record_size_bytes, message)
+
+
+def _hash(key: str) -> int:
+    """Return a number from 1 to 2**63 - 1 that is the same in all processes. Two keys with one wait for each other."""
+    digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1 or 1

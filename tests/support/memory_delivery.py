@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log and its index in memory, as Delivery's engine sees them, with what can go wrong between them."""
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+from libs.machine.testing.manual_clock import ManualClock
+from libs.requests.errors import DependencyUnavailable
+from services.delivery.config import DeliveryConfig
+from services.delivery.engine.owned import Owned
+from services.delivery.engine.ownership import Ownership
+from services.delivery.engine.ports import DeadLetter, Found, Pulled, Stored, Written
+from services.delivery.errors import JournalLost, LogFollows, NotOwner, TopicNotFound
+from tests.support.patience import eventually
+
+RECORD_SIZE_BYTES = 100
+
+
+class MemoryStore:
+    """Log and Index at once. A message is the text that was appended."""
+
+    def __init__(self, queue_count: int = 2) -> None:
+        self.journal_records: list[tuple[int, bytes]] = []
+        """Physical offsets and bodies."""
+        self.min_journal_offset = 0
+        self.end = 0
+        self.segment_size_bytes = 1 << 40
+        self.offsets: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
+        self.min_offsets: dict[tuple[str, int], int] = defaultdict(int)
+        self.lost_answers = 0
+        """So many of the next writes happen, and nobody hears of it."""
+        self.refused_writes = 0
+        self.is_following = False
+        self.written = asyncio.Condition()
+        self._queues: dict[str, list[list[Found]]] = {}
+        self._queue_count = queue_count
+
+    async def append(self, topic: str, message: str, *, queue_id: int = 0, key: int = 0) -> int:
+        """Append a message. Returns its queue offset."""
+        queue = self.queues(topic)[queue_id]
+        queue.append(Found(len(queue), key, RECORD_SIZE_BYTES, message))
+        self.end += RECORD_SIZE_BYTES
+        await self._tell()
+        return len(queue) - 1
+
+    def queues(self, topic: str) -> list[list[Found]]:
+        """Return all messages of a topic, by queue."""
+        return self._queues.setdefault(topic, [[] for _ in range(self._queue_count)])
+
+    async def write(self, body: bytes, letters: Sequence[DeadLetter], *, is_safe: bool) -> Written:
+        """See Log."""
+        del is_safe
+        await asyncio.sleep(0)
+        if self.is_following:
+            raise LogFollows("commitlog", "another log leads")
+        if self.refused_writes:
+            self.refused_writes -= 1
+            raise DependencyUnavailable("commitlog", "the disk is full")
+        for letter in letters:
+            await self.append(letter.topic, letter.found.message)
+        written = Written(len(self.journal_records), self.end)
+        self.journal_records.append((self.end, body))
+        self.end += RECORD_SIZE_BYTES
+        await self._tell()
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise JournalLost("nobody knows whether it was stored")
+        return written
+
+    async def active_segment(self) -> int:
+        """See Log."""
+        return self.end // self.segment_size_bytes * self.segment_size_bytes
+
+    async def queue_count(self, topic: str) -> int:
+        """See Log."""
+        if topic not in self._queues:
+            raise TopicNotFound(topic)
+        return self._queue_count
+
+    async def pull(
+        self, topic: str, queue_id: int, queue_offset: int, *, tags: str, count: int, size_bytes: int, wait_s: float
+    ) -> Pulled:
+        """See Index. A tag is the first letter of a message."""
+        del size_bytes
+        queue, least = self.queues(topic)[queue_id], self.min_offsets[topic, queue_id]
+        queue_offset = max(queue_offset, least)
+        if queue_offset >= len(queue) and wait_s:
+            await self._wait(wait_s)
+        some = queue[queue_offset : queue_offset + count]
+        found = [one for one in some if tags == "*" or one.message[0] in tags]
+        return Pulled(found, queue_offset + len(some), least, len(queue))
+
+    async def journal(self, queue_offset: int, *, wait_s: float) -> tuple[list[Stored], int]:
+        """See Index."""
+        queue_offset = max(queue_offset, self.min_journal_offset)
+        if queue_offset >= len(self.journal_records):
+            await self._wait(wait_s)
+        some = self.journal_records[queue_offset:]
+        return [Stored(queue_offset + index, body) for index, (_, body) in enumerate(some)], queue_offset + len(some)
+
+    async def bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
+        """See Index."""
+        return {
+            queue_id: (self.min_offsets[topic, queue_id], len(queue))
+            for queue_id, queue in enumerate(self.queues(topic))
+            if queue
+        }
+
+    async def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
+        """See Index. The time of a message is its queue offset."""
+        return min(time_ms, len(self.queues(topic)[queue_id]))
+
+    async def stored_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """See Index."""
+        return self.offsets[group].get((topic, queue_id))
+
+    async def store_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """See Index."""
+        self.offsets[group].update(offsets)
+
+    async def _tell(self) -> None:
+        async with self.written:
+            self.written.notify_all()
+
+    async def _wait(self, wait_s: float) -> None:
+        try:
+            async with asyncio.timeout(wait_s), self.written:
+                await self.written.wait()
+        except TimeoutError:
+            pass
+
+
+@asynccontextmanager
+async def delivering(store: MemoryStore, clock: ManualClock, **settings: int) -> AsyncIterator[Ownership]:
+    """Let a process deliver what is in a store."""
+    config = DeliveryConfig(**settings)
+    ownership = Ownership(store, store, partial(Owned, log=store, index=store, clock=clock, config=config))
+    ownership.start()
+    try:
+        yield ownership
+    finally:
+        await ownership.stop()
+
+
+async def owned_of(ownership: Ownership, *, began_count: int = 1) -> Owned:
+    """Wait until a process delivers."""
+    with contextlib.suppress(NotOwner):
+        await ownership.owned()
+    await eventually(lambda: ownership.began_count >= began_count)
+    return await ownership.owned()

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeliveryRecord: golden bytes, and what is no record."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.formats.errors import BadField
+from libs.formats.records.delivery_record import (
+    Began,
+    Copied,
+    CopyEdge,
+    DeliveryRecord,
+    Flight,
+    Moved,
+    Place,
+    Policy,
+    PolicySet,
+    Postponed,
+    Settled,
+    Took,
+)
+
+PLACE = Place("billing", "orders", 0)
+GOLDEN = (
+    b'{"format":1,"owner":"o","events":[["took",["billing","orders",0],12,[[11,1,5,60005,0]],[[9,7]]],'
+    b'["settled",["billing","orders",0],[10]],["postponed",["billing","orders",0],[[11,1,6,70,0]]],'
+    b'["moved",["billing","orders",0],3],["policy","billing",null],["began","o"],'
+    b'["copied",["billing","orders",0],12,[],[]],["edge",1,true]]}'
+)
+RECORD = DeliveryRecord(
+    owner="o",
+    events=(
+        Took(PLACE, 12, (Flight(11, 1, 5, 60_005),), ((9, 7),)),
+        Settled(PLACE, (10,)),
+        Postponed(PLACE, (Flight(11, 1, 6, 70),)),
+        Moved(PLACE, 3),
+        PolicySet("billing", None),
+        Began("o"),
+        Copied(PLACE, 12, (), ()),
+        CopyEdge(1, is_end=True),
+    ),
+)
+
+
+def test_golden_bytes() -> None:
+    """The bytes of each event are those of docs/formats/delivery_record.md."""
+    assert RECORD.encode() == GOLDEN
+    assert DeliveryRecord.decode(GOLDEN) == RECORD
+
+
+def test_a_policy_is_kept_as_it_is() -> None:
+    """Nothing of a policy is lost on its way through the journal."""
+    policy = Policy(attempts_max=3, backoffs_ms=(1, 2), invisible_ms=7, is_ordered=True, from_end=True, is_paused=True)
+    record = DeliveryRecord(owner="o", events=(PolicySet("g", policy),))
+    assert DeliveryRecord.decode(record.encode()) == record
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"format":2,"owner":"o","events":[]}',
+        b'{"format":1,"owner":"o","events":[["unknown",1]]}',
+        b'{"format":1,"owner":"o","events":[["settled",["g","t",-1],[1]]]}',
+        b'{"format":1,"owner":"o","events":[["settled",["g","t",0],[9223372036854775808]]]}',
+        b'{"format":1,"owner":"o","events":[["policy","g",{"attempts_max":0}]]}',
+        b'{"format":1,"owner":"o","events":[["policy","g",{"backoffs_ms":[]}]]}',
+        b'{"format":1,"owner":"\xff","events":[]}',
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_record_is_refused(body: bytes) -> None:
+    """Other forms, unknown events and numbers out of range are one error, never another."""
+    with pytest.raises(BadField) as caught:
+        DeliveryRecord.decode(body)
+    assert caught.value.field == "delivery record"
+
+
+@given(st.binary(max_size=200), st.integers(0, len(GOLDEN) - 1))
+def test_harmed_records_are_refused_or_read(noise: bytes, position: int) -> None:
+    """No bytes make the decoder fail in any other way."""
+    with contextlib.suppress(BadField):
+        DeliveryRecord.decode(GOLDEN[:position] + noise + GOLDEN[position + len(noise) :])
+
+
+@pytest.mark.parametrize(("attempt", "delay_ms"), [(0, 1), (1, 1), (2, 5), (3, 9), (100, 9)])
+def test_the_last_backoff_counts_for_all_others(attempt: int, delay_ms: int) -> None:
+    """There is a delay for every attempt."""
+    assert Policy(backoffs_ms=(1, 5, 9)).backoff_ms(attempt) == delay_ms

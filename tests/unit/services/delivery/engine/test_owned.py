@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process that delivers does, over a log and an index in memory."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from libs.formats.records.delivery_record import Policy
+from libs.machine.testing.manual_clock import ManualClock
+from libs.requests.errors import WindowFull
+from services.delivery.engine.owned import Outcome, Owned, Wish
+from services.delivery.engine.state.handle import Handle
+from services.delivery.engine.subscription import Delivered
+from services.delivery.errors import BadHandle, GroupNotFound, HandleOutdated, NotOwner, TopicNotFound
+from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+
+GROUP, TOPIC = "g", "t"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+async def filled(*messages: str, keys: Sequence[int] = ()) -> MemoryStore:
+    store = MemoryStore(queue_count=1)
+    store.queues(TOPIC)
+    for index, message in enumerate(messages):
+        await store.append(TOPIC, message, key=keys[index] if keys else 0)
+    return store
+
+
+async def receive(
+    owned: Owned, count: int = 10, *, invisible_ms: int | None = None, tags: str = "*", wait_s: float = 0.2
+) -> list[Delivered]:
+    return await owned.receive(GROUP, TOPIC, count=count, invisible_ms=invisible_ms, tags=tags, wait_s=wait_s)
+
+
+def texts(delivered: Sequence[Delivered]) -> list[str]:
+    return [one.message for one in delivered]
+
+
+async def settle(owned: Owned, verb: str, *delivered: Delivered, delay_ms: int | None = None) -> list[Outcome]:
+    return await owned.settle([Wish(one.handle, verb, delay_ms) for one in delivered])  # type: ignore[arg-type]
+
+
+async def test_messages_are_delivered_once_and_settled(clock: ManualClock) -> None:
+    """A message has one receiver at a time, and is gone once it is settled."""
+    store = await filled("a", "b", "c")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        first = await receive(owned, 2)
+        second = await receive(owned)
+        assert (texts(first), texts(second)) == (["a", "b"], ["c"])
+        assert [one.attempt for one in first] == [1, 1]
+        assert await settle(owned, "ack", *first, *second) == [Outcome()] * 3
+        assert await receive(owned, wait_s=0) == []
+        (lag,) = await owned.lags(GROUP)
+        assert (lag.committed, lag.next, lag.max_queue_offset, lag.flight_count) == (3, 3, 3, 0)
+
+
+async def test_what_is_not_settled_comes_again_with_another_handle(clock: ManualClock) -> None:
+    """After its time a message is delivered again, and the handle of the former delivery fits no more."""
+    store = await filled("a", "b")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (a, b) = await receive(owned, invisible_ms=1_000)
+        await settle(owned, "ack", b)
+        clock.advance(999)
+        assert await receive(owned, wait_s=0) == []
+        clock.advance(1)
+        (again,) = await receive(owned)
+        assert (again.message, again.attempt) == ("a", 2)
+        (outcome,) = await settle(owned, "ack", a)
+        assert isinstance(outcome.error, HandleOutdated)
+        assert (await settle(owned, "ack", again))[0].error is None
+        assert isinstance((await settle(owned, "ack", again))[0].error, HandleOutdated)
+
+
+async def test_an_expired_message_can_be_settled_until_it_is_delivered_again(clock: ManualClock) -> None:
+    """A receiver that is late settles its message if nobody else has it."""
+    store = await filled("a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (a,) = await receive(owned, invisible_ms=1)
+        clock.advance(1_000)
+        assert (await settle(owned, "ack", a))[0].error is None
+        assert await receive(owned, wait_s=0) == []
+
+
+async def test_nack_gives_back_by_delay_or_policy(clock: ManualClock) -> None:
+    """A message comes back when the receiver said, or after the policy's delay for the attempt."""
+    store = await filled("a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await owned.set_policy(GROUP, Policy(backoffs_ms=(100, 500)))
+        (a,) = await receive(owned)
+        await settle(owned, "nack", a, delay_ms=0)
+        (a,) = await receive(owned)
+        await settle(owned, "nack", a)  # the second attempt: 500 ms
+        clock.advance(499)
+        assert await receive(owned, wait_s=0) == []
+        clock.advance(1)
+        (a,) = await receive(owned)
+        assert a.attempt == 3
+
+
+async def test_extend_gives_a_new_handle_and_more_time(clock: ManualClock) -> None:
+    """Who needs longer keeps the message, by a new handle alone."""
+    store = await filled("a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (a,) = await receive(owned, invisible_ms=10)
+        (outcome,) = await settle(owned, "extend", a, delay_ms=1_000)
+        clock.advance(999)
+        assert await receive(owned, wait_s=0) == []
+        assert isinstance((await settle(owned, "ack", a))[0].error, HandleOutdated)
+        (done,) = await owned.settle([Wish(outcome.handle, "ack")])
+        assert done.error is None
+
+
+async def test_a_message_that_was_given_back_too_often_goes_to_the_dead_letters_once(clock: ManualClock) -> None:
+    """A poisonous message is tried as often as the policy says, stored as a dead letter once, and holds nobody up."""
+    store = await filled("poison", "b")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await owned.set_policy(GROUP, Policy(attempts_max=2))
+        for _ in range(2):
+            poison = (await receive(owned, 1))[0]
+            assert poison.message == "poison"
+            await settle(owned, "nack", poison, delay_ms=0)
+        (b,) = await receive(owned)
+        assert b.message == "b"
+        await settle(owned, "ack", b)
+        assert [one.message for one in store.queues("%DLQ%g")[0]] == ["poison"]
+        (lag,) = await owned.lags(GROUP)
+        assert lag.committed == 2
+
+
+async def test_terminated_messages_are_no_dead_letters(clock: ManualClock) -> None:
+    """What a receiver gives up is settled, and nothing more."""
+    store = await filled("a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await settle(owned, "terminate", *await receive(owned))
+        assert store.queues("%DLQ%g")[0] == []
+        assert (await owned.lags(GROUP))[0].committed == 1
+
+
+async def test_messages_of_an_ordering_key_come_one_after_the_other(clock: ManualClock) -> None:
+    """The next message of a key waits until the one before is settled; other keys do not wait."""
+    store = await filled("a1", "b1", "a2", "b2", "a3", keys=(1, 2, 1, 2, 1))
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await owned.set_policy(GROUP, Policy(is_ordered=True))
+        first = await receive(owned)
+        assert texts(first) == ["a1", "b1"]
+        assert await receive(owned, wait_s=0) == []
+        await settle(owned, "nack", first[0], delay_ms=100)
+        await settle(owned, "ack", first[1])
+        (b2,) = await receive(owned)
+        assert b2.message == "b2"  # the other key is not held up
+        clock.advance(100)
+        (a1,) = await receive(owned)
+        assert (a1.message, a1.attempt) == ("a1", 2)
+        await settle(owned, "ack", a1)
+        (a2,) = await receive(owned)
+        await settle(owned, "ack", a2)
+        assert texts(await receive(owned)) == ["a3"]
+
+
+async def test_a_filter_passes_over_what_it_does_not_want(clock: ManualClock) -> None:
+    """Messages that a filter does not let through are settled, so that the group goes on."""
+    store = await filled("x1", "a1", "x2", "a2", "x3")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        found = await receive(owned, tags="a")
+        assert texts(found) == ["a1", "a2"]
+        await settle(owned, "ack", *found)
+        assert await receive(owned, tags="a", wait_s=0) == []
+        await owned.tend()
+        assert (await owned.lags(GROUP))[0].committed == 5
+
+
+async def test_a_receive_waits_for_a_message(clock: ManualClock) -> None:
+    """A receive is answered when a message comes."""
+    store = await filled()
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        waiting = asyncio.create_task(receive(owned, wait_s=10))
+        await asyncio.sleep(0.05)
+        await store.append(TOPIC, "late")
+        assert texts(await waiting) == ["late"]
+
+
+async def test_a_paused_group_receives_nothing(clock: ManualClock) -> None:
+    """A pause holds all messages back until it ends."""
+    store = await filled("a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await owned.set_policy(GROUP, Policy(is_paused=True))
+        waiting = asyncio.create_task(receive(owned, wait_s=10))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await owned.set_policy(GROUP, Policy())
+        assert texts(await waiting) == ["a"]
+
+
+async def test_groups_begin_where_they_committed_or_at_an_end(clock: ManualClock) -> None:
+    """A group goes on at its committed offset; a new one begins at the end that its policy says."""
+    store = await filled("a", "b", "c")
+    store.offsets["committed"][TOPIC, 0] = 2
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await owned.set_policy("from_end", Policy(from_end=True))
+        seen = {}
+        for group in ("committed", "from_end", "new"):
+            found = await owned.receive(group, TOPIC, count=9, invisible_ms=None, tags="*", wait_s=0.05)
+            seen[group] = texts(found)
+        assert seen == {"committed": ["c"], "from_end": [], "new": ["a", "b", "c"]}
+
+
+async def test_a_moved_group_reads_again(clock: ManualClock) -> None:
+    """A move settles what was in flight, and delivery goes on at the new place."""
+    store = await filled("a", "b", "c")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (a, *_) = await receive(owned)
+        await owned.move(GROUP, TOPIC, {0: 1})
+        assert texts(await receive(owned)) == ["b", "c"]
+        assert isinstance((await settle(owned, "ack", a))[0].error, HandleOutdated)
+
+
+async def test_what_is_gone_from_the_log_is_settled(clock: ManualClock) -> None:
+    """A message that retention took holds up nothing."""
+    store = await filled("a", "b")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await receive(owned, invisible_ms=1)
+        store.min_offsets[TOPIC, 0] = 1
+        clock.advance(10)
+        assert texts(await receive(owned)) == ["b"]
+        assert (await owned.lags(GROUP))[0].committed == 1
+
+
+async def test_too_much_in_flight_is_refused(clock: ManualClock) -> None:
+    """The memory for messages in flight has a limit, which is named."""
+    store = await filled("a", "b", "c")
+    async with delivering(store, clock, open_count_max=2) as ownership:
+        owned = await owned_of(ownership)
+        found = await receive(owned, 2)
+        with pytest.raises(WindowFull, match="2"):
+            await receive(owned)
+        await settle(owned, "ack", found[0])
+        assert texts(await receive(owned)) == ["c"]
+
+
+async def test_a_queue_with_too_much_in_flight_gives_nothing_new(clock: ManualClock) -> None:
+    """One queue takes no more than its share."""
+    store = await filled("a", "b", "c")
+    async with delivering(store, clock, queue_open_count_max=2) as ownership:
+        owned = await owned_of(ownership)
+        (a, b) = await receive(owned)
+        assert (a.message, b.message) == ("a", "b")
+        assert await receive(owned, wait_s=0) == []
+        await settle(owned, "ack", a)
+        assert texts(await receive(owned)) == ["c"]
+
+
+async def test_bad_requests_are_told(clock: ManualClock) -> None:
+    """Topics, groups and handles that are not there are told apart."""
+    store = await filled("a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        with pytest.raises(TopicNotFound, match="none"):
+            await owned.receive(GROUP, "none", count=1, invisible_ms=None, tags="*", wait_s=0)
+        with pytest.raises(GroupNotFound, match="nobody"):
+            await owned.lags("nobody")
+        for text in ("", "x" * 2_000, "é", "AAAA", Handle("g", "t", 0, 0, 0).encode()[:-2]):
+            assert isinstance((await owned.settle([Wish(text, "ack")]))[0].error, BadHandle)
+        unknown = Handle("g", "t", 0, 0, 0).encode()
+        assert isinstance((await owned.settle([Wish(unknown, "ack")]))[0].error, HandleOutdated)
+
+
+async def test_a_deleted_group_begins_anew(clock: ManualClock) -> None:
+    """Nothing is left of a group that was forgotten."""
+    store = await filled("a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await receive(owned)
+        await owned.set_policy(GROUP, None)
+        assert owned.groups.names() == []
+        assert texts(await receive(owned)) == ["a"]
+
+
+async def test_nobody_delivers_while_the_log_follows(clock: ManualClock) -> None:
+    """Deliveries begin when the log leads, and the reason is told before."""
+    store = await filled("a")
+    store.is_following = True
+    async with delivering(store, clock) as ownership:
+        with pytest.raises(NotOwner, match="another"):
+            await ownership.owned()
+        store.is_following = False
+        assert texts(await receive(await owned_of(ownership))) == ["a"]

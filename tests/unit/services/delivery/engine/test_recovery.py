@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known after a process died, lost its journal, or was replaced: what was answered, and nothing else."""
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from libs.formats.records.delivery_record import Policy
+from libs.machine.testing.manual_clock import ManualClock
+from libs.requests.errors import DependencyUnavailable
+from services.delivery.engine.owned import Owned, Wish
+from services.delivery.engine.ownership import Ownership
+from services.delivery.engine.subscription import Delivered
+from services.delivery.errors import JournalLost, NotOwner
+from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+
+GROUP, TOPIC = "g", "t"
+LOST = (JournalLost, DependencyUnavailable, NotOwner)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+async def filled(count: int) -> MemoryStore:
+    store = MemoryStore(queue_count=1)
+    store.queues(TOPIC)
+    for number in range(count):
+        await store.append(TOPIC, f"m{number}", key=number % 3 + 1)
+    return store
+
+
+async def receive(owned: Owned, count: int = 10, wait_s: float = 0.2) -> list[Delivered]:
+    return await owned.receive(GROUP, TOPIC, count=count, invisible_ms=1_000, tags="*", wait_s=wait_s)
+
+
+async def ack(owned: Owned, delivered: Sequence[Delivered]) -> None:
+    for outcome in await owned.settle([Wish(one.handle, "ack") for one in delivered]):
+        if outcome.error is not None:
+            raise outcome.error
+
+
+async def test_a_new_process_knows_what_was_answered(clock: ManualClock) -> None:
+    """Policies, acks and deliveries outlive the process, and handles fit its successor."""
+    store = await filled(4)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await owned.set_policy(GROUP, Policy(attempts_max=5))
+        found = await receive(owned, 3)
+        await ack(owned, found[:1])
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        assert owned.groups.policy(GROUP).attempts_max == 5
+        await ack(owned, found[1:2])  # a handle of the process before
+        assert [one.message for one in await receive(owned)] == ["m3"]
+        clock.advance(1_000)
+        assert {one.message: one.attempt for one in await receive(owned)} == {"m2": 2, "m3": 2}
+
+
+async def test_a_lost_answer_is_looked_up_in_the_log(clock: ManualClock) -> None:
+    """An event whose answer was lost counts if it is in the log."""
+    store = await filled(2)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        found = await receive(owned)
+        store.lost_answers = 1
+        with pytest.raises(JournalLost):
+            await ack(owned, found[:1])
+        owned = await owned_of(ownership, began_count=2)
+        clock.advance(1_000)
+        assert [one.message for one in await receive(owned)] == ["m1"]  # the ack was stored
+
+
+async def test_a_refused_event_did_not_happen(clock: ManualClock) -> None:
+    """An event that the log refused is taken back."""
+    store = await filled(2)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        found = await receive(owned)
+        store.refused_writes = 1
+        with pytest.raises(DependencyUnavailable):
+            await ack(owned, found)
+        owned = await owned_of(ownership, began_count=2)
+        await ack(owned, found)
+        clock.advance(1_000)
+        assert await receive(owned, wait_s=0) == []
+
+
+async def test_of_two_processes_the_last_one_delivers(clock: ManualClock) -> None:
+    """A process that was replaced can answer nothing, and harms nothing."""
+    store = await filled(4)
+    async with delivering(store, clock) as one:
+        former = await owned_of(one)
+        found = await receive(former, 2)
+        async with delivering(store, clock) as other:
+            latter = await owned_of(other)
+            with pytest.raises(JournalLost, match="another process"):
+                await ack(former, found[:1])
+            await one.stop()
+            with contextlib.suppress(JournalLost):  # the record that the former wrote in vain
+                await receive(latter, 1)
+            latter = await owned_of(other, began_count=2)
+            clock.advance(1_000)
+            assert {message.message for message in await receive(latter)} >= {"m0", "m1"}
+
+
+async def test_a_copy_is_enough(clock: ManualClock) -> None:
+    """What lies before a whole copy is not needed."""
+    store = await filled(6)
+    store.segment_size_bytes = 2_000
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await owned.set_policy(GROUP, Policy(is_ordered=True, attempts_max=9))
+        found = await receive(owned)
+        await ack(owned, found[:1])
+        before = [queue.copied() for queue in owned.groups.all_queues()]
+        await asyncio.sleep(1.2)  # a turn of what is done from time to time
+        assert before == [queue.copied() for queue in owned.groups.all_queues()]
+    begin = store.offsets["rmq_sys_reput_delivery"]["rmq_sys_reput_delivery", 0]
+    assert begin > 0
+    store.min_journal_offset = begin
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        assert [queue.copied() for queue in owned.groups.all_queues()] == before
+        assert owned.groups.policy(GROUP) == Policy(is_ordered=True, attempts_max=9)
+
+
+async def test_a_copy_without_an_end_is_none(clock: ManualClock) -> None:
+    """A copy that was not finished is no reason to forget what was before it."""
+    store = await filled(6)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await receive(owned, 2)
+        store.segment_size_bytes = 100
+        await asyncio.sleep(1.2)
+        before = [queue.copied() for queue in owned.groups.all_queues()]
+    begin = store.offsets["rmq_sys_reput_delivery"]["rmq_sys_reput_delivery", 0]
+    del store.journal_records[begin + 1 :]
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        assert [queue.copied() for queue in owned.groups.all_queues()] == before
+
+
+class Run:
+    """Receivers and faults by a seed, and what must hold whatever happens."""
+
+    def __init__(self, seed: int, clock: ManualClock) -> None:
+        self.chance = random.Random(seed)
+        self.clock = clock
+        self.acked: set[str] = set()
+        """Whose ack was answered."""
+        self.maybe: set[str] = set()
+        """Whose ack was not."""
+        self.got: Counter[str] = Counter()
+        self.held: list[Delivered] = []
+
+    async def step(self, store: MemoryStore, ownership: Ownership) -> None:
+        owned = await owned_of(ownership)
+        match self.chance.randrange(8):
+            case 0 | 1 | 2:
+                self._see(await receive(owned, self.chance.randint(1, 4), wait_s=0.01))
+            case 3 | 4 if self.held:
+                one = self.held.pop(self.chance.randrange(len(self.held)))
+                self.maybe.add(one.message)
+                (outcome,) = await owned.settle([Wish(one.handle, "ack")])
+                if outcome.error is None:
+                    self.acked.add(one.message)
+            case 5 if self.held:
+                one = self.held.pop()
+                await owned.settle([Wish(one.handle, "nack", self.chance.choice([0, 500]))])
+            case 6:
+                self.clock.advance(self.chance.choice([100, 1_000, 5_000]))
+            case 7:
+                which = self.chance.choice(["lost_answers", "refused_writes", "none", "none"])
+                if which != "none":
+                    setattr(store, which, 1)
+
+    def _see(self, delivered: Sequence[Delivered]) -> None:
+        for one in delivered:
+            assert one.message not in self.acked, f"{one.message} came again after its ack was answered"
+            self.got[one.message] += 1
+        self.held += delivered
+
+
+@pytest.mark.parametrize("seed", range(24))
+async def test_whatever_happens_nothing_is_lost_and_nothing_settled_comes_again(seed: int, clock: ManualClock) -> None:
+    """Restarts, lost answers and refused writes at any moment: all is delivered, nothing after its ack was answered."""
+    store, run = await filled(30), Run(seed, clock)
+    if seed % 2:
+        store.segment_size_bytes = 3_000
+    for _ in range(4):
+        async with delivering(store, clock) as ownership:
+            owned = await owned_of(ownership)
+            await owned.set_policy(GROUP, Policy(is_ordered=bool(seed % 3), attempts_max=1_000))
+            for _ in range(25):
+                try:
+                    await run.step(store, ownership)
+                except LOST:
+                    continue
+    async with delivering(store, clock) as ownership:
+        store.lost_answers = store.refused_writes = 0
+        await _drain(run, ownership)
+    everything = {f"m{number}" for number in range(30)}
+    assert run.acked | run.maybe == everything
+    assert set(run.got) == everything
+
+
+async def _drain(run: Run, ownership: Ownership) -> None:
+    owned = await owned_of(ownership)
+    for _ in range(200):
+        run.clock.advance(1_000)
+        found = await receive(owned, 10, wait_s=0.02)
+        run._see(found)
+        await ack(owned, found)
+        run.acked |= {one.message for one in found}
+        run.maybe |= {one.message for one in found}
+        lags = await owned.lags(GROUP)
+        if not found and all(lag.committed == lag.max_queue_offset for lag in lags):
+            return
+    raise AssertionError("there is always something left")

@@ -53,6 +53,7 @@ class Service:
         log, index = LogClient(self._connections["commitlog"]), IndexClient(self._connections["indexer"])
         make = functools.partial(Owned, log=log, index=index, clock=clock, config=config)
         self.ownership = Ownership(log, index, make)
+        shell.telemetry.observe("group", self.ownership.counters)
         self.server = GrpcServer(
             settings.server,
             errors=ERROR_TABLE,

@@ -34,6 +34,7 @@ class MemoryStore:
         self.lost_answers = 0
         """So many of the next writes happen, and nobody hears of it."""
         self.refused_writes = 0
+        self.write_delay_s = 0.0
         self.is_following = False
         self.written = asyncio.Condition()
         self._queues: dict[str, list[list[Found]]] = {}
@@ -54,7 +55,7 @@ class MemoryStore:
     async def write(self, body: bytes, letters: Sequence[DeadLetter], *, is_safe: bool) -> Written:
         """See Log."""
         del is_safe
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.write_delay_s)
         if self.is_following:
             raise LogFollows("commitlog", "another log leads")
         if self.refused_writes:

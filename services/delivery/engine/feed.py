@@ -13,6 +13,7 @@ from collections.abc import Callable
 from libs.machine.loop import SupervisedLoop
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.ports import Found, Index
+from services.delivery.errors import TopicNotFound
 
 COUNT, SIZE_BYTES = 256, 1 << 20
 WAIT_S = 20.0
@@ -33,7 +34,10 @@ class Feed:
         self._found: deque[Found] = deque()
         self._room = asyncio.Event()
         self._loop = SupervisedLoop(
-            f"feed of {topic}/{queue_id}", self._step, backoff_ms_max=2_000, expected_errors=(DependencyUnavailable,)
+            f"feed of {topic}/{queue_id}",
+            self._step,
+            backoff_ms_max=2_000,
+            expected_errors=(DependencyUnavailable, TopicNotFound),
         )
 
     def start(self) -> None:

@@ -21,6 +21,7 @@ from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.steady_time import SteadyTime
 from services.delivery.engine.subscription import Delivered, Subscription
+from services.delivery.engine.tally import Tally
 from services.delivery.errors import GroupNotFound, HandleOutdated
 
 TOPIC_LOOK_S = 5.0
@@ -67,9 +68,18 @@ class Owned:
     """`stop` it in the end; `tend` it about once a second."""
 
     def __init__(
-        self, groups: Groups, journal: Journal, *, log: Log, index: Index, clock: Clock, config: DeliveryConfig
+        self,
+        groups: Groups,
+        journal: Journal,
+        tally: Tally,
+        *,
+        log: Log,
+        index: Index,
+        clock: Clock,
+        config: DeliveryConfig,
     ) -> None:
         self.groups = groups
+        self._tally = tally
         self._journal = journal
         self._log, self._index, self._clock, self._config = log, index, clock, config
         self._time = SteadyTime(clock)
@@ -121,11 +131,10 @@ class Owned:
             self._wake(handle.place)
         if events:
             await self._journal.write(events, is_safe=True)
+        settled_count = sum(isinstance(event, Settled) for event in events)
+        self._tally.settled_count += settled_count
+        self._tally.postponed_count += len(events) - settled_count
         return outcomes
-
-    async def release(self, delivered: Sequence[Delivered]) -> None:
-        """Let messages be delivered again at once, whose receiver has gone before it got them."""
-        await self.settle([Wish(one.handle, "nack", 0) for one in delivered])
 
     async def set_policy(self, group: str, policy: Policy | None) -> None:
         """Give a group a policy, or forget the group. Raises GroupNotFound for one that is not known."""
@@ -139,6 +148,8 @@ class Owned:
                 subscription.news.set()
                 if policy is None:
                     await self._drop(subscription)
+        if policy is None:
+            self._stored = {place: offset for place, offset in self._stored.items() if place.group != group}
         await written
 
     async def move(self, group: str, topic: str, positions: dict[int, int]) -> None:
@@ -226,6 +237,7 @@ class Owned:
                 self.groups,
                 self._index,
                 self._journal,
+                self._tally,
                 self._clock,
                 self._time,
                 open_count_max=self._config.queue_open_count_max,

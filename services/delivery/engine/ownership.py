@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from libs.formats.records.delivery_record import Began
 from libs.machine.loop import SupervisedLoop
@@ -21,6 +22,7 @@ from services.delivery.engine.loading import load
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ports import Index, Log
 from services.delivery.engine.state.groups import Groups
+from services.delivery.engine.tally import Tally
 from services.delivery.errors import JournalLost, LogFollows, NotOwner
 
 TEND_INTERVAL_S = 1.0
@@ -32,11 +34,29 @@ WAIT_S = 3.0
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What is reported of deliveries. Counts since the process began."""
+
+    is_owner: int
+    groups_known: int
+    messages_open: int
+    """In flight or held."""
+    received_total: int
+    redelivered_total: int
+    settled_total: int
+    postponed_total: int
+    dead_letters_total: int
+    taken_over_total: int
+    """How often the journal was read."""
+
+
 class Ownership:
     """`start` it, `stop` it."""
 
-    def __init__(self, log: Log, index: Index, make: Callable[[Groups, Journal], Owned]) -> None:
+    def __init__(self, log: Log, index: Index, make: Callable[[Groups, Journal, Tally], Owned]) -> None:
         self.began_count = 0
+        self.tally = Tally()
         self._log, self._index, self._make = log, index, make
         self._owned: Owned | None = None
         self._reason = "the journal is not read yet"
@@ -65,6 +85,21 @@ class Ownership:
         """Whether this process delivers."""
         return self._owned is not None
 
+    def counters(self) -> Counters:
+        """Return what was counted. From any thread."""
+        owned, tally = self._owned, self.tally
+        return Counters(
+            is_owner=int(owned is not None),
+            groups_known=0 if owned is None else owned.groups.count,
+            messages_open=0 if owned is None else owned.groups.open_count,
+            received_total=tally.received_count,
+            redelivered_total=tally.redelivered_count,
+            settled_total=tally.settled_count,
+            postponed_total=tally.postponed_count,
+            dead_letters_total=tally.dead_letter_count,
+            taken_over_total=self.began_count,
+        )
+
     def start(self) -> None:
         """Begin."""
         self._loop.start()
@@ -89,7 +124,7 @@ class Ownership:
         except (DependencyUnavailable, JournalLost) as error:
             self._reason = str(error)
             raise
-        owned = self._make(groups, journal)
+        owned = self._make(groups, journal, self.tally)
         copying = Copying(groups, journal, self._log, self._index)
         self._owned = owned
         self._began.set()

@@ -9,11 +9,13 @@ Callers: the event loop's thread. Memory: that of its feeds.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from libs.formats.records.delivery_record import Event, Flight, Place, Policy, Settled, Took
+from msgspec.structs import replace
+
+from libs.formats.records.delivery_record import Event, Flight, Place, Policy, Postponed, Settled, Took
 from libs.machine.clock import Clock
 from services.delivery.engine.feed import Feed
 from services.delivery.engine.journal import Journal
@@ -22,6 +24,7 @@ from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.state.queue import QueueState
 from services.delivery.engine.steady_time import SteadyTime
+from services.delivery.engine.tally import Tally
 
 DEAD_LETTER_PREFIX = "%DLQ%"
 READ_SIZE_BYTES_MAX = 8 << 20
@@ -59,6 +62,7 @@ class Subscription:
         groups: Groups,
         index: Index,
         journal: Journal,
+        tally: Tally,
         clock: Clock,
         time: SteadyTime,
         *,
@@ -72,6 +76,7 @@ class Subscription:
         self._groups = groups
         self._index = index
         self._journal = journal
+        self._tally = tally
         self._clock = clock
         self._time = time
         self._open_count_max = open_count_max
@@ -109,7 +114,13 @@ class Subscription:
             for event in events:
                 self._groups.apply(event)
             written = self._journal.write(events, is_safe=False)
-        await written
+        try:
+            await written
+        except asyncio.CancelledError:
+            self._give_back(chosen)
+            raise
+        self._tally.received_count += sum(len(one.flights) for one in chosen)
+        self._tally.redelivered_count += sum(flight.attempt > 1 for one in chosen for flight in one.flights)
         pairs = [(one, *pair) for one in chosen for pair in zip(one.flights, one.found, strict=True)]
         return [_delivered(*pair) for pair in pairs]
 
@@ -149,6 +160,17 @@ class Subscription:
                 chosen.append(_Chosen(queue, flights, [], queue.next, [found[offset] for offset in alive]))
         return chosen
 
+    def _give_back(self, chosen: Sequence[_Chosen]) -> None:
+        """Let messages be delivered again at once, as if they had not been: their receiver has gone."""
+        now_ms = self._time.now_ms()
+        for one in chosen:
+            flights = [replace(flight, attempt=flight.attempt - 1, stamp=flight.stamp + 1) for flight in one.flights]
+            event = Postponed(one.queue.place, tuple(replace(flight, until_ms=now_ms) for flight in flights))
+            self._groups.apply(event)
+            if self._journal.failure is None:
+                self._journal.write([event], is_safe=False)
+        self.news.set()
+
     async def _read(self, queue: QueueState, offsets: list[int]) -> dict[int, Found]:
         """Read messages again, those that stand together at once. Those that are gone are missing."""
         found: dict[int, Found] = {}
@@ -178,6 +200,7 @@ class Subscription:
                 event = Settled(queue.place, offsets)
                 self._groups.apply(event)
                 topic = DEAD_LETTER_PREFIX + self.group
+                self._tally.dead_letter_count += len(letters)
                 self._journal.write([event], [DeadLetter(one, topic, self.topic) for one in letters], is_safe=True)
 
     async def _fresh(

@@ -18,7 +18,8 @@ COUNT_DEFAULT = 32
 WAIT_MAX_S = 30.0
 DELAY_MS_MAX = 12 * 3_600_000
 ENTRY_COUNT_MAX = 1_000
-TAGS_SIZE_MAX = 32_767
+TAGS_SIZE_MAX, TAG_COUNT_MAX = 32_767, 1_000
+"""As the Indexer has them, which is asked later on."""
 
 
 class DeliveryServicer:
@@ -57,6 +58,9 @@ def _tags(expression: str) -> str:
     if size > TAGS_SIZE_MAX:
         reason = f"must be at most {TAGS_SIZE_MAX} bytes"
         raise BadArgument(reason, field="tag_expression", value=size, limit=TAGS_SIZE_MAX)
+    count = expression.count("||") + 1
+    if count > TAG_COUNT_MAX:
+        raise BadArgument(f"may have {TAG_COUNT_MAX} tags", field="tag_expression", value=count, limit=TAG_COUNT_MAX)
     return expression or "*"
 
 

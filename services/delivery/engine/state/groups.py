@@ -28,6 +28,11 @@ class Groups:
         """Return all groups that have a policy or a queue, sorted."""
         return sorted(self.policies.keys() | self._queues.keys())
 
+    @property
+    def count(self) -> int:
+        """How many groups there are. From any thread."""
+        return len(self.policies.keys() | self._queues.keys())
+
     def is_known(self, group: str) -> bool:
         """Return whether anything is known of a group."""
         return group in self.policies or group in self._queues

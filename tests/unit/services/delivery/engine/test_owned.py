@@ -14,6 +14,7 @@ from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.subscription import Delivered
 from services.delivery.errors import BadHandle, GroupNotFound, HandleOutdated, NotOwner, TopicNotFound
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.patience import eventually
 
 GROUP, TOPIC = "g", "t"
 
@@ -192,6 +193,25 @@ async def test_a_receive_waits_for_a_message(clock: ManualClock) -> None:
         await asyncio.sleep(0.05)
         await store.append(TOPIC, "late")
         assert texts(await waiting) == ["late"]
+
+
+async def test_a_receiver_that_goes_while_it_is_answered_got_nothing(clock: ManualClock) -> None:
+    """What was on its way to a receiver that has gone is delivered to the next one, as if for the first time."""
+    store = await filled("a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        assert await owned.receive(GROUP, TOPIC, count=1, invisible_ms=1, tags="b", wait_s=0.05) == []
+        await owned.move(GROUP, TOPIC, {0: 0})
+        store.write_delay_s = 0.2
+        receiving = asyncio.create_task(receive(owned, wait_s=10))
+        await eventually(lambda: owned.groups.open_count > 0)
+        receiving.cancel()
+        (again,) = await receive(owned, wait_s=5)
+        assert (again.message, again.attempt) == ("a", 1)
+        await settle(owned, "ack", again)
+        counters = ownership.counters()
+        assert (counters.is_owner, counters.groups_known, counters.messages_open) == (1, 1, 0)
+        assert (counters.received_total, counters.settled_total, counters.taken_over_total) == (1, 1, 1)
 
 
 async def test_a_paused_group_receives_nothing(clock: ManualClock) -> None:

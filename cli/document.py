@@ -22,6 +22,8 @@ INTRODUCTION = """# The command line
 
 `reput` runs the services and talks to them.
 Options that say where the services are stand in front of the command: `reput --indexer host:7102 query key orders k1`.
+What is not typed comes from variables (`REPUT_CLIENT_…`), then from the context in use (`reput context use`).
+`--context NAME` asks the store of this name, whatever the variables say.
 Results go to standard output, everything else to standard error.
 With `--json` a list is one JSON object per line and a single thing is one object.
 Sizes and times are printed as people say them, and exactly with `--json`.

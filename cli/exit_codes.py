@@ -51,6 +51,8 @@ REASONS = {
     "BAD_LINE": "a line of `put --file` is no message",
     "BAD_MESSAGE": "a message of `put` can't be sent as it is",
     "CONFIG": "a setting or the configuration file is wrong",
+    "CONTEXT_EXISTS": "there is a context of this name already",
+    "CONTEXT_NOT_FOUND": "there is no context of this name",
     "DAMAGED": "`inspect` or `verify` found damage, or `index rebuild` met it",
     "FILE": "a file can't be read or written",
     "IN_USE": "`verify` found a process that uses the store",

@@ -39,6 +39,11 @@ COMMANDS = {
     "status": Entry(
         "state.status", "status", "Tell whether all is well, what to do if not, and how far everything is."
     ),
+    "top": Entry(
+        "state.top",
+        "top",
+        "Watch topics, groups, services and disks: what comes in, what goes out, who is behind.",
+    ),
     "segments": Entry("state.segments", "segments", "List the segments of the log, oldest first."),
     "replicas": Entry(
         "lead",
@@ -61,6 +66,7 @@ COMMANDS = {
     "groups": Entry("topics", "groups", "Consumer groups: where they are, how far behind, move or forget them."),
     "janitor": Entry("janitor", "janitor", "Retention: what expires, when, and why not."),
     "index": Entry("indexes.index", "index", "Indexes: build them again, drop what nobody needs."),
+    "context": Entry("context", "context", "Stores by names: where they are and how to reach them."),
     "config": Entry("serve", "config", "Settings of the services."),
 }
 """By name, in the order of the help. Modules are those of cli.commands."""

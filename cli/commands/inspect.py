@@ -2,7 +2,8 @@
 """`reput inspect FILE`: offline dump and check of any store file (cli/inspect/store.py does the work)."""
 
 import dataclasses
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +12,17 @@ import typer
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.inspect.inspection import Finding, Item, UnknownKind
 from cli.output.figures import counted
-from cli.output.lines import JsonOption, print_json, write
+from cli.output.lines import JsonOption, print_json, printable, styled, write
+from cli.output.moments import time_text
 from cli.output.progress import progress
-from cli.output.tables import cell, output_width, text_width, title_of
+from cli.output.tables import cell, output_width, table_lines
+
+TABLED = frozenset({"unit", "entry", "epoch", "delay level", "group", "topic"})
+"""Kinds of items that are many and small."""
+TABLE_ROWS_MAX = 100
+"""After so many rows the titles come again."""
+TIME_MS_MAX = 253_402_300_800_000
+"""The year 10000, which no calendar here has."""
 
 
 def inspect(
@@ -38,8 +47,8 @@ def inspect(
     try:
         with progress("inspect", file.stat().st_size) as meter:
             inspection = inspect_file(file, kind=kind, start=start, limit=0 if check else limit, progress=meter.show)
-            for step in inspection:
-                _print_step(step, as_json=as_json)
+            for steps in _together(inspection):
+                _print_steps(steps, as_json=as_json)
     except UnknownKind as error:
         raise CommandFailed("UNKNOWN_KIND", str(error), code=ExitCode.USAGE) from error
     summary = {
@@ -51,31 +60,59 @@ def inspect(
     if as_json:
         print_json({"summary": summary})
     else:
-        write(
-            f"{file}: " + ", ".join(f"{title_of(name)} {cell(name, value)}" for name, value in summary.items()) + "\n"
-        )
+        write("".join(f"{line}\n" for line in _block(str(file), _exact(summary))))
     if not inspection.is_sound:
         raise CommandFailed(
             "DAMAGED", f"{counted(inspection.finding_count, 'finding')} in {file}", code=ExitCode.DAMAGED
         )
 
 
-def _print_step(step: Item | Finding, *, as_json: bool) -> None:
+def _together(steps: Iterable[Item | Finding]) -> Iterator[list[Item | Finding]]:
+    """Yield what stands together: items of a table that follow one another, up to a screen or two, else one step."""
+    for shape, some in itertools.groupby(steps, _shape):
+        if not shape:
+            yield from ([step] for step in some)
+        while shape and (rows := list(itertools.islice(some, TABLE_ROWS_MAX))):
+            yield rows
+
+
+def _shape(step: Item | Finding) -> tuple[str, ...]:
+    """Return the kind and the fields of a row, () for what is no row of a table."""
+    return (step.kind, *step.fields) if isinstance(step, Item) and step.kind in TABLED else ()
+
+
+def _print_steps(steps: list[Item | Finding], *, as_json: bool) -> None:
+    items = [step for step in steps if isinstance(step, Item)]
     if as_json:
-        print_json({"finding" if isinstance(step, Finding) else "item": dataclasses.asdict(step)})
-    elif isinstance(step, Finding):
-        typer.secho(f"WRONG at byte {step.position}: {step.item}, {step.field}: {step.message}", fg="red")
+        for step in steps:
+            print_json({"finding" if isinstance(step, Finding) else "item": dataclasses.asdict(step)})
+    elif items and items[0].kind in TABLED:
+        rows = [{item.kind: item.number, "at": item.position, **_exact(item.fields)} for item in items]
+        write("".join(f"{line}\n" for line in [*table_lines(rows, tuple(rows[0]), output_width()), ""]))
+    elif items:
+        head = f"{items[0].kind} {items[0].number} at {items[0].position}"
+        write("".join(f"{line}\n" for line in [*_block(head, _exact(items[0].fields)), ""]))
     else:
-        fields = [f"{name}={value!r}" for name, value in step.fields.items()]
-        write(f"{filled(f'{step.kind} {step.number} at {step.position}:', fields, output_width())}\n")
+        for step in steps:
+            assert isinstance(step, Finding)
+            typer.secho(f"WRONG at byte {step.position}: {step.item}, {step.field}: {step.message}", fg="red")
 
 
-def filled(head: str, pieces: Iterable[str], width: int) -> str:
-    """Return the pieces in lines as long as the width lets them be. No piece is broken."""
-    lines = [head]
-    for piece in pieces:
-        if text_width(lines[-1]) + 1 + text_width(piece) <= width:
-            lines[-1] += f" {piece}"
-        else:
-            lines.append(f"    {piece}")
-    return "\n".join(lines)
+def _block(head: str, fields: Mapping[str, object]) -> Iterator[str]:
+    """Yield a line for the head, and one for each field."""
+    yield styled(printable(head), bold=True)
+    width = max(map(len, fields), default=0)
+    for title, value in fields.items():
+        yield f"  {title:<{width}}  {cell(title, value)}".rstrip()
+
+
+def _exact(values: Mapping[str, object]) -> dict[str, object]:
+    """Return titles and values. Sizes and times are as the file has them. A time is told in words, too."""
+    fields: dict[str, object] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{key}={one}" for key, one in value.items())
+        elif name.endswith("time_ms") and isinstance(value, int) and 0 < value < TIME_MS_MAX:
+            value = f"{value} ({time_text(value)})"
+        fields[name.replace("_", " ")] = value
+    return fields

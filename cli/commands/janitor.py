@@ -11,6 +11,7 @@ import typer
 
 from cli.commands.typed.confirm import YesOption, confirm
 from cli.commands.typed.group import command_group
+from cli.connection.addresses import place_of
 from cli.connection.client import client_of
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.figures import many, size_text
@@ -84,7 +85,8 @@ def janitor_run(
             run = client.admin.run_retention(dry_run=True, trust_clock=trust_clock)
         else:
             if not yes:
-                confirm(_prospect(client.admin.run_retention(dry_run=True, trust_clock=trust_clock)), yes=False)
+                prospect = _prospect(client.admin.run_retention(dry_run=True, trust_clock=trust_clock))
+                confirm(prospect, place=place_of(context.find_root().obj, "janitor"), yes=False)
             run = _run_with_progress(client, trust_clock=trust_clock)
         _print_run(run, as_json=as_json)
     if run.error:

@@ -4,17 +4,22 @@
 The flags of `serve` are made from the service's settings; `reput serve commitlog --help` lists them.
 """
 
+from __future__ import annotations
+
 import importlib
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.commands.typed.group import command_group
 from cli.output.lines import JsonOption
 from cli.output.tables import print_rows
+
+if TYPE_CHECKING:
+    from libs.runtime.config import Setting
 
 serve = command_group(
     "Run one service in this process until SIGTERM or Ctrl-C. All its settings are flags: "
@@ -70,10 +75,17 @@ def show(
     rows = (
         {
             "setting": setting.field.name,
-            "value": "" if setting.value is None else setting.shown_value,
+            "value": _shown(setting),
             "source": setting.source,
             "description": setting.field.description,
         }
         for setting in loaded.settings
     )
     print_rows(rows, ("setting", "value", "source"), as_json=as_json)
+
+
+def _shown(setting: Setting) -> object:
+    """Return a value as text, but what is true or false as that. Secrets are masked."""
+    if setting.value is None:
+        return ""
+    return setting.value if isinstance(setting.value, bool) else setting.shown_value

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,14 +11,17 @@ import typer
 
 from cli.commands.typed.confirm import YesOption, confirm
 from cli.commands.typed.group import command_group
-from cli.connection.client import client_of
+from cli.connection.addresses import away_text, is_listening, place_of, targets_of
+from cli.connection.client import client_of, new_client, options_of
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.figures import many
-from cli.output.lines import JsonOption
+from cli.output.lines import JsonOption, warning_line
 from cli.output.moments import TIME_FORMS, parse_time
 from cli.output.tables import print_fields, print_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from reput_client import Client, ConsumerOffset
 
 topics = command_group("Topics: list, look, make, change, forget.")
@@ -26,29 +30,54 @@ groups = command_group("Consumer groups: where they are, how far behind, move or
 NameArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 Yes = Annotated[bool, YesOption]
 TOPIC_COLUMNS = (
-    "name",
-    "read_queue_count",
-    "write_queue_count",
-    "is_readable",
-    "is_writable",
-    "is_system",
-    "set_apart",
-)
+    "name", "message_count", "first_store_time", "last_store_time", "read_queue_count", "write_queue_count",
+    "is_readable", "is_writable", "is_system", "set_apart",
+)  # fmt: skip
+SPARE_COLUMNS = ("set_apart", "is_system", "is_readable", "is_writable", "read_queue_count")
 
 
 @topics.command("list")
 def list_topics(
     context: typer.Context,
     system: Annotated[bool, typer.Option("--system", help="Include those that the store itself needs.")] = False,
+    times: Annotated[
+        bool | None,
+        typer.Option(
+            "--times/--no-times", help="When the oldest and the newest message came. [default: up to 400 queues]"
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List topics by name.
+    """List topics by name, with their messages as far as they are indexed.
+
+    Without an Indexer there are no counts and no times.
 
     Example: reput topics list --system
     """
     with client_of(context, "commitlog") as client:
-        found = map(asdict, client.topics.list(include_system=system))
-        print_rows(found, TOPIC_COLUMNS, as_json=as_json, spare=("set_apart", "is_system"))
+        found = list(client.topics.list(include_system=system))
+    extents = _extents(context, times=times)
+    rows = [{**asdict(topic), **extents[topic.name]} for topic in found]
+    print_rows(rows, TOPIC_COLUMNS, as_json=as_json, spare=SPARE_COLUMNS)
+
+
+def _extents(context: typer.Context, *, times: bool | None) -> Mapping[str, dict[str, object]]:
+    """Return how much each topic has. Nobody waits for an Indexer that can't say it now: a warning tells why."""
+    from reput_client import ReputError, RetryPolicy
+
+    from cli.commands.topic_extents import Extent, extents_of
+
+    targets = targets_of(context.find_root().obj)["indexer"]
+    why = "" if any(map(is_listening, targets)) else away_text("indexer", targets)
+    if not why:
+        try:
+            with new_client(options_of(context), RetryPolicy(retries=1)) as client:
+                found = extents_of(client, times=times)
+            return defaultdict(Extent().fields, {name: extent.fields() for name, extent in found.items()})
+        except ReputError as error:
+            why = str(error)
+    warning_line(f"messages are not counted: {why}")
+    return defaultdict(lambda: dict.fromkeys(Extent().fields()))
 
 
 @topics.command("get")
@@ -116,7 +145,8 @@ def delete_topic(
     with client_of(context, "commitlog") as client:
         client.topics.get(topic_name)
         if not yes:
-            confirm(f"forget topic {topic_name}{_extent(client, topic_name)}", yes=False)
+            place = place_of(context.find_root().obj, "commitlog")
+            confirm(f"forget topic {topic_name}{_extent(client, topic_name)}", place=place, yes=False)
         client.topics.delete(topic_name)
     print_fields({"deleted": topic_name}, as_json=as_json)
 
@@ -195,7 +225,8 @@ def reset_group(
             found = _offsets(client, [group], topic_name)
             behind = many(sum(offset.lag for offset in found), "message")
             has = f"it has {many(len(found), 'offset')} there, {behind} behind"
-            confirm(f"move group {group} of topic {topic_name} to {to}; {has}", yes=False)
+            where = place_of(context.find_root().obj, "indexer")
+            confirm(f"move group {group} of topic {topic_name} to {to}; {has}", place=where, yes=False)
         offsets = client.groups.reset(group, topic_name, place)  # type: ignore[arg-type]  # one of the words, or a time
     print_rows(map(asdict, offsets), ("topic", "queue_id", "queue_offset", "lag"), as_json=as_json)
 
@@ -217,7 +248,9 @@ def delete_groups(
     with client_of(context, "indexer") as client:
         if not yes and (found := _offsets(client, names, topic_name)):
             of_topic = f" of topic {topic_name}" if topic_name else ""
-            confirm(f"forget {many(len(found), 'offset')}{of_topic} of {', '.join(names)}", yes=False)
+            place = place_of(context.find_root().obj, "indexer")
+            what = f"forget {many(len(found), 'offset')}{of_topic} of {', '.join(names)}"
+            confirm(what, place=place, yes=False)
         rows = [{"group": name, "deleted_offset_count": client.groups.delete(name, topic=topic_name)} for name in names]
     print_rows(rows, ("group", "deleted_offset_count"), as_json=as_json)
     unknown = [str(row["group"]) for row in rows if not row["deleted_offset_count"]]

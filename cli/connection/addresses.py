@@ -5,7 +5,6 @@ No gRPC here: an address where nobody listens is told about before it is loaded.
 """
 
 import ipaddress
-import os
 import re
 import socket
 import time
@@ -13,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import typer
 
+from cli.connection.contexts import TARGET_VARIABLES, context_of, environment_of
 from cli.exit_codes import CommandFailed, ExitCode
 
 SERVICES = {"commitlog": "CommitLog", "indexer": "Indexer", "janitor": "Janitor"}
@@ -30,20 +30,28 @@ PROBE_TIMEOUT_S = 1.0
 def targets_of(given: Mapping[str, object]) -> dict[str, list[str]]:
     """Return each service's addresses, as the client finds them, and checked. `given` are the options that were typed.
 
-    What is None comes from the environment, then from the defaults. Raises BadParameter for what is no address.
+    What is None comes from the environment, then from the context in use, then from the defaults. Raises BadParameter
+    for what is no address.
     """
     found = {}
+    environment = environment_of(given)
     for service, port in PORTS.items():
-        text = str(given.get(service) or os.environ.get(variable_of(service)) or f"127.0.0.1:{port}")
+        text = str(given.get(service) or environment.get(variable_of(service)) or f"127.0.0.1:{port}")
         found[service] = [target for target in map(str.strip, text.split(",")) if target] or [text]
         for target in found[service]:
             check_target(target, flag=sources_of(service), port=port)
     return found
 
 
+def place_of(given: Mapping[str, object], service: str) -> str:
+    """Return where a service is, and by which context, for the question in front of what deletes."""
+    name = context_of(given)
+    return f"{', '.join(targets_of(given)[service])}{f' (context {name})' if name else ''}"
+
+
 def variable_of(service: str) -> str:
     """Return the variable that names a service's address."""
-    return f"REPUT_CLIENT_{service.upper()}_TARGET"
+    return TARGET_VARIABLES[service]
 
 
 def check_target(target: str, *, flag: str, port: int) -> None:

@@ -15,6 +15,7 @@ import typer
 
 from cli.connection import lean
 from cli.connection.addresses import SERVICES, WAIT_S, away_text, targets_of, wait_listening
+from cli.connection.contexts import environment_of
 from cli.exit_codes import CommandFailed, ExitCode
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ NO_CONNECTION = ("failed to connect to all addresses", "DNS resolution failed", 
 def options_of(context: typer.Context) -> Options:
     """Return the options in front of the command, with addresses that can be ones. Raises BadParameter.
 
-    What is None comes from the environment, then from the defaults. Without a token it is the user's own if all
-    services are on this machine.
+    What is None comes from the environment, then from the context in use, then from the defaults. Without a token it is
+    the user's own if all services are on this machine.
     """
     given = context.find_root().obj
     targets_by_service = targets_of(given)
@@ -40,7 +41,8 @@ def options_of(context: typer.Context) -> Options:
 
     from libs.runtime.trust.tokens import find_local_token
 
-    options = Options.load(given)
+    arguments = {name: value for name, value in given.items() if name != "context"}
+    options = Options.load(arguments, environment_of(given))
     targets = [target for targets in targets_by_service.values() for target in targets]
     token = options.token or find_local_token(targets)
     return replace(options, token=token or "")

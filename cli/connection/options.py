@@ -21,6 +21,9 @@ def _print_version(is_asked: bool) -> None:
 
 def connection_options(
     context: typer.Context,
+    context_name: Annotated[
+        str | None, typer.Option("--context", metavar="NAME", help="A store that `reput context add` gave this name.")
+    ] = None,
     commitlog: Annotated[
         str | None, _option("HOST:PORT", "CommitLogs, a,b,…; also REPUT_CLIENT_COMMITLOG_TARGET.")
     ] = None,
@@ -47,6 +50,7 @@ def connection_options(
     del version  # its callback has done it
     token = next(iter(token_file.read_text(encoding="utf-8").split()), "") if token_file is not None else None
     context.obj = {
+        "context": context_name,
         "commitlog": commitlog,
         "indexer": indexer,
         "janitor": janitor,

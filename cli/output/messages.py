@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
-from cli.output.lines import print_json, printable, write
+from cli.output.lines import print_json, printable, styled, write
 from cli.output.moments import time_text
 
 if TYPE_CHECKING:
@@ -54,4 +54,4 @@ def print_message(message: Message, *, as_json: bool, raw: bool = False) -> None
         about = ", ".join([place, time_text(message.store_time_ms), *notes, message.offset_message_id])
         text = body_text(message.body)
         body = "\n  ".join(map(printable, text.split("\n"))) if text is not None else f"0x{message.body.hex()}"
-        write(f"{printable(about)}\n  {body}\n")
+        write(f"{styled(printable(about), bold=True)}\n  {body}\n")

@@ -2,7 +2,7 @@
 """Tables and fields for people. A number is never broken: what does not fit stands below, or line by line.
 
 How a value is shown follows from its name, as names end with their units: `_bytes` is a size, `_time` a moment, `_ms`
-and `_s` a duration, `_percent` a share. The JSON of the same rows has the values as they are.
+and `_s` a duration, `_per_s` a rate, `_percent` a share. The JSON of the same rows has the values as they are.
 """
 
 import shutil
@@ -20,6 +20,9 @@ GAP = "  "
 WITHOUT_LIMIT = 10_000
 """Columns where standard output is no terminal: nothing is rearranged for a program."""
 UNITS_IN_VALUES = ("_bytes", "_percent", "_ms", "_s")
+PER_SECOND = "_per_s"
+RATE_ROUND_FROM = 10
+"""From here on a rate has no decimal place."""
 
 Row = Mapping[str, object]
 
@@ -127,8 +130,9 @@ def title_of(name: str) -> str:
     """Return a column's title: its name without the unit that its values say themselves."""
     limit = "_max" if name.endswith("_max") else ""
     name = name.removesuffix(limit)
-    unit = next((unit for unit in UNITS_IN_VALUES if name.endswith(unit) and name != unit), "")
-    return f"{name.removesuffix(unit)}{limit}".replace("_", " ")
+    units = () if name.endswith(PER_SECOND) else UNITS_IN_VALUES
+    unit = next((unit for unit in units if name.endswith(unit) and name != unit), "")
+    return f"{name.removesuffix(unit)}{limit}".replace(PER_SECOND, "/s").replace("_", " ")
 
 
 def cell(name: str, value: object) -> str:
@@ -156,11 +160,13 @@ def _figure(name: str, value: float) -> str:
         return short_text(round(value))
     if name.endswith("_ms"):
         return duration_text(value / 1000)
-    if name.endswith("_s") and not name.endswith("_per_s"):
+    if name.endswith(PER_SECOND):
+        return f"{value:,.1f}" if 0 < value < RATE_ROUND_FROM else f"{value:,.0f}"
+    if name.endswith("_s"):
         return duration_text(value)
     if name.endswith("_percent"):
         return f"{value} %"
-    if name.endswith("_count"):
+    if name.endswith("_count") or name == "lag":
         return f"{value:,}"
     return str(value)
 

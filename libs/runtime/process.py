@@ -41,6 +41,9 @@ _log = structlog.get_logger(__name__)
 CLOSE_TIMEOUT_S = 60.0
 """How long closing may take, syncs included; after it the process ends as in a crash, and the next start recovers."""
 
+ALIVE_SHARE = 3
+"""So often in the time that systemd waits a service says that it is alive: one notice may come late."""
+
 
 class ExitCode(IntEnum):
     """What the process tells whoever started it."""
@@ -212,7 +215,8 @@ async def _run(section: str, settings: S, build: Callable[[S, Shell], Service]) 
             asyncio.get_running_loop().add_signal_handler(signal_number, shell.stop)
         telemetry.observe("loop", shell.loop_watch.statistics)
         service = build(settings, shell)
-        await _serve(service, shell, settings.server)
+        async with saying_alive():
+            await _serve(service, shell, settings.server)
     except EXPECTED_ERRORS as error:
         return _end_with(f"reput {section}: {error}", _exit_code(error))
     except Exception as error:  # noqa: BLE001 - a bug: the log gets all of it, the exit code tells the starter
@@ -269,15 +273,51 @@ async def _tell(service: Service) -> None:
     await service.until_connected()
     await service.server.set_healthy()
     await service.until_complete()
-    notify_ready()
+    notify("READY=1")
 
 
-def notify_ready() -> None:
-    """Tell whoever started this process that it is ready, by systemd's protocol, if NOTIFY_SOCKET is set."""
+def notify(text: str, *, wait_s: float = 1.0) -> None:
+    """Tell whoever started this process something, as `READY=1`, by systemd's protocol, if NOTIFY_SOCKET is set.
+
+    A notice that nobody takes in this time is lost.
+    """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notice, contextlib.suppress(OSError):
-            notice.sendto(b"READY=1", address.replace("@", "\0", 1) if address.startswith("@") else address)
+            notice.settimeout(wait_s)
+            notice.sendto(text.encode(), address.replace("@", "\0", 1) if address.startswith("@") else address)
+
+
+def alive_interval_s(environment: Mapping[str, str]) -> float | None:
+    """Return how often to say that this process is alive, None if nobody waits for it."""
+    text, process = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", str(os.getpid()))
+    if not text.isdecimal() or int(text) == 0 or process != str(os.getpid()):
+        return None
+    return int(text) / 1e6 / ALIVE_SHARE
+
+
+@contextlib.asynccontextmanager
+async def saying_alive() -> AsyncIterator[None]:
+    """Say within the block, from the running loop, that it turns. Of one that hangs nothing is heard.
+
+    systemd then ends the process (WatchdogSec), and starts it again.
+    """
+    interval_s = alive_interval_s(os.environ)
+    if interval_s is None:
+        yield
+        return
+
+    async def say() -> None:
+        while True:
+            notify("WATCHDOG=1", wait_s=0)
+            await asyncio.sleep(interval_s)
+
+    saying = asyncio.create_task(say(), name="alive")
+    try:
+        yield
+    finally:
+        saying.cancel()
+        await asyncio.wait([saying])
 
 
 @contextlib.asynccontextmanager

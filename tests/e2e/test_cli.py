@@ -247,7 +247,8 @@ def test_topics(running: Store) -> None:
     assert (changed["write_queue_count"], changed["is_writable"]) == (2, False)
     refused = running.run("put", "made", "x")
     assert (refused.code, "TOPIC_FORBIDDEN" in refused.errors) == (5, True)
-    assert changed in running.json("topics", "list")
+    no_messages = {"message_count": 0, "first_store_time": None, "last_store_time": None}
+    assert changed | no_messages in running.json("topics", "list")
     assert "made" in running.run("topics", "list").output
     assert running.json("topics", "delete", "made", "--yes") == [{"deleted": "made"}]
     assert running.run("topics", "get", "made").code == 3
@@ -462,6 +463,10 @@ def test_config_show(tmp_path: Path) -> None:
     assert settings["retention_hours"][1].endswith("reput.toml: [janitor] retention_hours")
     assert settings["delete_when"] == ("05;06", "environment REPUT_JANITOR_DELETE_WHEN")
     assert settings["port"] == ("7103", "default")
+    assert settings["allow_insecure"] == (False, "default")
+    lines = run_here("config", "show", "janitor").output.splitlines()
+    (line,) = [line for line in lines if line.startswith("allow_insecure ")]
+    assert line.split() == ["allow_insecure", "no", "default"]
 
 
 @pytest.mark.parametrize("arguments", ["--help", "put --help", "topics list", "status", "version"])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deploy/systemd: systemd finds nothing wrong with the unit, and what it starts says that it is ready."""
+"""deploy/systemd: systemd finds nothing wrong with the unit, and what it starts says that it is ready, and alive."""
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.patience import LIMIT_S
-from tests.support.reput_up import REPUT
+from tests.support.reput_up import REPUT, run_here
 from tests.support.service_process import REPOSITORY
 from tests.support.surroundings import ANY_DISK, free_port
 
@@ -57,6 +58,46 @@ def test_what_it_starts(tmp_path: Path) -> None:
         for process in reversed(running):
             process.send_signal(signal.SIGTERM)
     assert [process.wait(LIMIT_S) for process in running] == [0, 0, 0]
+
+
+def test_one_that_hangs_is_ended(tmp_path: Path) -> None:
+    """Its event loop says that it turns; one that hangs is silent, and the signal that systemd has for it ends it.
+
+    Where it hung is told.
+    """
+    assert "WatchdogSec=120\n" in UNIT.read_text()
+    watchdog_s = 2.0
+    variables = {
+        "NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": str(round(watchdog_s * 1e6)),
+        "XDG_STATE_HOME": str(tmp_path), "REPUT_FAILPOINTS": "append.before_write=sleep:600000", **ANY_DISK,
+    }  # fmt: skip
+    port = free_port()
+    flags = ("--data-dir", str(tmp_path / "data"), "--port", str(port), "--metrics-port", "0")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(str(tmp_path / "notify"))
+        heard.settimeout(LIMIT_S)
+        command = [*REPUT, "serve", "commitlog", *flags]
+        process = subprocess.Popen(command, env=os.environ | variables, stderr=subprocess.PIPE)
+        try:
+            while heard.recv(100) != b"READY=1":
+                pass
+            for _ in range(4):
+                assert heard.recv(100) == b"WATCHDOG=1"
+            refused = run_here("--commitlog", f"127.0.0.1:{port}", "--timeout", "1", "put", "t", "x")
+            assert refused.code != 0
+            heard.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while heard.recv(100):
+                    pass
+            heard.settimeout(watchdog_s)
+            with pytest.raises(TimeoutError):
+                heard.recv(100)
+            process.send_signal(signal.SIGABRT)
+            _, told = process.communicate(timeout=LIMIT_S)
+        finally:
+            process.kill()
+    assert process.returncode == -signal.SIGABRT
+    assert b"failpoints.py" in told
 
 
 PEERS = (("INDEXER", "COMMITLOG"), ("JANITOR", "COMMITLOG"), ("JANITOR", "INDEXER"))

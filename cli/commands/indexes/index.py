@@ -13,6 +13,7 @@ import typer
 
 from cli.commands.typed.confirm import YesOption, confirm
 from cli.commands.typed.group import command_group
+from cli.connection.addresses import place_of
 from cli.connection.client import client_of
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.figures import many, size_text
@@ -93,7 +94,7 @@ def remove_unused(
     with client_of(context, "indexer") as client:
         removed = client.admin.remove_unused_queues(dry_run=True)
         if removed.removed_queue_count and not dry_run:
-            confirm(prospect(removed), yes=yes)
+            confirm(prospect(removed), place=place_of(context.find_root().obj, "indexer"), yes=yes)
             removed = client.admin.remove_unused_queues(dry_run=False)
     _print_removed(removed, as_json=as_json)
 

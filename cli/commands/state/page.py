@@ -5,7 +5,7 @@ Pure but for colours: states in, lines out.
 """
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -54,9 +54,14 @@ class Rates(NamedTuple):
 
 def page_lines(states: States, troubles: list[Trouble], rates: Rates | None, width: int) -> Iterator[str]:
     """Yield the page, line by line, at most `width` wide but for words that are longer."""
-    yield from _verdict(troubles, width)
+    yield from verdict_lines(troubles, width)
     yield ""
-    for label, texts in _blocks(states, rates):
+    yield from labelled_lines(_blocks(states, rates), width)
+
+
+def labelled_lines(blocks: Iterable[tuple[str, Iterable[str]]], width: int) -> Iterator[str]:
+    """Yield each label, and beside it its sentences."""
+    for label, texts in blocks:
         for number, text in enumerate(texts):
             name = "" if number else label
             lines = textwrap.wrap(
@@ -70,7 +75,8 @@ def page_lines(states: States, troubles: list[Trouble], rates: Rates | None, wid
             yield from (" " * LABEL_WIDTH + line for line in lines[1:])
 
 
-def _verdict(troubles: list[Trouble], width: int) -> Iterator[str]:
+def verdict_lines(troubles: list[Trouble], width: int) -> Iterator[str]:
+    """Yield the verdict in one line, and the worst of what is wrong below it."""
     bad = [trouble for trouble in troubles if not trouble.is_note]
     yield styled(verdict_of(troubles), fg="red" if bad else "green", bold=True)
     for trouble in troubles[:TROUBLES_MAX]:
@@ -94,7 +100,7 @@ def _blocks(states: States, rates: Rates | None) -> Iterator[tuple[str, list[str
         yield "log", list(_log(states, states.log, rates))
     if states.index is not None:
         yield "index", list(_index(states, rates))
-    if states.log is not None and (disks := list(_disks(states, states.log))):
+    if states.log is not None and (disks := list(disk_lines(states, states.log))):
         yield "disk", disks
     if states.log is not None and (replicas := list(_replicas(states.log))):
         yield "replicas", replicas
@@ -150,7 +156,8 @@ def _time_left(behind: int, rates: Rates | None) -> str:
     return f", there in {duration_text(behind / gained)}" if gained > 0 else ", and falls back"
 
 
-def _disks(states: States, log: GetStatusResponse) -> Iterator[str]:
+def disk_lines(states: States, log: GetStatusResponse) -> Iterator[str]:
+    """Yield a sentence for each disk, and with a policy when retention begins for want of space."""
     directories = list(log.log_directories)
     for one in directories[:DISKS_MAX]:
         state = ", read only" if one.is_read_only else ", full" if one.is_full else ""

@@ -5,8 +5,9 @@ Imported only when a service listens: it brings the client along.
 """
 
 import contextlib
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from reput.commitlog.v1 import log_service_pb2 as log_pb
@@ -32,6 +33,8 @@ class States:
     """Store time of the log's first message; 0: not known."""
     policy: retention_pb.GetPolicyResponse | None = None
     last_run: retention_pb.Run | None = None
+    answer_ms: dict[str, float] = field(default_factory=dict)
+    """How long each service took to tell its state."""
 
     @property
     def is_recovering(self) -> bool:
@@ -39,27 +42,36 @@ class States:
         return self.log is not None and self.log.state == log_pb.LOG_STATE_RECOVERING
 
 
-def look(client: Client, time_s: float, away: dict[str, str]) -> States:
-    """Ask all services but those that are known to be away."""
+def look(client: Client, time_s: float, away: dict[str, str], *, is_brief: bool = False) -> States:
+    """Ask all services but those that are known to be away. A brief look leaves out what seldom changes."""
     found: dict[str, Any] = {}
+    answer_ms: dict[str, float] = {}
     away = dict(away)
     admin = client.admin
     calls = {"commitlog": admin.commitlog_status, "indexer": admin.indexer_status, "janitor": admin.janitor_status}
     for service, call in calls.items():
         if service in away:
             continue
+        begun_s = time.monotonic()
         try:
             found[service] = call()
+            answer_ms[service] = 1000 * (time.monotonic() - begun_s)
         except (UnavailableError, DeadlineExceededError) as error:
             away[service] = error.text
     log, retention = found.get("commitlog"), found.get("janitor")
     is_open = log is not None and log.state == log_pb.LOG_STATE_SERVING
-    return States(
+    brief = States(
         time_s=time_s,
         away=away,
         log=log,
         index=found.get("indexer"),
         retention=retention,
+        answer_ms=answer_ms,
+    )
+    if is_brief:
+        return brief
+    return replace(
+        brief,
         oldest_time_ms=_known(lambda: _oldest_time_ms(client), 0) if is_open else 0,
         policy=_known(admin.retention_policy, None) if retention is not None else None,
         last_run=_known(lambda: next(iter(admin.retention_history()), None), None) if retention is not None else None,

@@ -11,17 +11,17 @@ from cli.output.lines import printable
 YesOption = typer.Option("--yes", "-y", help="Do not ask.")
 
 
-def confirm(what: str, *, yes: bool) -> None:
+def confirm(what: str, *, place: str, yes: bool) -> None:
     """Return if the answer is yes. `what` says what would happen and how much it is, as in `delete 3 segments (3 GiB)`.
 
-    Raises CommandFailed for a no, and where nobody can be asked.
+    `place` says which store it is. Raises CommandFailed for a no, and where nobody can be asked.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        text = f"this would {what}; nobody can be asked here: say --yes"
+        text = f"at {place} this would {what}; nobody can be asked here: say --yes"
         raise CommandFailed("NOT_CONFIRMED", text, code=ExitCode.USAGE)
-    sys.stderr.write(f"{printable(what[0].upper() + what[1:])}? [y/N] ")
+    sys.stderr.write(f"At {printable(f'{place}: {what}')}? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandFailed("NOT_CONFIRMED", "nothing was changed", code=ExitCode.USAGE)

@@ -19,6 +19,6 @@ def main() -> int:
     root = str(ROOT)
     sys.path.insert(0, root)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    from cli.main import main as run
+    from cli.main import command as run
 
     return run()

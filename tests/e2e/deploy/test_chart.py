@@ -265,12 +265,17 @@ def test_upgrade_keeps_what_is_immutable() -> None:
 @pytest.mark.parametrize(("values", "kind"), [((), "grpc"), (tuple(SECURE), "exec")], ids=["plain", "tls"])
 def test_probes_reach_the_service(values: tuple[str, ...], kind: str) -> None:
     """Kubernetes' gRPC probe cannot speak TLS: with TLS the probes go through the pod's own socket."""
-    for name, pod in pods(objects(*values)):
+    manifests = objects(*values)
+    for name, pod in pods(manifests):
         for container in pod["containers"]:
             if name.endswith("-test"):
                 continue
             probes = [container[f"{probe}Probe"] for probe in ("startup", "readiness", "liveness")]
             assert all(kind in probe for probe in probes), name
+            if kind == "exec":
+                data = manifests["ConfigMap", name]["data"]
+                (own,) = [value for variable, value in data.items() if variable.endswith("_UNIX_SOCKET")]
+                assert [probe["exec"]["command"] for probe in probes] == [["reput-probe", f"unix:{own}"]] * 3
 
 
 def test_recovery_is_not_killed() -> None:

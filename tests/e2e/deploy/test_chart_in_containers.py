@@ -149,7 +149,7 @@ def probe(release: Release, service: str) -> subprocess.CompletedProcess[str]:
     [container] = release.pod(service)["containers"]
     check = container["startupProbe"]
     command = check["exec"]["command"] if "exec" in check else [
-        "reput", "health", "--target", f"127.0.0.1:{check['grpc']['port']}",
+        "reput-probe", f"127.0.0.1:{check['grpc']['port']}",
     ]  # fmt: skip
     return run(tool("docker"), "exec", f"{PREFIX}{service}", *command, must_succeed=False)
 

@@ -145,6 +145,13 @@ def test_operators_are_those_inside(compose: Compose) -> None:
     compose("exec", "-T", "janitor", "reput", "janitor", "run", "--dry-run")
 
 
+@pytest.mark.parametrize("service", SERVICES)
+def test_commands_inside_know_all_services(compose: Compose, service: str) -> None:
+    """In each container, without a word about where they are."""
+    told = json.loads(compose("exec", "-T", service, "reput", "status", "--json").stdout)
+    assert not [name for name in SERVICES if "unavailable" in told[name]]
+
+
 def test_questions_are_answered_from_outside(record: Path) -> None:
     """The demo's load and all of its questions work over the published ports."""
     ask(record)
@@ -171,7 +178,7 @@ def test_health_is_a_service_s_own(compose: Compose, record: Path) -> None:
     compose("pause", "commitlog")
     try:
         for service in ("indexer", "janitor"):
-            compose("exec", "-T", service, "reput", "health", "--target", f"127.0.0.1:{SERVICES[service]}")
+            compose("exec", "-T", service, "reput-probe", f"127.0.0.1:{SERVICES[service]}")
     finally:
         compose("unpause", "commitlog")
     ask(record)

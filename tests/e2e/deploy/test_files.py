@@ -64,6 +64,15 @@ def test_compose_service_starts_with_its_settings(services: dict[str, Any], serv
 
 
 @pytest.mark.parametrize("service", SERVICES)
+def test_commands_in_a_container_know_the_services(services: dict[str, Any], service: str) -> None:
+    """By the names of the network, with the token of operators, which the first service makes."""
+    environment = services[service]["environment"]
+    for name, port in SERVICES.items():
+        assert environment[f"REPUT_CLIENT_{name.upper()}_TARGET"] == f"{name}:{port}"
+    assert environment["REPUT_CLIENT_TOKEN_FILE"] == f"{environment['XDG_STATE_HOME']}/reput/token"
+
+
+@pytest.mark.parametrize("service", SERVICES)
 def test_compose_service_is_confined(services: dict[str, Any], service: str) -> None:
     """No root, no capability, no writable image, bounded memory, and no port beyond this machine."""
     found = services[service]
@@ -101,7 +110,8 @@ def test_compose_starts_by_health(services: dict[str, Any]) -> None:
     assert needs == {"commitlog": set(), "indexer": {"commitlog"}, "janitor": {"commitlog", "indexer"}}
     conditions = {need["condition"] for name in SERVICES for need in services[name].get("depends_on", {}).values()}
     assert conditions == {"service_healthy"}
-    assert all(services[name]["healthcheck"]["test"][:3] == ["CMD", "reput", "health"] for name in SERVICES)
+    for name, port in SERVICES.items():
+        assert services[name]["healthcheck"]["test"] == ["CMD", "reput-probe", f"127.0.0.1:{port}"]
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +138,16 @@ def test_copies_start_with_their_settings(copies: dict[str, Any], name: str) -> 
     assert log.engine.bootstrap_replica_id == "commitlog-a"
     assert (index.commitlog.target, index.engine.deliver_delayed) == (f"{own}:7101", True)
     assert (janitor.commitlog.target, janitor.indexer.target) == (f"{own}:7101", f"indexer-{name}:7102")
+
+
+def test_commands_in_each_container_know_all_copies(copies: dict[str, Any]) -> None:
+    """Of each service all three addresses, and the token of operators."""
+    for name, found in copies.items():
+        if name != "etcd":
+            for service, port in SERVICES.items():
+                targets = ",".join(f"{service}-{letter}:{port}" for letter in "abc")
+                assert found["environment"][f"REPUT_CLIENT_{service.upper()}_TARGET"] == targets, name
+            assert found["environment"]["REPUT_CLIENT_TOKEN_FILE"] == "/trust/reput/token", name
 
 
 def test_copies_are_confined_and_apart(copies: dict[str, Any]) -> None:

@@ -21,19 +21,19 @@ class Terminal(io.StringIO):
 def test_yes_needs_no_question(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is read and nothing is said."""
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    confirm("delete 3 segments", yes=True)
+    confirm("delete 3 segments", place="h:1", yes=True)
     assert capsys.readouterr() == ("", "")
 
 
 def test_somebody_is_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """On standard error, with what would happen; a no changes nothing."""
+    """On standard error, with the store and what would happen; a no changes nothing."""
     monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
-    confirm("delete 3 segments (3.0 GiB)", yes=False)
-    assert capsys.readouterr() == ("", "Delete 3 segments (3.0 GiB)? [y/N] ")
+    confirm("delete 3 segments (3.0 GiB)", place="h:1 (context shop)", yes=False)
+    assert capsys.readouterr() == ("", "At h:1 (context shop): delete 3 segments (3.0 GiB)? [y/N] ")
     for typed in ("n\n", "\n", "", "yess\n"):
         monkeypatch.setattr(sys, "stdin", Terminal(typed))
         with pytest.raises(CommandFailed, match="NOT_CONFIRMED: nothing was changed") as caught:
-            confirm("delete 3 segments", yes=False)
+            confirm("delete 3 segments", place="h:1", yes=False)
         assert caught.value.code is ExitCode.USAGE
 
 
@@ -41,8 +41,9 @@ def test_nobody_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A script learns what it would have done, and what to say."""
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     with pytest.raises(CommandFailed) as caught:
-        confirm("delete 3 segments (3.0 GiB)", yes=False)
+        confirm("delete 3 segments (3.0 GiB)", place="h:1 (context shop)", yes=False)
     assert caught.value.code is ExitCode.USAGE
     assert str(caught.value) == (
-        "NOT_CONFIRMED: this would delete 3 segments (3.0 GiB); nobody can be asked here: say --yes"
+        "NOT_CONFIRMED: at h:1 (context shop) this would delete 3 segments (3.0 GiB); nobody can be asked here: "
+        "say --yes"
     )

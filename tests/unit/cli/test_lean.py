@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a command does not need is not imported, and is whole when it is needed after all."""
 
+import ast
+import importlib
 import json
 import subprocess
 import sys
@@ -96,6 +98,43 @@ def test_what_is_asked_for_is_there() -> None:
         "try:\n    asyncio.nothing\nexcept AttributeError:\n    pass\n"
         "else:\n    raise SystemExit('no AttributeError')"
     )
+
+
+@pytest.mark.parametrize(("arguments", "is_taken_apart"), [("version --json", False), ("serve janitor --help", True)])
+def test_a_short_command_ends_at_once(arguments: str, is_taken_apart: bool) -> None:
+    """With all that it has printed, and its exit code; what runs a service ends as any program."""
+    code = (
+        f"import atexit, sys; sys.argv = ['reput', *{arguments.split()!r}]\n"
+        "atexit.register(print, 'taken apart')\n"
+        "from cli.main import command\n"
+        "sys.exit(command())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, env=environment()
+    )
+    assert done.stdout.endswith("taken apart\n") == is_taken_apart
+    assert done.stdout.startswith('{"reput": ') != is_taken_apart
+
+
+def test_the_client_s_door() -> None:
+    """A name is imported when it is asked for, and type checkers are told the same as programs."""
+    loaded = modules_after("import reput_client\nassert reput_client.__version__\nassert 'Client' in dir(reput_client)")
+    assert loaded.isdisjoint({"grpc", "reput_client.sync.client", "reput_client.core.options"})
+    import reput_client
+
+    tree = ast.parse(Path(reput_client.__file__).read_text())
+    told = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("reput_client.")
+        for alias in node.names
+    }
+    assert sorted(told) == reput_client.__all__ == sorted(reput_client._HOME_OF)
+    for name, module in told.items():
+        assert f"reput_client.{reput_client._HOME_OF[name]}" == module
+        assert getattr(reput_client, name) is getattr(importlib.import_module(module), name)
+    with pytest.raises(AttributeError, match="has no attribute 'Nonsense'"):
+        reput_client.Nonsense  # noqa: B018 - asking is enough
 
 
 def test_threads_see_no_half_of_a_module() -> None:

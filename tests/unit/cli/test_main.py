@@ -108,7 +108,7 @@ def test_typos() -> None:
 
 def test_completion() -> None:
     """Shells are told names of commands and options."""
-    found = run_here(extra={"_REPUT_COMPLETE": "complete_bash", "COMP_WORDS": "reput to", "COMP_CWORD": "1"})
+    found = run_here(extra={"_REPUT_COMPLETE": "complete_bash", "COMP_WORDS": "reput topi", "COMP_CWORD": "1"})
     assert found.output.split() == ["topics"]
     found = run_here(extra={"_REPUT_COMPLETE": "complete_bash", "COMP_WORDS": "reput status --w", "COMP_CWORD": "2"})
     assert found.output.split() == ["--watch"]

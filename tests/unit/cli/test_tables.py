@@ -79,7 +79,9 @@ def test_records_line_by_line() -> None:
         ("disk_used_percent", 37, "37 %"),
         ("lag_s", 0.25, "250 ms"),
         ("clock_ahead_ms_max", 3_600_000, "1 h"),
-        ("records_per_s", 1_000_000, "1000000"),
+        ("records_per_s", 1_000_000, "1,000,000"),
+        ("in_per_s", 0.25, "0.2"),
+        ("lag", 12_345, "12,345"),
         ("record_count", 60_046, "60,046"),
         ("physical_offset", 14_296_552, "14296552"),
         ("is_active", False, "no"),
@@ -102,12 +104,8 @@ def test_times_are_short() -> None:
 
 def test_titles_have_no_units_that_values_say() -> None:
     """As the values say them."""
-    assert [title_of(name) for name in ("size_bytes", "lag_s", "clock_ahead_ms_max", "read_queue_count")] == [
-        "size",
-        "lag",
-        "clock ahead max",
-        "read queue count",
-    ]
+    names = ("size_bytes", "lag_s", "clock_ahead_ms_max", "read_queue_count", "in_per_s")
+    assert [title_of(name) for name in names] == ["size", "lag", "clock ahead max", "read queue count", "in/s"]
 
 
 def test_wide_characters() -> None:

@@ -3,54 +3,51 @@
 
 `connect()` makes a synchronous client, which is thread-safe; `reput_client.aio.connect()` its asyncio twin with the
 same methods. The synchronous door is generated from the asyncio one, but for what threads do otherwise than tasks.
+A name is imported when it is first asked for: a program that needs an error's class alone does not wait for gRPC.
 """
 
-from reput_client.core.errors import (
-    AbortedError,
-    AlreadyExistsError,
-    AuthenticationError,
-    DataLossError,
-    DeadlineExceededError,
-    FailedPreconditionError,
-    InvalidArgumentError,
-    NotFoundError,
-    OutcomeUnknownError,
-    OutOfRangeError,
-    ReputError,
-    ResourceExhaustedError,
-    ServerError,
-    UnavailableError,
-)
-from reput_client.core.options import Options, ProducerOptions
-from reput_client.core.retry import RetryPolicy
-from reput_client.core.types import (
-    ConsumerGroup,
-    ConsumerOffset,
-    Durability,
-    Message,
-    NewMessage,
-    PullResult,
-    PullStatus,
-    Queue,
-    SendResult,
-    Topic,
-)
-from reput_client.core.writing import Written
-from reput_client.sync.client import Client, connect
-from reput_client.sync.consumer import Consumer
-from reput_client.sync.parts import Admin, Groups, Queries, Queues, Topics
-from reput_client.sync.producer import Producer
-from reput_client.sync.writer import Writer
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from reput_client.core.errors import (
+        AbortedError,
+        AlreadyExistsError,
+        AuthenticationError,
+        DataLossError,
+        DeadlineExceededError,
+        FailedPreconditionError,
+        InvalidArgumentError,
+        NotFoundError,
+        OutcomeUnknownError,
+        OutOfRangeError,
+        ReputError,
+        ResourceExhaustedError,
+        ServerError,
+        UnavailableError,
+    )
+    from reput_client.core.options import Options, ProducerOptions
+    from reput_client.core.retry import RetryPolicy
+    from reput_client.core.types import (
+        ConsumerGroup,
+        ConsumerOffset,
+        Durability,
+        Message,
+        NewMessage,
+        PullResult,
+        PullStatus,
+        Queue,
+        SendResult,
+        Topic,
+    )
+    from reput_client.core.writing import Written
+    from reput_client.sync.client import Client, connect
+    from reput_client.sync.consumer import Consumer
+    from reput_client.sync.parts import Admin, Groups, Queries, Queues, Topics
+    from reput_client.sync.producer import Producer
+    from reput_client.sync.writer import Writer
 
-def __getattr__(name: str) -> str:
-    """Return the version of the package, which is looked up when somebody asks for it."""
-    if name != "__version__":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib.metadata import version
-
-    return version("reput-client")
-
+    __version__: str
 
 __all__ = [
     "AbortedError",
@@ -92,3 +89,42 @@ __all__ = [
     "Written",
     "connect",
 ]
+
+_HOMES = {
+    "core.errors": (
+        "AbortedError AlreadyExistsError AuthenticationError DataLossError DeadlineExceededError "
+        "FailedPreconditionError InvalidArgumentError NotFoundError OutcomeUnknownError OutOfRangeError "
+        "ReputError ResourceExhaustedError ServerError UnavailableError"
+    ),
+    "core.options": "Options ProducerOptions",
+    "core.retry": "RetryPolicy",
+    "core.types": (
+        "ConsumerGroup ConsumerOffset Durability Message NewMessage PullResult PullStatus Queue SendResult Topic"
+    ),
+    "core.writing": "Written",
+    "sync.client": "Client connect",
+    "sync.consumer": "Consumer",
+    "sync.parts": "Admin Groups Queries Queues Topics",
+    "sync.producer": "Producer",
+    "sync.writer": "Writer",
+}
+"""Where each name comes from, for programs; the imports above say the same to type checkers."""
+
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+if not TYPE_CHECKING:  # a type checker would take every name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        """Return a name of the package, imported now, or its version, which is looked up now."""
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("reput-client")
+        if name not in _HOME_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+        return value
+
+    def __dir__() -> list[str]:
+        """Return all names, imported or not."""
+        return sorted({*globals(), *__all__})

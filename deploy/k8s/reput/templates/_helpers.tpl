@@ -130,7 +130,7 @@ exec reput serve {{ .component }}
 {{- define "reput.probe" -}}
 {{- if .root.Values.tls.enabled -}}
 exec:
-  command: [reput, health, --target, "unix:/run/reput/{{ .component }}.sock"]
+  command: [reput-probe, "unix:/run/reput/{{ .component }}.sock"]
 {{- else -}}
 grpc:
   port: {{ index (include "reput.ports" .root | fromJson) .component "grpc" }}
@@ -183,6 +183,31 @@ grpc:
 {{- $lines = append $lines (printf "%s%s: %s" $prefix (upper $name) (include "reput.setting" $value | quote)) -}}
 {{- end -}}
 {{- join "\n" $lines -}}
+{{- end }}
+
+{{/* Where the `reput` command finds the services from inside a pod. Called with root and, in a pod of theirs, component. */}}
+{{- define "reput.clients" -}}
+{{- $isPlain := not (or .root.Values.tls.enabled (include "reput.isReplicated" .root)) -}}
+{{- range $service := list "commitlog" "indexer" "janitor" }}
+{{- if and $isPlain (eq $service (default "" $.component)) }}
+{{- /* of several Indexers the pod's own */}}
+REPUT_CLIENT_{{ upper $service }}_TARGET: {{ printf "127.0.0.1:%v" (index (include "reput.ports" $.root | fromJson) $service "grpc") | quote }}
+{{- else if or (ne $service "janitor") $.root.Values.janitor.enabled }}
+REPUT_CLIENT_{{ upper $service }}_TARGET: {{ include "reput.clientTarget" (dict "root" $.root "component" $service) | quote }}
+{{- end }}
+{{- end }}
+{{- if .root.Values.tls.enabled }}
+REPUT_CLIENT_CA_FILE: /etc/reput/tls/ca.crt
+{{- if .root.Values.tls.clientCertificates }}
+REPUT_CLIENT_CERTIFICATE_FILE: /etc/reput/tls/tls.crt
+REPUT_CLIENT_KEY_FILE: /etc/reput/tls/tls.key
+{{- end }}
+{{- end }}
+{{- if .component }}
+REPUT_CLIENT_TOKEN_FILE: /etc/reput/trust/operator
+{{- else if .root.Values.token.secretName }}
+REPUT_CLIENT_TOKEN_FILE: /etc/reput/token/token
+{{- end }}
 {{- end }}
 
 {{/* The Secret with the tokens of services and operators. */}}
@@ -439,6 +464,7 @@ metadata:
     {{- include "reput.labels" . | nindent 4 }}
 data:
   {{- include "reput.environment" . | nindent 2 }}
+  {{- include "reput.clients" (dict "root" .root "component" .component) | trim | nindent 2 }}
 ---
 apiVersion: v1
 kind: Service

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput top`: what a store does now, look after look, until q or Ctrl-C; once for scripts.
+
+What to show is in cli/commands/state/top_page.py and traffic.py.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import sys
+import termios
+import time
+import tty
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.connection.addresses import away_text, is_listening, targets_of
+from cli.connection.client import new_client, options_of
+from cli.exit_codes import CommandFailed, ExitCode
+from cli.output.lines import JsonOption, print_json, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from reput_client import Client
+
+    from cli.commands.state.top_page import View
+
+PAUSE_S = 2.0
+ONCE_S = 1.0
+ROWS_ONCE = 60
+"""Lines of the page where no terminal says how many it has."""
+QUIT = "q"
+
+
+def top(
+    context: typer.Context,
+    seconds: Annotated[
+        float | None, typer.Argument(min=0.1, help="Time between two looks. [default: 2, with --once 1]")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Look twice, print what changed in between, and end.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Watch topics, groups, services and disks: what comes in, what goes out, who is behind. q ends it.
+
+    Rates are counted in queues, so that a message counts when it is indexed. Of more than 10,000 queues the first are
+    shown. Exit code 4 if a service is away at the end.
+
+    Example: reput top --once --json
+    """
+    pause_s = seconds or (ONCE_S if once else PAUSE_S)
+    is_live = not once and not as_json and sys.stdout.isatty()
+    with ExitStack() as stack:
+        client = stack.enter_context(_client(context))
+        wait = stack.enter_context(_keys()) if is_live else _sleep
+        show = stack.enter_context(_screen()) if is_live else _printer(as_json=as_json)
+        view: View | None = None
+        while True:
+            view = _look(context, client, view)
+            if not once or view.states_before is not None:
+                show(view)
+                sys.stdout.flush()
+            if (once and view.states_before is not None) or wait(pause_s).lower() == QUIT:
+                break
+    if view.states.away:
+        away = ", ".join(view.states.away)
+        raise CommandFailed("UNAVAILABLE", f"no answer from {away}", code=ExitCode.UNAVAILABLE)
+
+
+def _client(context: typer.Context) -> Client:
+    options = options_of(context)
+    from reput_client import RetryPolicy
+
+    return new_client(options, RetryPolicy(retries=1))
+
+
+def _look(context: typer.Context, client: Client, before: View | None) -> View:
+    """Ask all services. What can't be had is what it was, without a rate."""
+    from reput_client import ReputError
+
+    from cli.commands.state.states import look
+    from cli.commands.state.top_page import View
+    from cli.commands.state.traffic import Traffic, look_at_traffic
+
+    away = {
+        service: away_text(service, where)
+        for service, where in targets_of(context.find_root().obj).items()
+        if not any(map(is_listening, where))
+    }
+    states = look(client, time.time(), away, is_brief=True)
+    traffic_before = before.traffic if before is not None else None
+    try:
+        traffic = look_at_traffic(client, time.monotonic()) if states.index is not None else None
+    except ReputError:
+        traffic = None
+    return View(
+        states,
+        traffic or traffic_before or Traffic(time.monotonic()),
+        before.states if before is not None else None,
+        traffic_before if traffic is not None else None,
+    )
+
+
+def _printer(*, as_json: bool) -> Callable[[View], None]:
+    """Return what prints a view behind the one before."""
+
+    def show(view: View) -> None:
+        from cli.commands.state.top_page import document, top_lines
+
+        if as_json:
+            print_json(document(view))
+        else:
+            columns, _ = shutil.get_terminal_size()
+            write("".join(f"{line}\n" for line in top_lines(view, columns, ROWS_ONCE)))
+
+    return show
+
+
+@contextmanager
+def _screen() -> Iterator[Callable[[View], None]]:
+    """Show each view in place of the one before, on a screen of its own that is gone afterwards."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    from cli.commands.state.top_page import top_lines
+
+    console = Console(highlight=False)
+    with Live(Text("…"), console=console, screen=True, auto_refresh=False) as live:
+
+        def show(view: View) -> None:
+            width, height = console.size
+            lines = list(top_lines(view, width, height - 1))[: height - 1]
+            live.update(Text.from_ansi("\n".join(lines), no_wrap=True), refresh=True)
+
+        yield show
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[float], str]]:
+    """Take keys as they are typed. Yields what waits at most so many seconds for one, and returns it or ""."""
+    descriptor = sys.stdin.fileno()
+    if not os.isatty(descriptor):
+        yield _sleep
+        return
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+
+    def wait(seconds: float) -> str:
+        end_s = time.monotonic() + seconds
+        while (left_s := end_s - time.monotonic()) > 0:
+            ready, _, _ = select.select([descriptor], [], [], left_s)
+            key = os.read(descriptor, 1).decode(errors="replace") if ready else ""
+            if key.lower() == QUIT:
+                return key
+        return ""
+
+    try:
+        yield wait
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _sleep(seconds: float) -> str:
+    time.sleep(seconds)
+    return ""

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput-probe [TARGET]`: asks one server for its gRPC health, once. Exit code 0 if it is SERVING, else 1.
+
+For who asks every few seconds, with a process each time: it imports nothing but the standard library's sockets, where
+`reput health` brings gRPC along. The image has it as a program of its own (deploy/docker/Dockerfile).
+TARGET is host:port of a port without TLS, or unix:PATH; without it $HEALTH_TARGET. With TLS give the service a
+`unix_socket`: it needs neither certificate nor token.
+Of HTTP/2 it speaks what one call needs. The answer comes from the service's own loop: one that hangs is noticed.
+"""
+
+import os
+import socket
+import sys
+import time
+
+TIMEOUT_S = 5.0
+"""In all; what starts probes gives them ten seconds."""
+ANSWER_SIZE_BYTES_MAX = 1 << 16
+
+DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY = 0, 1, 3, 4, 7
+END_STREAM, END_HEADERS = 1, 4
+STREAM = 1
+SERVING = b"\x08\x01"
+"""A HealthCheckResponse whose status, its field 1, is 1."""
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """Return a frame (RFC 9113, 4.1)."""
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def text(value: bytes) -> bytes:
+    """Return a text of a head as it is, of less than 127 bytes (RFC 7541, 5.2)."""
+    return bytes([len(value)]) + value
+
+
+HEAD = (
+    b"\x83\x86"  # :method POST, :scheme http
+    + (b"\x04" + text(b"/grpc.health.v1.Health/Check"))  # :path
+    + (b"\x01" + text(b"localhost"))  # :authority
+    + (b"\x0f\x10" + text(b"application/grpc"))  # content-type
+    + (b"\x00" + text(b"te") + text(b"trailers"))
+)
+CALL = (
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    + frame(SETTINGS, 0, 0, b"")
+    + frame(HEADERS, END_HEADERS, STREAM, HEAD)
+    + frame(DATA, END_STREAM, STREAM, bytes(5))  # an empty message: the health of the whole server
+)
+
+
+def check(target: str) -> str:
+    """Return "" if the server is SERVING, else why not. Raises OSError if there is no answer."""
+    end_s = time.monotonic() + TIMEOUT_S
+    with connect(target) as connection:
+        connection.sendall(CALL)
+        received, message, total_bytes = bytearray(), b"", 0
+        while total_bytes < ANSWER_SIZE_BYTES_MAX:
+            connection.settimeout(max(end_s - time.monotonic(), 0.001))
+            piece = connection.recv(1 << 12)
+            if not piece:
+                return "the server closed the connection"
+            received += piece
+            total_bytes += len(piece)
+            while len(received) >= 9 and len(received) >= 9 + (size := int.from_bytes(received[:3], "big")):
+                kind, flags, payload = received[3], received[4], bytes(received[9 : 9 + size])
+                del received[: 9 + size]
+                if kind in (RST_STREAM, GOAWAY):
+                    return "the server refused the call"
+                message += payload if kind == DATA else b""
+                if len(message) >= 5 + len(SERVING) or (kind in (DATA, HEADERS) and flags & END_STREAM):
+                    return "" if message[5:] == SERVING else "not serving"
+    return "the server answers something else"
+
+
+def connect(target: str) -> socket.socket:
+    """Return a connection. Raises OSError, ValueError for what is no target."""
+    if target.startswith("unix:"):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(TIMEOUT_S)
+        connection.connect(target.removeprefix("unix:").removeprefix("//"))
+        return connection
+    host, _, port = target.rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_S)
+
+
+def main() -> int:
+    """Ask, and say on standard error why not if it is so."""
+    target = sys.argv[1] if sys.argv[1:] else os.environ.get("HEALTH_TARGET", "")
+    try:
+        reason = check(target)
+    except ValueError:
+        reason = "no target: give host:port or unix:PATH"
+    except OSError as error:
+        reason = f"no answer: {error.strerror or error}"
+    if reason:
+        sys.stderr.write(f"{target}: {reason}\n")
+    return 1 if reason else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

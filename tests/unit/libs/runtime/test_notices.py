@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notices to systemd: a loop that turns says so often enough, one that hangs does not."""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from libs.runtime.process import alive_interval_s, notify, saying_alive
+from tests.support.patience import LIMIT_S
+
+
+@pytest.fixture
+def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """What systemd hears."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(str(tmp_path / "notify"))
+        heard.settimeout(LIMIT_S)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        yield heard
+
+
+def count_of(heard: socket.socket) -> int:
+    """How many notices have come."""
+    heard.setblocking(False)
+    count = 0
+    while True:
+        try:
+            assert heard.recv(100) == b"WATCHDOG=1"
+        except BlockingIOError:
+            return count
+        count += 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "interval_s"),
+    [
+        ({}, None),
+        ({"WATCHDOG_USEC": "120000000"}, 40.0),
+        ({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": str(os.getpid())}, 1.0),
+        ({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+    ],
+)
+def test_how_often(environment: dict[str, str], interval_s: float | None) -> None:
+    """Three times in what systemd waits; what is meant for another process does not count."""
+    assert alive_interval_s(environment) == interval_s
+
+
+async def test_a_loop_that_turns_is_heard(heard: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the beginning of the block to its end; while the loop is held nothing is said."""
+    monkeypatch.setenv("WATCHDOG_USEC", "30000")
+    async with saying_alive():
+        await asyncio.to_thread(heard.recv, 100)
+        await asyncio.to_thread(heard.recv, 100)
+        await asyncio.sleep(0)
+        count_of(heard)
+        time.sleep(0.2)  # noqa: ASYNC251 - a step that holds the loop
+        assert count_of(heard) == 0
+        heard.settimeout(LIMIT_S)
+        await asyncio.to_thread(heard.recv, 100)
+    await asyncio.sleep(0.05)
+    count_of(heard)
+    await asyncio.sleep(0.1)
+    assert count_of(heard) == 0
+
+
+async def test_nobody_waits(heard: socket.socket) -> None:
+    """Without a watchdog nothing is sent."""
+    async with saying_alive():
+        await asyncio.sleep(0.05)
+    assert count_of(heard) == 0
+
+
+def test_a_notice_that_nobody_takes(monkeypatch: pytest.MonkeyPatch, heard: socket.socket) -> None:
+    """A queue that is full, or a socket that is gone, holds nobody up."""
+    for _ in range(2_000):
+        notify("WATCHDOG=1", wait_s=0)
+    assert 0 < count_of(heard) < 2_000
+    monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere/notify")
+    notify("READY=1")

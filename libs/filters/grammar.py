@@ -113,6 +113,6 @@ def _wrong(error: UnexpectedInput, text: str) -> Wrong:
             return Wrong(len(text) + 1, "the text ends too early", value=text[-VALUE_SHOWN:])
         found = str(error.token)[:VALUE_SHOWN]
         if found == "=" and text[place - 1] == "=":
-            found = "=="
+            place, found = place - 1, "=="
     hint = _HINTS.get(found.lower())
     return Wrong(place + 1, f"{found!r} is not expected here" + (f": {hint}" if hint else ""), value=found)

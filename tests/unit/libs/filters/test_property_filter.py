@@ -193,7 +193,7 @@ def test_without_an_expression_everything_passes(expression: str) -> None:
         ("a >", 4, "ends too early"),
         ("(a = 1", 7, "ends too early"),
         ("a = 1)", 6, "')' is not expected"),
-        ("a == 1", 4, "equal is written ="),
+        ("a == 1", 3, "equal is written ="),
         ("a != 1", 3, "not equal is written <>"),
         ('a = "x"', 5, "single quotes"),
         ("a = 'x", 5, "does not end"),

@@ -22,6 +22,7 @@ PLAIN_ROOTS = (
     "clients/python/src",
     "clients/spark/src",
     "demo",
+    "libs/filters",
     "libs/formats",
     "libs/kernel",
     "libs/log",

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from reput.indexer.v1 import queue_service_pb2, scan_service_pb2
 
+from libs.filters.building import CONDITION_COUNT_MAX
+from libs.filters.property_filter import parse_where
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.engine.answer import scan
@@ -16,6 +18,7 @@ from services.indexer.engine.answer.frames import FrameEncoder
 from services.indexer.engine.answer.plan import ScanPartition, ScanRange
 from services.indexer.engine.answer.query import CANDIDATE_COUNT
 from services.indexer.engine.answer.scan import ScanFilter
+from services.indexer.engine.answer.where import passing
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.groups.pages import GroupPosition, page_of_groups
 from services.indexer.engine.log.source import RecordBlock
@@ -96,6 +99,18 @@ async def test_a_caller_who_goes_away_ends_the_look_up() -> None:
     await asyncio.wait([task])
     assert task.cancelled()
     assert log.read_record_count < log.record_count / 4
+
+
+async def test_records_are_filtered_in_steps() -> None:
+    """By one condition, and by as many as there may be, none of which holds."""
+    log = ComputedLog(4_096)
+    block = await log.read(np.arange(log.record_count, dtype=np.int64) * log.record_size_bytes)
+    for condition_count, record_count in ((1, log.record_count), (CONDITION_COUNT_MAX, 64)):
+        where = parse_where(" OR ".join(["KEYS = 'nobody'"] * condition_count), field="where")
+        async with turns() as found:
+            assert len(await passing(where, block, np.arange(record_count))) == 0
+        check(found)
+        assert found.count > 10
 
 
 async def test_queues_are_listed_in_steps() -> None:

@@ -127,6 +127,8 @@ def drawn(chance: random.Random, rows: list[Row]) -> dict[str, str]:
     options.setdefault("startingOffsetsByTimestampStrategy", "latest")
     if chance.random() < 0.3:
         options["tag"] = "||".join(chance.sample(TAGS[1:], chance.randint(1, 2)))
+    if chance.random() < 0.3:
+        options["where"] = f"UNIQ_KEY NOT ENDSWITH '{chance.randrange(10)}'"
     if chance.random() < 0.4:
         options["keys"] = json.dumps([chance.choice(("K%d", "U%d-0")) % chance.randrange(60) for _ in range(3)])
     for name, values in {
@@ -181,7 +183,8 @@ def passes(options: ReadOptions, row: Row) -> bool:
     until = 1 << 60 if options.end_time_ms is None else options.end_time_ms
     has_tag = not options.tag_expression or row["tag"] in options.tag_expression.split("||")
     has_key = not options.keys or bool(row["keys"] & set(options.keys))
-    return has_tag and has_key and since <= row["timestamp"] < until
+    is_wanted = not options.where or row["properties"]["UNIQ_KEY"][-1] != options.where[-2]
+    return has_tag and has_key and is_wanted and since <= row["timestamp"] < until
 
 
 def shown(row: Row, columns: tuple[str, ...]) -> tuple[Any, ...]:

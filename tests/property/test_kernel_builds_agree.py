@@ -202,6 +202,9 @@ def test_scan_and_encode(chance: random.Random) -> None:
                 assert all(one == encodings[0] for one in encodings)
                 columns = [arrow_of(one, data, positions, sizes, count) for one in BUILDS]
                 assert all(one == columns[0] for one in columns)
+                few, kept = (positions[:count], sizes[:count]), [name for name in NAMES if name]
+                values = [answer_of(one.values_cy.property_values, data, *few, kept) for one in BUILDS]
+                assert all(one == values[0] for one in values)
     assert good > 100
 
 

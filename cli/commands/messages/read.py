@@ -28,6 +28,9 @@ query = command_group("Find messages by key, time or id.")
 TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 QueueOption = Annotated[int | None, typer.Option("--queue", min=0, help="Only this queue. [default: all]")]
 TagsOption = Annotated[str, typer.Option("--tags", help="'*', or tags separated by '||'.")]
+WhereOption = Annotated[
+    str, typer.Option("--where", metavar="CONDITION", help="Of properties: \"price > 10 AND region = 'eu'\".")
+]
 RawOption = Annotated[bool, typer.Option("--raw", help="Print only the bodies, as they are, each with a line end.")]
 StartOption = Annotated[str | None, typer.Option("--start", metavar="TIME", help=f"Earliest store time: {TIME_FORMS}.")]
 EndOption = Annotated[str | None, typer.Option("--end", metavar="TIME", help="Latest store time, exclusive.")]
@@ -43,6 +46,7 @@ def pull(
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="Most messages, over all queues.")] = 32,
     tags: TagsOption = "*",
+    where: WhereOption = "",
     wait: Annotated[float, typer.Option(min=0, max=30, help="Seconds to wait for the first message of a queue.")] = 0,
     as_json: JsonOption = False,
     raw: RawOption = False,
@@ -56,7 +60,7 @@ def pull(
         queue_ids = [queue] if queue is not None else [known.queue_id for known in client.queues.list(topic)]
         printed_count = 0
         for queue_id in queue_ids:
-            found = _pull_queue(client, topic, queue_id, offset, count - printed_count, tags, wait)
+            found = _pull_queue(client, topic, queue_id, offset, count - printed_count, tags, where, wait)
             printed_count += _print_some(found, None, as_json=as_json, raw=raw)
         if not printed_count:
             raise _nothing(client, topic, "nothing to read", queue=queue, offset=offset)
@@ -69,6 +73,7 @@ def tail(
     count: Annotated[int, typer.Option("--count", "-n", min=0, help="Messages from the end to begin with.")] = 10,
     queue: QueueOption = None,
     tags: TagsOption = "*",
+    where: WhereOption = "",
     as_json: JsonOption = False,
     raw: RawOption = False,
 ) -> None:
@@ -88,14 +93,14 @@ def tail(
         newest: list[Message] = []
         for queue_id, (first, end) in ends.items():
             start = max(first, end - count)
-            newest += _pull_queue(client, topic, queue_id, start, end - start, tags, 0, end=end)
+            newest += _pull_queue(client, topic, queue_id, start, end - start, tags, where, 0, end=end)
         newest.sort(key=lambda message: message.physical_offset)
         _print_some(newest[max(0, len(newest) - count) :], None, as_json=as_json, raw=raw)
         if not follow:
             return
         sys.stdout.flush()  # a pipe holds lines back until there are many
         queue_ids = None if queue is None else [queue]
-        with client.consumer(topic, queue_ids=queue_ids, tags=tags) as consumer:
+        with client.consumer(topic, queue_ids=queue_ids, tags=tags, where=where) as consumer:
             for queue_id, position in consumer.positions().items():
                 _, end = ends.get(queue_id, (0, 0))
                 if position != end:
@@ -112,6 +117,7 @@ def query_key(
     key: Annotated[str, typer.Argument(help="One of the message's keys, or its unique id.")],
     start: StartOption = None,
     end: EndOption = None,
+    where: WhereOption = "",
     limit: LimitOption = None,
     as_json: JsonOption = False,
     raw: RawOption = False,
@@ -122,7 +128,9 @@ def query_key(
     """
     _check_form(as_json=as_json, raw=raw)
     with client_of(context, "indexer") as client:
-        found = client.query.by_key(topic, key, start=_time(start), end=_time(end), page_size=min(limit or 0, 1024))
+        found = client.query.by_key(
+            topic, key, start=_time(start), end=_time(end), where=where, page_size=min(limit or 0, 1024)
+        )
         if not _print_some(found, limit, as_json=as_json, raw=raw):
             raise _nothing(client, topic, f"no message has the key {key!r}")
 
@@ -134,6 +142,7 @@ def query_time(
     start: StartOption = None,
     end: EndOption = None,
     queue: QueueOption = None,
+    where: WhereOption = "",
     limit: LimitOption = None,
     as_json: JsonOption = False,
     raw: RawOption = False,
@@ -145,7 +154,7 @@ def query_time(
     _check_form(as_json=as_json, raw=raw)
     with client_of(context, "indexer") as client:
         found = client.query.by_time(
-            topic, start=_time(start), end=_time(end), queue_id=queue, page_size=min(limit or 0, 1024)
+            topic, start=_time(start), end=_time(end), queue_id=queue, where=where, page_size=min(limit or 0, 1024)
         )
         if not _print_some(found, limit, as_json=as_json, raw=raw):
             raise _nothing(client, topic, "no message in this time range", queue=queue)
@@ -193,6 +202,7 @@ def _pull_queue(
     offset: int | None,
     count: int,
     tags: str,
+    where: str,
     wait_s: float,
     *,
     end: int | None = None,
@@ -203,9 +213,8 @@ def _pull_queue(
     messages: list[Message] = []
     position = offset if offset is not None else 0
     while len(messages) < count and (end is None or position < end):
-        result = client.queues.pull(
-            topic, queue_id, position, count=min(count - len(messages), 4096), tags=tags, wait_s=wait_s
-        )
+        room = min(count - len(messages), 4096)
+        result = client.queues.pull(topic, queue_id, position, count=room, tags=tags, where=where, wait_s=wait_s)
         if offset is not None and position == offset and result.status is PullStatus.OFFSET_TOO_SMALL:
             text = f"queue {queue_id} begins at {result.min_queue_offset}"
             raise CommandFailed("OFFSET_TRIMMED", text, code=ExitCode.NOT_FOUND)

@@ -111,6 +111,36 @@ def test_round_trip(client: reput_client.Client) -> None:
     assert len(set(consumed)) == expected
 
 
+async def test_properties_decide(client: reput_client.Client, running: Store) -> None:
+    """A consumer gets those few of many messages that pass, and goes on behind all of them; so do pulls and queries."""
+    with client.producer() as producer:
+        prices = [{"price": str(number)} for number in range(20_000)]
+        messages = [NewMessage("sieved", b"", queue_id=0, properties=price) for price in prices]
+        outcomes = producer.send_batch(messages).result(LIMIT_S)
+    wait_for(lambda: is_indexed(client))
+    sent = [outcome.queue_offset for outcome in outcomes if isinstance(outcome, SendResult)]
+    where, expected = "price BETWEEN 15000 AND 15002 OR price = 19998", sorted([*sent[15_000:15_003], sent[19_998]])
+    with client.consumer("sieved", group="sieved", where=where) as consumer:
+        found = [consumer.poll(LIMIT_S) for _ in expected]
+        assert [message.queue_offset for message in found if message] == expected
+        while consumer.positions()[0] != 20_000:
+            assert consumer.poll(0.05) is None
+        consumer.commit()
+    assert client.groups.get("sieved", "sieved", 0).queue_offset == 20_000
+    async with aio.connect(**running.targets) as other, other.consumer("sieved", where=where) as follower:
+        assert [(await follower.poll(LIMIT_S)).queue_offset for _ in expected] == expected  # type: ignore[union-attr]
+    assert [message.queue_offset for message in client.query.by_time("sieved", where=where)] == expected
+    position, pulled = 0, []
+    while position < 20_000:
+        result = client.queues.pull("sieved", 0, position, where=where)
+        pulled += [message.queue_offset for message in result.messages]
+        position = result.next_queue_offset
+    assert pulled == expected
+    with pytest.raises(reput_client.InvalidArgumentError, match="at character 7") as caught:
+        client.queues.pull("sieved", 0, 0, where="price ==")
+    assert caught.value.metadata["field"] == "where"
+
+
 def test_group_goes_on(client: reput_client.Client) -> None:
     """A group's second consumer begins where the first one committed."""
     with client.producer() as producer:

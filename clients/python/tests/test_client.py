@@ -216,20 +216,20 @@ def test_reading_calls() -> None:
     requests: list[Any] = []
     moment = datetime(2023, 1, 1, 12, tzinfo=timezone(timedelta(hours=1)))
     with serving(*indexer(requests)) as target, reput_client.connect(indexer=target) as client:
-        (found,) = client.query.by_key("t", "k", start=moment, end=1_700_000_000_001, page_size=5)
+        (found,) = client.query.by_key("t", "k", start=moment, end=1_700_000_000_001, where="a = 1", page_size=5)
         assert (found.queue_offset, found.tag, found.keys, found.unique_id) == (7, "A", ("k", "l"), "U")
         assert requests.pop() == query_service_pb2.QueryByKeyRequest(
             topic="t", key="k", start_time={"seconds": 1_672_570_800},
-            end_time={"seconds": 1_700_000_000, "nanos": 1_000_000}, page_size=5,
+            end_time={"seconds": 1_700_000_000, "nanos": 1_000_000}, page_size=5, where="a = 1",
         )  # fmt: skip
-        assert list(client.query.by_time("t", queue_id=0)) == [found]
-        assert requests.pop() == query_service_pb2.QueryByTimeRequest(topic="t", queue_id=0)
+        assert list(client.query.by_time("t", queue_id=0, where="a = 1")) == [found]
+        assert requests.pop() == query_service_pb2.QueryByTimeRequest(topic="t", queue_id=0, where="a = 1")
         assert client.query.by_id("AB", topic="t") == found
-        pulled = client.queues.pull("t", 1, 7, count=3, tags="A||B", wait_s=1.5)
+        pulled = client.queues.pull("t", 1, 7, count=3, tags="A||B", where="a = 1", wait_s=1.5)
         assert (pulled.status, pulled.messages, pulled.next_queue_offset) == (PullStatus.FOUND, [found], 8)
         assert requests.pop() == queue_service_pb2.PullRequest(
             topic="t", queue_id=1, queue_offset=7, message_count_max=3, tag_expression="A||B",
-            wait={"seconds": 1, "nanos": 500_000_000},
+            where="a = 1", wait={"seconds": 1, "nanos": 500_000_000},
         )  # fmt: skip
         assert client.queues.offset_by_time("t", 1, 5, boundary="upper") == 3
         assert requests.pop().boundary == queue_service_pb2.BOUNDARY_UPPER

@@ -40,6 +40,7 @@ def test_defaults() -> None:
         ({"keys": '["b", "a", "b"]'}, "keys", ("b", "a")),
         ({"tag": "*"}, "tag_expression", ""),
         ({"tag": "A||B"}, "tag_expression", "A||B"),
+        ({"where": "price > 10"}, "where", "price > 10"),
         ({"queues": "3, 0"}, "queue_ids", (0, 3)),
         ({"minpartitions": "8"}, "partition_count_min", 8),
         ({"maxBytesPerPartition": "64m"}, "partition_size_bytes_max", 67_108_864),

@@ -3,6 +3,7 @@
 
 from reput.indexer.v1 import query_service_pb2 as messages
 
+from libs.filters.property_filter import parse_where
 from libs.formats import fields
 from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.requests.checks import size_of_page
@@ -24,7 +25,8 @@ class QueryServicer:
         """Return a page of messages with a key, newest first."""
         start_ms, end_ms = requests.time_range(request)
         topic = self._answers.served(requests.topic(request.topic))
-        query = KeyQuery(topic, requests.key(request.key), start_ms, end_ms)
+        where = parse_where(request.where, field="where")
+        query = KeyQuery(topic, requests.key(request.key), start_ms, end_ms, where=where)
         page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         indexed = self._answers.indexes.reached.indexed_physical_offset
         page = await self._answers.queries.by_key(query, page_size=page_size, page_token=request.page_token)
@@ -35,7 +37,7 @@ class QueryServicer:
         start_ms, end_ms = requests.time_range(request)
         queue_id = requests.queue_id(request.queue_id) if request.HasField("queue_id") else None
         topic = self._answers.served(requests.topic(request.topic))
-        query = TimeQuery(topic, queue_id, start_ms, end_ms)
+        query = TimeQuery(topic, queue_id, start_ms, end_ms, parse_where(request.where, field="where"))
         page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         indexed = self._answers.indexes.reached.indexed_physical_offset
         page = await self._answers.queries.by_time(query, page_size=page_size, page_token=request.page_token)

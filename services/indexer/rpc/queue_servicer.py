@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from reput.indexer.v1 import queue_service_pb2 as messages
 
+from libs.filters.property_filter import parse_where
 from libs.formats import fields
 from libs.formats.limits import MIB
 from libs.formats.protobuf_wire import int_field
@@ -152,6 +153,7 @@ class QueueServicer:
             message_count_max=size_of_page(request, "message_count_max", default=count_default, most=COUNT_MAX),
             size_bytes_max=size_of_page(request, "size_bytes_max", default=size_default, most=SIZE_MAX),
             tags=parse_tag_expression(request.tag_expression, field="tag_expression"),
+            where=parse_where(request.where, field="where"),
         )
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:

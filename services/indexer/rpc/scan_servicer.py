@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from reput.indexer.v1 import scan_service_pb2 as messages
 
+from libs.filters.property_filter import parse_where
 from libs.formats import fields
 from libs.formats.limits import INT64_MAX, MIB, QUEUE_COUNT_MAX
 from libs.formats.protobuf_wire import LENGTH_DELIMITED, int_field, length_delimited, tag, varint
@@ -109,7 +110,8 @@ def _answer(frame: ScanFrame) -> bytes:
 def _filter(message: messages.ScanFilter) -> ScanFilter:
     start_ms, end_ms = requests.time_range(message, "filter.")
     tags = parse_tag_expression(message.tag_expression, field="filter.tag_expression")
-    return ScanFilter(tags, start_ms, end_ms, _keys(message.keys, "filter.keys"))
+    where = parse_where(message.where, field="filter.where")
+    return ScanFilter(tags, start_ms, end_ms, _keys(message.keys, "filter.keys"), where)
 
 
 async def _partition(request: messages.ScanRequest) -> ScanPartition:

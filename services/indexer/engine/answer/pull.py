@@ -2,7 +2,8 @@
 """Pull: messages of a queue from a queue offset on, with RocketMQ's statuses, and the wait for the first one.
 
 Invariants: next_queue_offset is past everything that was stepped over, and never past a message that passes and was not
-returned; the first message always fits, however large; a scan looks at a bounded number of units.
+returned; the first message always fits, however large; a scan looks at a bounded number of units, and with a filter of
+properties, for which records must be read, at a bounded number of bytes.
 Callers: the event loop's thread. Rules: DefaultMessageStore.getMessage of RocketMQ 5.3; unlike there a tag is compared
 as text here, so the client need not.
 """
@@ -14,8 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from libs.filters.property_filter import EVERYTHING, PropertyFilter
 from libs.formats.limits import READ_COUNT_MAX
 from services.indexer.engine.answer.tags import TagFilter
+from services.indexer.engine.answer.where import passing
 from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.log.source import NO_RECORDS, RecordBlock, RecordSource
 from services.indexer.engine.tables.queue import ConsumeQueue, Units
@@ -23,6 +26,12 @@ from services.indexer.engine.tables.queues import ConsumeQueueTable
 
 SCAN_UNIT_COUNT_MIN = 800
 """Units that one pull looks at, at least: maxFilterMessageSize of 16,000 bytes."""
+
+FILTERED_UNIT_COUNT, FILTERED_SIZE_BYTES = 8_192, 8 << 20
+"""Units, and bytes of records, that one pull with a filter of properties looks at: some ten milliseconds, in steps."""
+
+FILTERED_READ_SIZE_BYTES = 1 << 20
+"""Bytes of records that a pull with such a filter reads at once, at most."""
 
 
 class PullStatus(enum.IntEnum):
@@ -55,6 +64,7 @@ class PullQuery:
     message_count_max: int
     size_bytes_max: int
     tags: TagFilter
+    where: PropertyFilter = EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +135,8 @@ class Puller:
             status, next_queue_offset = PullStatus.OFFSET_OVERFLOW_BADLY, high
         if status is not PullStatus.FOUND:
             return PullResult(status, NO_RECORDS, next_queue_offset, low, high)
-        units = queue.read(start, max(SCAN_UNIT_COUNT_MIN, query.message_count_max))
+        unit_count = SCAN_UNIT_COUNT_MIN if query.where.passes_all else FILTERED_UNIT_COUNT
+        units = queue.read(start, max(unit_count, query.message_count_max))
         if not len(units.physical_offsets):
             next_queue_offset = queue.next_file_queue_offset(start)
             return PullResult(PullStatus.OFFSET_FOUND_NULL, NO_RECORDS, next_queue_offset, low, high)
@@ -136,33 +147,51 @@ class Puller:
         low, high, start = queue.min_queue_offset, queue.max_queue_offset, query.queue_offset
         total = len(units.physical_offsets)
         rows = np.flatnonzero(query.tags.may_pass(units.tags_codes))
-        last_gone = -1
-        while len(rows):
-            batch = rows[: _fitting_count(units.record_sizes[rows], query)]
+        last_gone, read_count, read_bytes = -1, 0, 0
+        while len(rows) and (query.where.passes_all or read_bytes < FILTERED_SIZE_BYTES):
+            batch = rows[: _batch_count(units.record_sizes[rows], query, read_count)]
             block = await self._records.read(units.physical_offsets[batch], units.record_sizes[batch])
             batch = batch[: len(block.sizes)]
+            read_count, read_bytes = read_count + len(batch), read_bytes + int(block.sizes.sum(dtype=np.int64))
             gone = batch[block.sizes == 0]
             last_gone = max(last_gone, int(gone[-1])) if len(gone) else last_gone
-            found = block.select(_passing(query.tags, block))
+            found = await passing(query.where, block, _passing(query.tags, block))
             rows = rows[len(batch) :]
             # What lies below the oldest kept byte is gone too: no need to ask for it.
             is_kept = units.physical_offsets[rows] >= block.min_physical_offset
             if not is_kept.all():
                 last_gone = max(last_gone, int(rows[~is_kept][-1]))
                 rows = rows[is_kept]
-            stepped_count = int(rows[0]) if len(rows) else total
-            if len(found.sizes):
-                return PullResult(PullStatus.FOUND, found, start + stepped_count, low, high)
-        is_gone = last_gone == total - 1  # what failed last decides, as in RocketMQ
+            if len(found):
+                count = _fitting_count(block.sizes[found], query)
+                next_row = batch[found[count]] if count < len(found) else rows[0] if len(rows) else total
+                return PullResult(PullStatus.FOUND, block.select(found[:count]), start + int(next_row), low, high)
+        stepped_count = int(rows[0]) if len(rows) else total
+        is_gone = last_gone == stepped_count - 1  # what failed last decides, as in RocketMQ
         status = PullStatus.MESSAGE_WAS_REMOVING if is_gone else PullStatus.NO_MATCHED_MESSAGE
-        return PullResult(status, NO_RECORDS, start + total, low, high)
+        return PullResult(status, NO_RECORDS, start + stepped_count, low, high)
+
+
+def _batch_count(sizes: NDArray[np.int32], query: PullQuery, read_count: int) -> int:
+    """Return how many records to read next, at least one: what fits into the answer if all of them pass.
+
+    With a filter of properties as many again as were read and found wanting.
+    """
+    count = _fitting_count(sizes, query)
+    if query.where.passes_all or count >= read_count:
+        return count
+    return _count_within(sizes[: min(read_count, READ_COUNT_MAX)], FILTERED_READ_SIZE_BYTES)
 
 
 def _fitting_count(sizes: NDArray[np.int32], query: PullQuery) -> int:
     """Return how many records, at least one, fit into the answer."""
-    count_max = min(query.message_count_max, READ_COUNT_MAX)
-    ends = np.cumsum(sizes[:count_max], dtype=np.int64)
-    return max(1, int(np.searchsorted(ends, query.size_bytes_max, side="right")))
+    return _count_within(sizes[: min(query.message_count_max, READ_COUNT_MAX)], query.size_bytes_max)
+
+
+def _count_within(sizes: NDArray[np.int32], size_bytes_max: int) -> int:
+    """Return how many of the first records, at least one, have no more bytes together."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    return max(1, int(np.searchsorted(ends, size_bytes_max, side="right")))
 
 
 def _passing(tags: TagFilter, block: RecordBlock) -> list[int] | NDArray[np.intp]:

@@ -9,13 +9,14 @@ Rules: IndexService.queryOffset and DefaultMessageStore.queryMessage of RocketMQ
 """
 
 import asyncio
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from libs.filters.property_filter import EVERYTHING, PropertyFilter
 from libs.formats.errors import FormatError
 from libs.formats.indexes.index_file import key_hash, key_text
 from libs.formats.limits import INT32_MAX, INT64_MAX
@@ -24,6 +25,7 @@ from libs.formats.state.set_apart import BATCH_QUEUE
 from libs.requests.errors import BadArgument, TopicSetApart
 from libs.requests.page_token import decode_token, encode_token
 from services.indexer.engine.answer.time_search import first_at_or_after
+from services.indexer.engine.answer.where import passing
 from services.indexer.engine.log.record_reader import chosen, join
 from services.indexer.engine.log.record_view import RecordView
 from services.indexer.engine.log.source import RecordBlock, RecordSource
@@ -37,6 +39,9 @@ CANDIDATE_COUNT = 256
 
 STEP_COUNT_MAX = 64
 """Steps of one page of a key query: many collisions end a page early instead of holding the server."""
+
+FILTERED_COUNT_MAX = 16_384
+"""Messages that one page of a time query with a filter of properties looks at: a page ends early after so many."""
 
 TIME_MIN_MS, TIME_MAX_MS = 0, 2**62
 
@@ -59,6 +64,13 @@ class KeyQuery:
     end_time_ms: int = TIME_MAX_MS
     is_unique_id: bool = False
     """Whether the key must be the message's unique id; otherwise it may be any of its keys."""
+    where: PropertyFilter = EVERYTHING
+
+    @property
+    def arguments(self) -> tuple[object, ...]:
+        """What a page token is bound to."""
+        times = self.start_time_ms, self.end_time_ms
+        return (self.topic, self.key, *times, self.is_unique_id, self.where.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +81,12 @@ class TimeQuery:
     queue_id: int | None
     start_time_ms: int = TIME_MIN_MS
     end_time_ms: int = TIME_MAX_MS
+    where: PropertyFilter = EVERYTHING
+
+    @property
+    def arguments(self) -> tuple[object, ...]:
+        """What a page token is bound to."""
+        return (self.topic, self.queue_id, self.start_time_ms, self.end_time_ms, self.where.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +103,9 @@ class PageBuilder:
     def __init__(self, count_max: int, size_bytes_max: int) -> None:
         self.room_count = count_max
         self.is_full = False
-        """Whether a record was refused: the page has a successor."""
+        """Whether a record was refused, or enough were looked at: the page has a successor."""
+        self.looked_count = 0
+        """Records that were looked at for it."""
         self._room_bytes = size_bytes_max
         self._chosen: list[tuple[RecordBlock, list[int]]] = []
 
@@ -120,7 +140,7 @@ class QueryEngine:
 
     async def by_key(self, query: KeyQuery, *, page_size: int, page_token: str) -> Page:
         """Return the messages that have the key, newest first. Raises BadPageToken and what RecordSource raises."""
-        below, file, entry = decode_token("key", astuple(query), page_token, _KeyPosition) or _KeyPosition()
+        below, file, entry = decode_token("key", query.arguments, page_token, _KeyPosition) or _KeyPosition()
         cursor = IndexCursor(file, entry) if file else None
         code = key_hash(key_text(query.topic, query.key))
         page = PageBuilder(page_size, self._page_size_bytes_max)
@@ -145,14 +165,15 @@ class QueryEngine:
             if cursor is None:
                 return Page(page.found())
         file, entry = (cursor.file, cursor.entry) if cursor is not None else ("", 0)
-        return Page(page.found(), encode_token("key", astuple(query), _KeyPosition(below, file, entry)))
+        return Page(page.found(), encode_token("key", query.arguments, _KeyPosition(below, file, entry)))
 
     async def _fill(self, query: KeyQuery, offsets: NDArray[np.int64], page: PageBuilder, below: int) -> int:
         """Put what matches on the page until it is full. Returns the physical offset below which the rest lies."""
         topic, key = query.topic.encode(), query.key.encode()
         while len(offsets):
             block = await self._records.read(offsets)
-            for index in await chosen(block, lambda view: _matches(view, query, topic, key)):
+            matching = await chosen(block, lambda view: _matches(view, query, topic, key))
+            for index in (await passing(query.where, block, matching)).tolist():
                 if not page.put(block, index):
                     return int(offsets[index]) + 1
             below = int(offsets[len(block.sizes) - 1])
@@ -161,7 +182,7 @@ class QueryEngine:
 
     async def by_time(self, query: TimeQuery, *, page_size: int, page_token: str) -> Page:
         """Return the messages of the time range by queue id and queue offset. Raises as `by_key`."""
-        first_queue_id, resume = decode_token("time", astuple(query), page_token, tuple[int, int]) or (-1, 0)
+        first_queue_id, resume = decode_token("time", query.arguments, page_token, tuple[int, int]) or (-1, 0)
         page = PageBuilder(page_size, self._page_size_bytes_max)
         for queue_id in self._queues.queue_ids(query.topic):
             if queue_id < first_queue_id or query.queue_id not in (None, queue_id):
@@ -176,23 +197,32 @@ class QueryEngine:
                 start = await first_at_or_after(queue, self._records, query.start_time_ms)
             end = await self._fill_range(query, queue, start, page)
             if page.is_full:
-                return Page(page.found(), encode_token("time", astuple(query), (queue_id, end)))
+                return Page(page.found(), encode_token("time", query.arguments, (queue_id, end)))
         return Page(page.found())
 
     async def _fill_range(self, query: TimeQuery, queue: ConsumeQueue, queue_offset: int, page: PageBuilder) -> int:
         """Put a queue's messages on the page until it is full or the range ends. Returns where it stopped."""
+        is_filtered = not query.where.passes_all
         while queue_offset < queue.max_queue_offset:
-            units = queue.read(queue_offset, min(CANDIDATE_COUNT, page.room_count + 1))
+            if is_filtered and page.looked_count >= FILTERED_COUNT_MAX:
+                page.is_full = True
+                break
+            count = CANDIDATE_COUNT if is_filtered else min(CANDIDATE_COUNT, page.room_count + 1)
+            units = queue.read(queue_offset, count)
             if not len(units.physical_offsets):  # trimmed meanwhile
                 queue_offset = max(queue_offset + 1, queue.min_queue_offset)
                 continue
             block = await self._records.read(units.physical_offsets, units.record_sizes)
             await asyncio.sleep(0)
-            for index in np.flatnonzero(block.sizes).tolist():
+            kept = np.flatnonzero(block.sizes)
+            wanted = set((await passing(query.where, block, kept)).tolist())
+            for index in kept.tolist():
                 time_ms = block.view(index).store_time_ms
-                if time_ms >= query.end_time_ms or (time_ms >= query.start_time_ms and not page.put(block, index)):
+                is_early = time_ms < query.start_time_ms or index not in wanted
+                if time_ms >= query.end_time_ms or (not is_early and not page.put(block, index)):
                     return queue_offset + index
             queue_offset += len(block.sizes)
+            page.looked_count += len(block.sizes)
         return queue_offset
 
     async def by_offset_id(self, message_id: str) -> RecordBlock:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from libs.filters.property_filter import EVERYTHING, PropertyFilter
 from libs.formats.limits import READ_COUNT_MAX
 from libs.log.answer_sizes import answer_sizes
 from libs.machine.loop import in_steps
@@ -24,6 +25,7 @@ from services.indexer.engine.answer.frames import FrameEncoder
 from services.indexer.engine.answer.plan import ScanPartition, ScanRange, check_reach
 from services.indexer.engine.answer.query import TIME_MAX_MS, TIME_MIN_MS, KeyQuery, QueryEngine
 from services.indexer.engine.answer.tags import TagFilter
+from services.indexer.engine.answer.where import passing
 from services.indexer.engine.log.record_reader import chosen, copy, join
 from services.indexer.engine.log.record_view import RecordView
 from services.indexer.engine.log.source import RecordBlock, RecordSource
@@ -44,7 +46,7 @@ CHUNK_ROW_COUNT = 4_096
 
 @dataclass(frozen=True, slots=True)
 class ScanFilter:
-    """What passes: tags as text, store times [start, end), and the keys of the whole plan if it has any.
+    """What passes: tags as text, properties, store times [start, end), and the keys of the whole plan if it has any.
 
     A message with several of the keys belongs to the first of them, and so to one partition of the plan.
     """
@@ -53,14 +55,15 @@ class ScanFilter:
     start_time_ms: int = TIME_MIN_MS
     end_time_ms: int = TIME_MAX_MS
     keys: tuple[str, ...] = ()
+    where: PropertyFilter = EVERYTHING
 
     @property
     def needs_records(self) -> bool:
-        """Whether only a look at the records tells what passes."""
+        """Whether only a look at the records tells what passes, before `where`."""
         return not self.tags.passes_all or self.start_time_ms > TIME_MIN_MS or self.end_time_ms < TIME_MAX_MS
 
     def passes(self, view: RecordView) -> bool:
-        """Return whether a record passes."""
+        """Return whether a record passes, before `where`."""
         return self.start_time_ms <= view.store_time_ms < self.end_time_ms and (
             self.tags.passes_all or self.tags.passes(view.tag)
         )
@@ -175,6 +178,8 @@ class Scanner:
             rows = rows[len(block.sizes) :]
             if scan_filter.needs_records:
                 block = block.select(await _chosen(block, scan_filter.passes))
+            if not scan_filter.where.passes_all:
+                block = block.select(await passing(scan_filter.where, block, np.arange(len(block.sizes))))
             parts.append(block)
         return join(parts)
 
@@ -187,7 +192,8 @@ class Scanner:
         parts: list[RecordBlock] = []
         size_bytes, row_count, chunk_size_bytes = 0, 0, next(sizes_bytes)
         for key in dict.fromkeys(partition.keys):
-            query = KeyQuery(partition.key_topic, key, scan_filter.start_time_ms, scan_filter.end_time_ms)
+            times_ms = scan_filter.start_time_ms, scan_filter.end_time_ms
+            query = KeyQuery(partition.key_topic, key, *times_ms, where=scan_filter.where)
             await asyncio.sleep(0)  # many keys in a row may have nothing to read
             token: str | None = ""
             while token is not None:

@@ -22,6 +22,7 @@ MODULES = (
     "scan.scan_cy",
     "scan.index_cy",
     "answer.encode_cy",
+    "answer.values_cy",
     "answer.arrow_cy",
     "answer.arrow",
 )

@@ -39,7 +39,10 @@ type QueryByKeyRequest struct {
 	// Most messages in the answer. 0 means 64, more than 1,024 means 1,024.
 	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before; empty for the first page.
-	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only messages whose properties this holds for: RocketMQ's SQL92, as `price > 10 AND region = 'eu'` (docs/filters.md), at
+	// most 32,767 bytes. Empty for all. A page may be short or empty, and have a successor.
+	Where         string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -112,6 +115,13 @@ func (x *QueryByKeyRequest) GetPageSize() int32 {
 func (x *QueryByKeyRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
+	}
+	return ""
+}
+
+func (x *QueryByKeyRequest) GetWhere() string {
+	if x != nil {
+		return x.Where
 	}
 	return ""
 }
@@ -194,7 +204,10 @@ type QueryByTimeRequest struct {
 	// Most messages in the answer. 0 means 64, more than 1,024 means 1,024.
 	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before; empty for the first page.
-	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only messages whose properties this holds for: RocketMQ's SQL92, as `price > 10 AND region = 'eu'` (docs/filters.md), at
+	// most 32,767 bytes. Empty for all. A page may be short or empty, and have a successor.
+	Where         string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -267,6 +280,13 @@ func (x *QueryByTimeRequest) GetPageSize() int32 {
 func (x *QueryByTimeRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
+	}
+	return ""
+}
+
+func (x *QueryByTimeRequest) GetWhere() string {
+	if x != nil {
+		return x.Where
 	}
 	return ""
 }
@@ -441,7 +461,7 @@ var File_reput_indexer_v1_query_service_proto protoreflect.FileDescriptor
 
 const file_reput_indexer_v1_query_service_proto_rawDesc = "" +
 	"\n" +
-	"$reput/indexer/v1/query_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\"\xe9\x01\n" +
+	"$reput/indexer/v1/query_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\"\xff\x01\n" +
 	"\x11QueryByKeyRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x129\n" +
@@ -450,11 +470,12 @@ const file_reput_indexer_v1_query_service_proto_rawDesc = "" +
 	"\bend_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x1b\n" +
 	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x06 \x01(\tR\tpageToken\"\xb0\x01\n" +
+	"page_token\x18\x06 \x01(\tR\tpageToken\x12\x14\n" +
+	"\x05where\x18\a \x01(\tR\x05where\"\xb0\x01\n" +
 	"\x12QueryByKeyResponse\x12:\n" +
 	"\bmessages\x18\x01 \x03(\v2\x1e.reput.common.v1.StoredMessageR\bmessages\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x126\n" +
-	"\x17indexed_physical_offset\x18\x03 \x01(\x03R\x15indexedPhysicalOffset\"\x85\x02\n" +
+	"\x17indexed_physical_offset\x18\x03 \x01(\x03R\x15indexedPhysicalOffset\"\x9b\x02\n" +
 	"\x12QueryByTimeRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1e\n" +
 	"\bqueue_id\x18\x02 \x01(\x05H\x00R\aqueueId\x88\x01\x01\x129\n" +
@@ -463,7 +484,8 @@ const file_reput_indexer_v1_query_service_proto_rawDesc = "" +
 	"\bend_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x1b\n" +
 	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x06 \x01(\tR\tpageTokenB\v\n" +
+	"page_token\x18\x06 \x01(\tR\tpageToken\x12\x14\n" +
+	"\x05where\x18\a \x01(\tR\x05whereB\v\n" +
 	"\t_queue_id\"\xb1\x01\n" +
 	"\x13QueryByTimeResponse\x12:\n" +
 	"\bmessages\x18\x01 \x03(\v2\x1e.reput.common.v1.StoredMessageR\bmessages\x12&\n" +

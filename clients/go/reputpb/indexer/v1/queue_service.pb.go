@@ -34,7 +34,7 @@ const (
 	PullStatus_PULL_STATUS_UNSPECIFIED PullStatus = 0
 	// At least one message.
 	PullStatus_PULL_STATUS_FOUND PullStatus = 1
-	// Messages, but none with a tag that was asked for. Go on at next_queue_offset.
+	// Messages, but none that passes what was asked for. Go on at next_queue_offset.
 	PullStatus_PULL_STATUS_NO_MATCHED_MESSAGE PullStatus = 2
 	// Entries whose messages are being deleted. Go on at next_queue_offset.
 	PullStatus_PULL_STATUS_MESSAGE_WAS_REMOVING PullStatus = 3
@@ -177,7 +177,10 @@ type PullRequest struct {
 	// Compared as text, not only by hash.
 	TagExpression string `protobuf:"bytes,6,opt,name=tag_expression,json=tagExpression,proto3" json:"tag_expression,omitempty"`
 	// How long to wait for the first message. 0 answers at once; more than 30 s means 30 s.
-	Wait          *durationpb.Duration `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`
+	Wait *durationpb.Duration `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`
+	// Only messages whose properties this holds for, and whose tag passes: RocketMQ's SQL92, as `price > 10 AND region = 'eu'`
+	// (docs/filters.md), at most 32,767 bytes. Empty for all.
+	Where         string `protobuf:"bytes,8,opt,name=where,proto3" json:"where,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -259,6 +262,13 @@ func (x *PullRequest) GetWait() *durationpb.Duration {
 		return x.Wait
 	}
 	return nil
+}
+
+func (x *PullRequest) GetWhere() string {
+	if x != nil {
+		return x.Where
+	}
+	return ""
 }
 
 // What was found.
@@ -358,7 +368,10 @@ type SubscribeRequest struct {
 	// Most messages in one response. 0 means 256, more than 4,096 means 4,096.
 	MessageCountMax int32 `protobuf:"varint,5,opt,name=message_count_max,json=messageCountMax,proto3" json:"message_count_max,omitempty"`
 	// Most bytes of records in one response. 0 means 1 MiB, more than 8 MiB means 8 MiB.
-	SizeBytesMax  int32 `protobuf:"varint,6,opt,name=size_bytes_max,json=sizeBytesMax,proto3" json:"size_bytes_max,omitempty"`
+	SizeBytesMax int32 `protobuf:"varint,6,opt,name=size_bytes_max,json=sizeBytesMax,proto3" json:"size_bytes_max,omitempty"`
+	// Only messages whose properties this holds for, and whose tag passes: RocketMQ's SQL92, as `price > 10 AND region = 'eu'`
+	// (docs/filters.md), at most 32,767 bytes. Empty for all.
+	Where         string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -433,6 +446,13 @@ func (x *SubscribeRequest) GetSizeBytesMax() int32 {
 		return x.SizeBytesMax
 	}
 	return 0
+}
+
+func (x *SubscribeRequest) GetWhere() string {
+	if x != nil {
+		return x.Where
+	}
+	return ""
 }
 
 // The next messages.
@@ -943,7 +963,7 @@ var File_reput_indexer_v1_queue_service_proto protoreflect.FileDescriptor
 
 const file_reput_indexer_v1_queue_service_proto_rawDesc = "" +
 	"\n" +
-	"$reput/indexer/v1/queue_service.proto\x12\x10reput.indexer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\"\x89\x02\n" +
+	"$reput/indexer/v1/queue_service.proto\x12\x10reput.indexer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\"\x9f\x02\n" +
 	"\vPullRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\x05R\aqueueId\x12!\n" +
@@ -951,20 +971,22 @@ const file_reput_indexer_v1_queue_service_proto_rawDesc = "" +
 	"\x11message_count_max\x18\x04 \x01(\x05R\x0fmessageCountMax\x12$\n" +
 	"\x0esize_bytes_max\x18\x05 \x01(\x05R\fsizeBytesMax\x12%\n" +
 	"\x0etag_expression\x18\x06 \x01(\tR\rtagExpression\x12-\n" +
-	"\x04wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\x80\x02\n" +
+	"\x04wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x14\n" +
+	"\x05where\x18\b \x01(\tR\x05where\"\x80\x02\n" +
 	"\fPullResponse\x124\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1c.reput.indexer.v1.PullStatusR\x06status\x12:\n" +
 	"\bmessages\x18\x02 \x03(\v2\x1e.reput.common.v1.StoredMessageR\bmessages\x12*\n" +
 	"\x11next_queue_offset\x18\x03 \x01(\x03R\x0fnextQueueOffset\x12(\n" +
 	"\x10min_queue_offset\x18\x04 \x01(\x03R\x0eminQueueOffset\x12(\n" +
-	"\x10max_queue_offset\x18\x05 \x01(\x03R\x0emaxQueueOffset\"\xdf\x01\n" +
+	"\x10max_queue_offset\x18\x05 \x01(\x03R\x0emaxQueueOffset\"\xf5\x01\n" +
 	"\x10SubscribeRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\x05R\aqueueId\x12!\n" +
 	"\fqueue_offset\x18\x03 \x01(\x03R\vqueueOffset\x12%\n" +
 	"\x0etag_expression\x18\x04 \x01(\tR\rtagExpression\x12*\n" +
 	"\x11message_count_max\x18\x05 \x01(\x05R\x0fmessageCountMax\x12$\n" +
-	"\x0esize_bytes_max\x18\x06 \x01(\x05R\fsizeBytesMax\"\xdb\x01\n" +
+	"\x0esize_bytes_max\x18\x06 \x01(\x05R\fsizeBytesMax\x12\x14\n" +
+	"\x05where\x18\a \x01(\tR\x05where\"\xdb\x01\n" +
 	"\x11SubscribeResponse\x124\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1c.reput.indexer.v1.PullStatusR\x06status\x12:\n" +
 	"\bmessages\x18\x02 \x03(\v2\x1e.reput.common.v1.StoredMessageR\bmessages\x12*\n" +

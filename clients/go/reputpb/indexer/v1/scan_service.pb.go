@@ -108,7 +108,10 @@ type ScanFilter struct {
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
 	// Only messages with one of these keys, found through the index. Empty: all messages. At most 10,000. A message with
 	// several of them counts for the first one, so that partitions of one plan never return it twice.
-	Keys          []string `protobuf:"bytes,4,rep,name=keys,proto3" json:"keys,omitempty"`
+	Keys []string `protobuf:"bytes,4,rep,name=keys,proto3" json:"keys,omitempty"`
+	// Only messages whose properties this holds for, and whose tag passes: RocketMQ's SQL92, as `price > 10 AND region = 'eu'`
+	// (docs/filters.md), at most 32,767 bytes. Empty for all.
+	Where         string `protobuf:"bytes,5,opt,name=where,proto3" json:"where,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -169,6 +172,13 @@ func (x *ScanFilter) GetKeys() []string {
 		return x.Keys
 	}
 	return nil
+}
+
+func (x *ScanFilter) GetWhere() string {
+	if x != nil {
+		return x.Where
+	}
+	return ""
 }
 
 // What to plan.
@@ -566,14 +576,15 @@ const file_reput_indexer_v1_scan_service_proto_rawDesc = "" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\x05R\aqueueId\x12,\n" +
 	"\x12start_queue_offset\x18\x03 \x01(\x03R\x10startQueueOffset\x12(\n" +
-	"\x10end_queue_offset\x18\x04 \x01(\x03R\x0eendQueueOffset\"\xb9\x01\n" +
+	"\x10end_queue_offset\x18\x04 \x01(\x03R\x0eendQueueOffset\"\xcf\x01\n" +
 	"\n" +
 	"ScanFilter\x12%\n" +
 	"\x0etag_expression\x18\x01 \x01(\tR\rtagExpression\x129\n" +
 	"\n" +
 	"start_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
 	"\bend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x12\n" +
-	"\x04keys\x18\x04 \x03(\tR\x04keys\"\xd1\x02\n" +
+	"\x04keys\x18\x04 \x03(\tR\x04keys\x12\x14\n" +
+	"\x05where\x18\x05 \x01(\tR\x05where\"\xd1\x02\n" +
 	"\x0fPlanScanRequest\x12\x16\n" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\x12\x1b\n" +
 	"\tqueue_ids\x18\x02 \x03(\x05R\bqueueIds\x124\n" +

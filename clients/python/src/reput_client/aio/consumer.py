@@ -35,10 +35,11 @@ class AsyncConsumer(AsyncClosing):
         queue_ids: Iterable[int] | None,
         start: Place,
         tags: str,
+        where: str,
     ) -> None:
         check_place(start)
         self.topic, self.group = topic, group
-        self._channels, self._tags = channels, tags
+        self._channels, self._tags, self._where = channels, tags, where
         self._queue_ids, self._start = queue_ids, start
         self._deliveries: asyncio.Queue[Delivery | None] = asyncio.Queue()
         self._positions = Positions(topic)
@@ -135,7 +136,7 @@ class AsyncConsumer(AsyncClosing):
         while True:
             error: ReputError = stream_ended()
             target = self._channels.target("indexer")
-            call = self._channels.open(subscribe(self.topic, queue_id, queue_offset, self._tags))
+            call = self._channels.open(subscribe(self.topic, queue_id, queue_offset, self._tags, self._where))
             try:
                 async for response in call:
                     attempt = 0

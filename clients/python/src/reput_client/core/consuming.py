@@ -14,9 +14,11 @@ SUBSCRIBE_RESPONSE_COUNT_MAX = 4
 """Responses (up to 1 MiB each) that wait for the caller, per queue; further ones wait in the transport."""
 
 
-def subscribe(topic: str, queue_id: int, queue_offset: int, tags: str) -> Call[SubscribeResponse]:
+def subscribe(topic: str, queue_id: int, queue_offset: int, tags: str, where: str) -> Call[SubscribeResponse]:
     """Return the call that follows a queue from a queue offset on. Its answers are streamed."""
-    request = SubscribeRequest(topic=topic, queue_id=queue_id, queue_offset=queue_offset, tag_expression=tags)
+    request = SubscribeRequest(
+        topic=topic, queue_id=queue_id, queue_offset=queue_offset, tag_expression=tags, where=where
+    )
     return Call(request)
 
 

@@ -75,12 +75,16 @@ class Client(Closing):
         queue_ids: Iterable[int] | None = None,
         start: Place = "earliest",
         tags: str = "*",
+        where: str = "",
     ) -> Consumer:
         """Return a new consumer of a topic's queues, all or those in `queue_ids`. The client closes it if you do not.
 
-        It begins where the group has committed, and at `start` in queues where it has not, or without a group.
+        It begins where the group has committed, and at `start` in queues where it has not, or without a group. `where`
+        is a condition of the messages' properties (docs/filters.md): those for which it does not hold do not come.
         """
-        consumer = Consumer(self._channels, topic=topic, group=group, queue_ids=queue_ids, start=start, tags=tags)
+        consumer = Consumer(
+            self._channels, topic=topic, group=group, queue_ids=queue_ids, start=start, tags=tags, where=where
+        )
         self._closers.push(consumer)
         return consumer
 

@@ -39,10 +39,11 @@ class Consumer(Closing):
         queue_ids: Iterable[int] | None,
         start: Place,
         tags: str,
+        where: str,
     ) -> None:
         check_place(start)
         self.topic, self.group = topic, group
-        self._channels, self._tags = channels, tags
+        self._channels, self._tags, self._where = channels, tags, where
         self._inbox = _Inbox()
         self._is_closed = False
         self._positions = Positions(topic)
@@ -111,7 +112,7 @@ class Consumer(Closing):
         """Begin to follow a queue."""
 
         def open_stream(queue_offset: int) -> Any:
-            return self._channels.open(subscribe(self.topic, queue_id, queue_offset, self._tags))
+            return self._channels.open(subscribe(self.topic, queue_id, queue_offset, self._tags, self._where))
 
         return _Reader(self._inbox, self._channels, open_stream, queue_id, queue_offset)
 

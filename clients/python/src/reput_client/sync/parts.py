@@ -111,11 +111,20 @@ class Queries(_Part):
         *,
         start: TimeLike | None = None,
         end: TimeLike | None = None,
+        where: str = "",
         page_size: int = 0,
     ) -> Iterator[Message]:
-        """Yield the messages with a key, newest first, stored in [start, end). Fetches pages as they are needed."""
+        """Yield the messages with a key, newest first, stored in [start, end). Fetches pages as they are needed.
+
+        `where` is a condition of their properties (docs/filters.md).
+        """
         request = query_service_pb2.QueryByKeyRequest(
-            topic=topic, key=key, start_time=to_timestamp(start), end_time=to_timestamp(end), page_size=page_size
+            topic=topic,
+            key=key,
+            start_time=to_timestamp(start),
+            end_time=to_timestamp(end),
+            where=where,
+            page_size=page_size,
         )
         return self._channels.pages(request, messages_in)
 
@@ -126,14 +135,16 @@ class Queries(_Part):
         start: TimeLike | None = None,
         end: TimeLike | None = None,
         queue_id: int | None = None,
+        where: str = "",
         page_size: int = 0,
     ) -> Iterator[Message]:
-        """Yield the messages stored in [start, end), by queue id and queue offset."""
+        """Yield the messages stored in [start, end), by queue id and queue offset. As to `where`, see `by_key`."""
         request = query_service_pb2.QueryByTimeRequest(
             topic=topic,
             queue_id=queue_id,
             start_time=to_timestamp(start),
             end_time=to_timestamp(end),
+            where=where,
             page_size=page_size,
         )
         return self._channels.pages(request, messages_in)
@@ -178,11 +189,13 @@ class Queues(_Part):
         count: int = 0,
         size_bytes: int = 0,
         tags: str = "*",
+        where: str = "",
         wait_s: float = 0.0,
     ) -> PullResult:
         """Read messages from a queue offset on, and wait for the first one up to `wait_s` (30 at most).
 
-        `tags` is "*" or tags separated by "||". Zero counts are the server's defaults (32 messages, 256 KiB).
+        `tags` is "*" or tags separated by "||", `where` a condition of their properties (docs/filters.md): go on at
+        `next_queue_offset` if nothing passed. Zero counts are the server's defaults (32 messages, 256 KiB).
         """
         request = queue_service_pb2.PullRequest(
             topic=topic,
@@ -191,6 +204,7 @@ class Queues(_Part):
             message_count_max=count,
             size_bytes_max=size_bytes,
             tag_expression=tags,
+            where=where,
             wait=Duration(seconds=int(wait_s), nanos=int(wait_s % 1 * 1e9)),
         )
         return self._channels.run(Call(request, pulled, extra_timeout_s=wait_s))

@@ -154,6 +154,11 @@ def tags(name: str, text: str) -> str:
     return text
 
 
+def condition(_name: str, text: str) -> str:
+    """Return a condition of properties: only the Indexer knows the language."""
+    return text
+
+
 def queue_numbers(name: str, text: str) -> tuple[int, ...]:
     """Parse queue ids separated by commas."""
     convert = number(0, QUEUE_ID_MAX)
@@ -192,6 +197,8 @@ class ReadOptions(CallOptions):
     """Only messages with one of these keys; empty for all."""
     tag_expression: str = option("tag", tags, "")
     """Only messages with one of these tags, `A||B`; empty for all."""
+    where: str = option("where", condition, "")
+    """Only messages whose properties this holds for, in RocketMQ's SQL92; empty for all."""
     queue_ids: tuple[int, ...] = option("queues", queue_numbers, ())
     """Only these queues; empty for all."""
     trigger_row_count_max: int | None = option("maxOffsetsPerTrigger", number(1, 2**62), None)

@@ -52,6 +52,7 @@ def scan_filter(options: ReadOptions) -> ScanFilter:
     is_position = options.starts_latest  # of a stream, whose entries behind its start all pass
     return ScanFilter(
         tag_expression=options.tag_expression,
+        where=options.where,
         start_time=None if is_position else to_timestamp(options.start_time_ms),
         end_time=to_timestamp(options.end_time_ms),
         keys=options.keys,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pull: every status with its next offset, limits, tags as text, and waiting for the first message."""
+"""Pull: every status with its next offset, limits, tags as text, properties, and waiting for the first message."""
 
 import asyncio
 import dataclasses
@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
+from libs.filters.property_filter import parse_where
 from libs.machine.testing.memory_fs import MemoryFs
 from libs.requests.errors import BadArgument, DependencyUnavailable, Stopping, WindowFull
-from services.indexer.engine.answer.pull import PullQuery, PullResult, PullStatus
+from services.indexer.engine.answer.pull import FILTERED_UNIT_COUNT, PullQuery, PullResult, PullStatus
 from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.indexer import Indexer
-from tests.support.fake_log import FakeLog
+from tests.support.fake_log import FakeLog, properties_text
 from tests.support.indexer import SMALL, feed, make_indexer, running
 from tests.support.patience import LIMIT_S, eventually
 
@@ -20,8 +21,11 @@ from tests.support.patience import LIMIT_S, eventually
 TWINS = ("Aa", "BB")
 
 
-def query(offset: int = 0, *, count: int = 100, size: int = 1 << 20, tags: str = "*", topic: str = "T") -> PullQuery:
-    return PullQuery(topic, 0, offset, count, size, parse_tag_expression(tags, field="tag_expression"))
+def query(
+    offset: int = 0, *, count: int = 100, size: int = 1 << 20, tags: str = "*", topic: str = "T", where: str = ""
+) -> PullQuery:
+    passing = parse_tag_expression(tags, field="tag_expression"), parse_where(where, field="where")
+    return PullQuery(topic, 0, offset, count, size, *passing)
 
 
 def fed(log: FakeLog, **changes: int) -> Indexer:
@@ -34,6 +38,15 @@ def tagged(*tags: str) -> FakeLog:
     log = FakeLog()
     for tag in tags:
         log.append(tag=tag)
+    return log
+
+
+def priced(*prices: object, tag: str = "", body: bytes = b"body") -> FakeLog:
+    """A log whose messages have a property `price`, without one for None."""
+    log = FakeLog()
+    for price in prices:
+        text = "" if price is None else str(price)
+        log.append(body=body, properties=properties_text(tag, price=text, region="eu"))
     return log
 
 
@@ -171,6 +184,67 @@ async def test_a_scan_is_bounded() -> None:
     assert (bodies(result), result.next_queue_offset) == ([1000], 1001)
 
 
+async def test_properties_decide() -> None:
+    """Only messages pass for which the condition is true, and whose tag passes, too; what is unknown does not."""
+    log = priced(5, 15, "dear", None, 25, tag="a")
+    log.append(properties=properties_text("b", price="35"))
+    indexer = fed(log)
+    result = await indexer.answers.puller.pull(query(where="price > 10"), wait_s=0)
+    assert (result.status, bodies(result), result.next_queue_offset) == (PullStatus.FOUND, [1, 4, 5], 6)
+    result = await indexer.answers.puller.pull(query(where="price > 10", tags="a"), wait_s=0)
+    assert (bodies(result), result.next_queue_offset) == ([1, 4], 6)
+    result = await indexer.answers.puller.pull(query(where="TAGS = 'b' OR price IS NULL"), wait_s=0)
+    assert bodies(result) == [3, 5]
+    result = await indexer.answers.puller.pull(query(where="price > 99"), wait_s=0)
+    assert (result.status, result.next_queue_offset) == (PullStatus.NO_MATCHED_MESSAGE, 6)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("size", [1, 500, 1 << 20])
+async def test_what_passes_is_pulled_once_and_in_order(count: int, size: int) -> None:
+    """However little fits into an answer, and however many records are read for one."""
+    log = priced(*[11 if number % 5 == 0 or 40 < number < 60 else 9 for number in range(200)])
+    wanted = [number for number in range(200) if number % 5 == 0 or 40 < number < 60]
+    indexer = fed(log)
+    position, found = 0, []
+    while position < 200:
+        asked = query(position, count=count, size=size, where="price > 10")
+        result = await indexer.answers.puller.pull(asked, wait_s=0)
+        assert len(result.found.sizes) <= count
+        assert len(result.found.sizes) == 1 or result.found.sizes.sum() <= size
+        assert result.next_queue_offset > position
+        found += bodies(result)
+        position = result.next_queue_offset
+    assert found == wanted
+
+
+async def test_a_scan_with_a_filter_is_bounded() -> None:
+    """In entries, and in bytes that are read; the next offset is that of the first that was not looked at."""
+    indexer = fed(priced(*[1] * (FILTERED_UNIT_COUNT + 100), 11), queue_file_size_bytes=20 * 3_000)
+    result = await indexer.answers.puller.pull(query(where="price > 10"), wait_s=0)
+    assert (result.status, result.next_queue_offset) == (PullStatus.NO_MATCHED_MESSAGE, FILTERED_UNIT_COUNT)
+    result = await indexer.answers.puller.pull(query(FILTERED_UNIT_COUNT, where="price > 10"), wait_s=0)
+    assert bodies(result) == [FILTERED_UNIT_COUNT + 100]
+    log = priced(*[1] * 30, body=bytes(900_000))
+    indexer = fed(log)
+    log.read_size_bytes_max = 3_000_000
+    result = await indexer.answers.puller.pull(query(where="price > 10"), wait_s=0)
+    assert result.status is PullStatus.NO_MATCHED_MESSAGE
+    assert 8 <= result.next_queue_offset <= 13
+
+
+async def test_records_that_are_gone_do_not_pass() -> None:
+    """A filter looks at what is there; where nothing is any more, the answer says that it is being deleted."""
+    log = priced(*[11] * 10)
+    indexer = fed(log)
+    log.trim(log.records[5].physical_offset)
+    result = await indexer.answers.puller.pull(query(where="price > 10"), wait_s=0)
+    assert (bodies(result), result.next_queue_offset) == ([5, 6, 7, 8, 9], 10)
+    log.trim(log.end_physical_offset)
+    result = await indexer.answers.puller.pull(query(where="price > 10"), wait_s=0)
+    assert (result.status, result.next_queue_offset) == (PullStatus.MESSAGE_WAS_REMOVING, 10)
+
+
 async def test_an_answer_of_the_log_may_be_short() -> None:
     """When the log returns fewer records than asked for, the pull ends there and goes on at the right offset."""
     log = tagged(*["a"] * 10)
@@ -223,6 +297,22 @@ async def test_a_waiting_pull_steps_over_what_does_not_pass() -> None:
         assert (result.status, result.next_queue_offset) == (PullStatus.NO_MATCHED_MESSAGE, 2)
         log.append(tag="a")
         result = await patient
+        assert (bodies(result), result.next_queue_offset) == ([2], 3)
+
+
+async def test_a_waiting_pull_goes_on_with_its_filter() -> None:
+    """A message whose properties do not pass ends no wait; one that comes later and passes does."""
+    log = priced(1)
+    async with running(log) as indexer:
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+        waiting = asyncio.create_task(indexer.answers.puller.pull(query(0, where="price > 10"), wait_s=30))
+        await eventually(lambda: indexer.follow.polls.count == 1)
+        log.append(properties=properties_text(price="2"))
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+        await eventually(lambda: indexer.follow.polls.count == 1)
+        assert not waiting.done()
+        log.append(properties=properties_text(price="12"))
+        result = await waiting
         assert (bodies(result), result.next_queue_offset) == ([2], 3)
 
 

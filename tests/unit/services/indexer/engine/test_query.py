@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from libs.filters.property_filter import parse_where
 from libs.formats.indexes.index_file import key_hash
 from libs.formats.java import string_hash
 from libs.formats.records import record
 from libs.formats.records.message_id import encode_offset_id
 from libs.machine.testing.memory_fs import MemoryFs
 from libs.requests.errors import BadArgument, BadPageToken, DependencyUnavailable
-from services.indexer.engine.answer.query import STEP_COUNT_MAX, KeyQuery, TimeQuery
+from services.indexer.engine.answer.query import FILTERED_COUNT_MAX, STEP_COUNT_MAX, KeyQuery, TimeQuery
 from services.indexer.engine.answer.time_search import first_at_or_after
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.source import RecordBlock
 from services.indexer.errors import MessageNotFound
-from tests.support.fake_log import START_TIME_MS, FakeLog
+from tests.support.fake_log import START_TIME_MS, FakeLog, properties_text
 from tests.support.indexer import SMALL, feed, make_indexer
 from tests.support.records import BODY_AT_IPV4, IPV4_BORN, IPV6_STORE, make_record
 
@@ -376,3 +377,46 @@ async def test_a_search_by_time_ends_when_the_queue_shrinks(end: int) -> None:
     log.meddle[1] = lambda: indexer.indexes.queues.truncate(bound)
     assert await first_at_or_after(queue, log, log.records[-1].store_time_ms) == end
     assert log.read_count < 10
+
+
+WHERE = parse_where("price > 10 AND KEYS CONTAINS 'k'", field="where")
+
+
+def priced(count: int) -> FakeLog:
+    """A log whose messages have a key, and a property that passes WHERE for every tenth of them."""
+    log = FakeLog()
+    for index in range(count):
+        log.append(queue_id=index % 2, properties=properties_text(keys="k", price=str(11 if index % 10 == 3 else 9)))
+    return log
+
+
+@pytest.mark.parametrize("page_size", [1, 2, 100])
+async def test_properties_decide(page_size: int) -> None:
+    """A query returns only what passes, over all pages; a token is for one filter."""
+    log = priced(100)
+    indexer = fed(log)
+    wanted = [made for made in log.records if b"price\x0111\x02" in made.properties]
+    by_key = await keys_of(indexer, KeyQuery("T", "k", where=WHERE), page_size)
+    assert by_key == [made.physical_offset for made in reversed(wanted)]
+    start, end = log.records[20].store_time_ms, log.records[90].store_time_ms
+    by_time = await times_of(indexer, TimeQuery("T", None, start, end, WHERE), page_size)
+    inside = [(made.queue_id, made.queue_offset) for made in wanted if start <= made.store_time_ms < end]
+    assert by_time == sorted(inside)
+    page = await indexer.answers.queries.by_time(TimeQuery("T", None, where=WHERE), page_size=1, page_token="")
+    with pytest.raises(BadPageToken):
+        await indexer.answers.queries.by_time(TimeQuery("T", None), page_size=1, page_token=page.next_page_token)
+
+
+async def test_a_page_of_little_that_passes_ends_early() -> None:
+    """A page looks at a bounded number of messages, and may be empty; the next one goes on there."""
+    log = FakeLog()
+    for _ in range(FILTERED_COUNT_MAX + 300):
+        log.append(properties=properties_text(price="9"))
+    log.append(properties=properties_text(keys="k", price="11"))
+    indexer = fed(log)
+    query = TimeQuery("T", None, where=WHERE)
+    page = await indexer.answers.queries.by_time(query, page_size=5, page_token="")
+    assert len(page.found.sizes) == 0
+    assert page.next_page_token
+    page = await indexer.answers.queries.by_time(query, page_size=5, page_token=page.next_page_token)
+    assert [view.queue_offset for view in page.found.views()] == [FILTERED_COUNT_MAX + 300]

@@ -9,6 +9,7 @@ import time
 import pyarrow as pa
 import pytest
 
+from libs.filters.property_filter import parse_where
 from libs.formats.limits import INT64_MAX
 from libs.formats.records import properties
 from libs.formats.records.message_id import encode_offset_id
@@ -449,3 +450,23 @@ def test_a_frame_without_rows_has_the_schema() -> None:
     """The end of a range that the filter dropped is still a valid stream."""
     table = pa.ipc.open_stream(FrameEncoder(DEFAULT_COLUMNS, "lz4").encode(NO_RECORDS)).read_all()
     assert (table.num_rows, tuple(table.column_names)) == (0, DEFAULT_COLUMNS)
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20])
+async def test_properties_decide(size: int) -> None:
+    """A scan of ranges, and one of keys, yields the rows that pass; ranges are done to their ends all the same."""
+    log = filled()
+    indexer = fed(log)
+    where = parse_where("TAGS IN ('a', 'b') AND KEYS STARTSWITH 'k4'", field="where")
+    of_topic = [made for made in log.records if made.topic == "T"]
+    wanted = [place(made) for made in of_topic if b"\x01k4 " in made.properties and b"\x01c" not in made.properties]
+    assert wanted
+    for tag_filter in ("*", "a||b"):
+        scan_filter = ScanFilter(parse_tag_expression(tag_filter, field="f"), where=where)
+        ranges = tuple(ScanRange("T", queue_id, 0, 20) for queue_id in range(3))
+        chunks = await scan(indexer, ScanPartition(ranges), scan_filter, size)
+        assert sorted(rows(chunks)) == sorted(wanted)
+        assert [chunk.range.end_queue_offset for chunk in chunks if chunk.range][-1] == 20
+    scan_filter = ScanFilter(keys=("k4",), where=where)
+    partition = ScanPartition(key_topic="T", keys=("k4",))
+    assert sorted(rows(await scan(indexer, partition, scan_filter, size))) == sorted(wanted)

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from reput.common.v1 import message_pb2 as reput_dot_common_dot_v1_dot_message__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$reput/indexer/v1/query_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\"\xb4\x01\n\x11QueryByKeyRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\"\x80\x01\n\x12QueryByKeyResponse\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x1f\n\x17indexed_physical_offset\x18\x03 \x01(\x03\"\xcc\x01\n\x12QueryByTimeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x15\n\x08queue_id\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\tB\x0b\n\t_queue_id\"\x81\x01\n\x13QueryByTimeResponse\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x1f\n\x17indexed_physical_offset\x18\x03 \x01(\x03\"5\n\x10QueryByIdRequest\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\"D\n\x11QueryByIdResponse\x12/\n\x07message\x18\x01 \x01(\x0b\x32\x1e.reput.common.v1.StoredMessage2\x99\x02\n\x0cQueryService\x12W\n\nQueryByKey\x12#.reput.indexer.v1.QueryByKeyRequest\x1a$.reput.indexer.v1.QueryByKeyResponse\x12Z\n\x0bQueryByTime\x12$.reput.indexer.v1.QueryByTimeRequest\x1a%.reput.indexer.v1.QueryByTimeResponse\x12T\n\tQueryById\x12\".reput.indexer.v1.QueryByIdRequest\x1a#.reput.indexer.v1.QueryByIdResponseBV\n\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$reput/indexer/v1/query_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\"\xc3\x01\n\x11QueryByKeyRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\x12\r\n\x05where\x18\x07 \x01(\t\"\x80\x01\n\x12QueryByKeyResponse\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x1f\n\x17indexed_physical_offset\x18\x03 \x01(\x03\"\xdb\x01\n\x12QueryByTimeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x15\n\x08queue_id\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\x12\r\n\x05where\x18\x07 \x01(\tB\x0b\n\t_queue_id\"\x81\x01\n\x13QueryByTimeResponse\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x1f\n\x17indexed_physical_offset\x18\x03 \x01(\x03\"5\n\x10QueryByIdRequest\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\"D\n\x11QueryByIdResponse\x12/\n\x07message\x18\x01 \x01(\x0b\x32\x1e.reput.common.v1.StoredMessage2\x99\x02\n\x0cQueryService\x12W\n\nQueryByKey\x12#.reput.indexer.v1.QueryByKeyRequest\x1a$.reput.indexer.v1.QueryByKeyResponse\x12Z\n\x0bQueryByTime\x12$.reput.indexer.v1.QueryByTimeRequest\x1a%.reput.indexer.v1.QueryByTimeResponse\x12T\n\tQueryById\x12\".reput.indexer.v1.QueryByIdRequest\x1a#.reput.indexer.v1.QueryByIdResponseBV\n\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,17 +35,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\020reput.indexer.v1P\001Z-reput/clients/go/reputpb/indexer/v1;indexerv1\252\002\020Reput.Indexer.V1'
   _globals['_QUERYBYKEYREQUEST']._serialized_start=123
-  _globals['_QUERYBYKEYREQUEST']._serialized_end=303
-  _globals['_QUERYBYKEYRESPONSE']._serialized_start=306
-  _globals['_QUERYBYKEYRESPONSE']._serialized_end=434
-  _globals['_QUERYBYTIMEREQUEST']._serialized_start=437
-  _globals['_QUERYBYTIMEREQUEST']._serialized_end=641
-  _globals['_QUERYBYTIMERESPONSE']._serialized_start=644
-  _globals['_QUERYBYTIMERESPONSE']._serialized_end=773
-  _globals['_QUERYBYIDREQUEST']._serialized_start=775
-  _globals['_QUERYBYIDREQUEST']._serialized_end=828
-  _globals['_QUERYBYIDRESPONSE']._serialized_start=830
-  _globals['_QUERYBYIDRESPONSE']._serialized_end=898
-  _globals['_QUERYSERVICE']._serialized_start=901
-  _globals['_QUERYSERVICE']._serialized_end=1182
+  _globals['_QUERYBYKEYREQUEST']._serialized_end=318
+  _globals['_QUERYBYKEYRESPONSE']._serialized_start=321
+  _globals['_QUERYBYKEYRESPONSE']._serialized_end=449
+  _globals['_QUERYBYTIMEREQUEST']._serialized_start=452
+  _globals['_QUERYBYTIMEREQUEST']._serialized_end=671
+  _globals['_QUERYBYTIMERESPONSE']._serialized_start=674
+  _globals['_QUERYBYTIMERESPONSE']._serialized_end=803
+  _globals['_QUERYBYIDREQUEST']._serialized_start=805
+  _globals['_QUERYBYIDREQUEST']._serialized_end=858
+  _globals['_QUERYBYIDRESPONSE']._serialized_start=860
+  _globals['_QUERYBYIDRESPONSE']._serialized_end=928
+  _globals['_QUERYSERVICE']._serialized_start=931
+  _globals['_QUERYSERVICE']._serialized_end=1212
 # @@protoc_insertion_point(module_scope)

@@ -32,6 +32,7 @@ class QueryByKeyRequest(_message.Message):
     END_TIME_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic."""
     key: _builtins.str
@@ -40,6 +41,10 @@ class QueryByKeyRequest(_message.Message):
     """Most messages in the answer. 0 means 64, more than 1,024 means 1,024."""
     page_token: _builtins.str
     """next_page_token of the page before; empty for the first page."""
+    where: _builtins.str
+    """Only messages whose properties this holds for: RocketMQ's SQL92, as `price > 10 AND region = 'eu'` (docs/filters.md), at
+    most 32,767 bytes. Empty for all. A page may be short or empty, and have a successor.
+    """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """Earliest store time, inclusive. Absent: from the oldest message on."""
@@ -57,10 +62,11 @@ class QueryByKeyRequest(_message.Message):
         end_time: _timestamp_pb2.Timestamp | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        where: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "key", b"key", "page_size", b"page_size", "page_token", b"page_token", "start_time", b"start_time", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "key", b"key", "page_size", b"page_size", "page_token", b"page_token", "start_time", b"start_time", "topic", b"topic", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -110,6 +116,7 @@ class QueryByTimeRequest(_message.Message):
     END_TIME_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic."""
     queue_id: _builtins.int
@@ -118,6 +125,10 @@ class QueryByTimeRequest(_message.Message):
     """Most messages in the answer. 0 means 64, more than 1,024 means 1,024."""
     page_token: _builtins.str
     """next_page_token of the page before; empty for the first page."""
+    where: _builtins.str
+    """Only messages whose properties this holds for: RocketMQ's SQL92, as `price > 10 AND region = 'eu'` (docs/filters.md), at
+    most 32,767 bytes. Empty for all. A page may be short or empty, and have a successor.
+    """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """Earliest store time, inclusive. Absent: from the oldest message on."""
@@ -135,10 +146,11 @@ class QueryByTimeRequest(_message.Message):
         end_time: _timestamp_pb2.Timestamp | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        where: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_id", b"_queue_id", "end_time", b"end_time", "queue_id", b"queue_id", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_id", b"_queue_id", "end_time", b"end_time", "page_size", b"page_size", "page_token", b"page_token", "queue_id", b"queue_id", "start_time", b"start_time", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_id", b"_queue_id", "end_time", b"end_time", "page_size", b"page_size", "page_token", b"page_token", "queue_id", b"queue_id", "start_time", b"start_time", "topic", b"topic", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__queue_id: _TypeAlias = _typing.Literal["queue_id"]  # noqa: Y015
     _WhichOneofArgType__queue_id: _TypeAlias = _typing.Literal["_queue_id", b"_queue_id"]  # noqa: Y015

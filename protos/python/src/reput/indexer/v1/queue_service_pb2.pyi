@@ -33,7 +33,7 @@ class _PullStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PullStatus
     PULL_STATUS_FOUND: _PullStatus.ValueType  # 1
     """At least one message."""
     PULL_STATUS_NO_MATCHED_MESSAGE: _PullStatus.ValueType  # 2
-    """Messages, but none with a tag that was asked for. Go on at next_queue_offset."""
+    """Messages, but none that passes what was asked for. Go on at next_queue_offset."""
     PULL_STATUS_MESSAGE_WAS_REMOVING: _PullStatus.ValueType  # 3
     """Entries whose messages are being deleted. Go on at next_queue_offset."""
     PULL_STATUS_NO_MATCHED_LOGIC_QUEUE: _PullStatus.ValueType  # 4
@@ -57,7 +57,7 @@ PULL_STATUS_UNSPECIFIED: PullStatus.ValueType  # 0
 PULL_STATUS_FOUND: PullStatus.ValueType  # 1
 """At least one message."""
 PULL_STATUS_NO_MATCHED_MESSAGE: PullStatus.ValueType  # 2
-"""Messages, but none with a tag that was asked for. Go on at next_queue_offset."""
+"""Messages, but none that passes what was asked for. Go on at next_queue_offset."""
 PULL_STATUS_MESSAGE_WAS_REMOVING: PullStatus.ValueType  # 3
 """Entries whose messages are being deleted. Go on at next_queue_offset."""
 PULL_STATUS_NO_MATCHED_LOGIC_QUEUE: PullStatus.ValueType  # 4
@@ -111,6 +111,7 @@ class PullRequest(_message.Message):
     SIZE_BYTES_MAX_FIELD_NUMBER: _builtins.int
     TAG_EXPRESSION_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic."""
     queue_id: _builtins.int
@@ -124,6 +125,10 @@ class PullRequest(_message.Message):
     tag_expression: _builtins.str
     """`*` or empty for all, otherwise at most 1,000 tags separated by `||`, 32,767 bytes in all.
     Compared as text, not only by hash.
+    """
+    where: _builtins.str
+    """Only messages whose properties this holds for, and whose tag passes: RocketMQ's SQL92, as `price > 10 AND region = 'eu'`
+    (docs/filters.md), at most 32,767 bytes. Empty for all.
     """
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
@@ -139,10 +144,11 @@ class PullRequest(_message.Message):
         size_bytes_max: _builtins.int = ...,
         tag_expression: _builtins.str = ...,
         wait: _duration_pb2.Duration | None = ...,
+        where: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_count_max", b"message_count_max", "queue_id", b"queue_id", "queue_offset", b"queue_offset", "size_bytes_max", b"size_bytes_max", "tag_expression", b"tag_expression", "topic", b"topic", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_count_max", b"message_count_max", "queue_id", b"queue_id", "queue_offset", b"queue_offset", "size_bytes_max", b"size_bytes_max", "tag_expression", b"tag_expression", "topic", b"topic", "wait", b"wait", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -200,6 +206,7 @@ class SubscribeRequest(_message.Message):
     TAG_EXPRESSION_FIELD_NUMBER: _builtins.int
     MESSAGE_COUNT_MAX_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic; it and the queue need not exist yet."""
     queue_id: _builtins.int
@@ -214,6 +221,10 @@ class SubscribeRequest(_message.Message):
     """Most messages in one response. 0 means 256, more than 4,096 means 4,096."""
     size_bytes_max: _builtins.int
     """Most bytes of records in one response. 0 means 1 MiB, more than 8 MiB means 8 MiB."""
+    where: _builtins.str
+    """Only messages whose properties this holds for, and whose tag passes: RocketMQ's SQL92, as `price > 10 AND region = 'eu'`
+    (docs/filters.md), at most 32,767 bytes. Empty for all.
+    """
     def __init__(
         self,
         *,
@@ -223,10 +234,11 @@ class SubscribeRequest(_message.Message):
         tag_expression: _builtins.str = ...,
         message_count_max: _builtins.int = ...,
         size_bytes_max: _builtins.int = ...,
+        where: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_count_max", b"message_count_max", "queue_id", b"queue_id", "queue_offset", b"queue_offset", "size_bytes_max", b"size_bytes_max", "tag_expression", b"tag_expression", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_count_max", b"message_count_max", "queue_id", b"queue_id", "queue_offset", b"queue_offset", "size_bytes_max", b"size_bytes_max", "tag_expression", b"tag_expression", "topic", b"topic", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

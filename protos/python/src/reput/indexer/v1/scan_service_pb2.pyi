@@ -63,8 +63,13 @@ class ScanFilter(_message.Message):
     START_TIME_FIELD_NUMBER: _builtins.int
     END_TIME_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
     tag_expression: _builtins.str
     """`*` or empty for all, otherwise at most 1,000 tags separated by `||`, 32,767 bytes in all."""
+    where: _builtins.str
+    """Only messages whose properties this holds for, and whose tag passes: RocketMQ's SQL92, as `price > 10 AND region = 'eu'`
+    (docs/filters.md), at most 32,767 bytes. Empty for all.
+    """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """Earliest store time, inclusive. Absent: no bound."""
@@ -86,10 +91,11 @@ class ScanFilter(_message.Message):
         start_time: _timestamp_pb2.Timestamp | None = ...,
         end_time: _timestamp_pb2.Timestamp | None = ...,
         keys: _abc.Iterable[_builtins.str] | None = ...,
+        where: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "keys", b"keys", "start_time", b"start_time", "tag_expression", b"tag_expression"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "keys", b"keys", "start_time", b"start_time", "tag_expression", b"tag_expression", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PropertyFilter: which messages an expression lets pass, by the values of their properties.
+
+Callers: any thread; a filter has no state. Expressions are kept, so that who asks again and again pays once.
+The dialect: docs/filters.md.
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from libs.filters.building import Builder, Test
+from libs.filters.grammar import VALUE_SHOWN, parse
+from libs.filters.syntax import Wrong
+from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
+from libs.requests.errors import BadArgument
+
+EXPRESSION_SIZE_BYTES_MAX = PROPERTIES_SIZE_BYTES_MAX
+
+KEPT_COUNT = 64
+"""Expressions that are kept: RocketMQ's size of them has some 300 KB of tests."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PropertyFilter:
+    """A checked expression. Without a text everything passes."""
+
+    text: str = ""
+    names: tuple[bytes, ...] = ()
+    """The properties that it looks at."""
+    condition_count: int = 0
+    """What it costs to look at a message."""
+    test: Test = lambda _: True
+
+    @property
+    def passes_all(self) -> bool:
+        """Whether nothing is filtered."""
+        return not self.text
+
+    def passing(self, columns: Sequence[Sequence[bytes | None]], count: int) -> list[int]:
+        """Return the numbers of the messages that pass, of so many. There is a column of values for each name."""
+        test = self.test
+        rows = zip(*columns, strict=True) if columns else [()] * count
+        return [number for number, row in enumerate(rows) if test(row) is True]
+
+
+EVERYTHING = PropertyFilter()
+
+
+def parse_where(text: str, *, field: str) -> PropertyFilter:
+    """Return the filter of an expression.
+
+    Without one, or with nothing but spaces, everything passes. Raises BadArgument for one that is too long, wrong, or
+    too much work for each message; its text says where.
+    """
+    size_bytes = len(text.encode())
+    if size_bytes > EXPRESSION_SIZE_BYTES_MAX:
+        raise BadArgument("is too long", field=field, value=size_bytes, limit=EXPRESSION_SIZE_BYTES_MAX)
+    if not text.strip():
+        return EVERYTHING
+    try:
+        return _filter(text)
+    except Wrong as wrong:
+        value = text[wrong.at - 1 :][:VALUE_SHOWN] if wrong.value is None else wrong.value
+        reason = f"at character {wrong.at}: {wrong.reason}"
+        raise BadArgument(reason, field=field, value=value, limit=wrong.limit) from None
+
+
+@functools.lru_cache(KEPT_COUNT)
+def _filter(text: str) -> PropertyFilter:
+    builder = Builder()
+    test = builder.test(parse(text))
+    return PropertyFilter(text, tuple(name.encode() for name in builder.names), builder.condition_count, test)

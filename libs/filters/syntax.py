@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tree of an expression, and Syntax, which the parser calls for each rule that it has read.
+
+Nothing is known here about kinds of values: `a < 'x'` is a tree, too. Each node knows where it begins, in characters
+from 1 on, and how deep what lies below it is. Every method of Syntax raises Wrong.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from lark import Token, Transformer, v_args
+
+DEPTH_MAX = 32
+"""Conditions within conditions: each is a call within a call when a message is looked at."""
+
+IN_COUNT_MAX = 500
+"""Texts of one IN."""
+
+INTEGER_MAX, FLOAT_MAX = 2**63 - 1, 1.7976931348623157e308
+INTEGER_DIGITS_MAX = len(str(INTEGER_MAX))
+
+
+class Wrong(Exception):
+    """What is wrong with an expression, and where: the character, from 1 on. `limit` is the nearest that is allowed."""
+
+    def __init__(self, at: int, reason: str, *, value: object = None, limit: object = None) -> None:
+        super().__init__(reason)
+        self.at, self.reason, self.value, self.limit = at, reason, value, limit
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A property."""
+
+    at: int
+    name: str
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A text, a number, TRUE, FALSE, or NULL as None."""
+
+    at: int
+    value: str | int | float | bool | None
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two sides of =, <>, <, <=, > or >=."""
+
+    at: int
+    sign: str
+    left: "Node"
+    right: "Node"
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """Whether there is no value."""
+
+    at: int
+    operand: "Node"
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """IN: whether a property is one of these texts."""
+
+    at: int
+    operand: "Node"
+    texts: tuple[str, ...]
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """CONTAINS, STARTSWITH or ENDSWITH, or NOT one of them, which is more than its opposite (see building)."""
+
+    at: int
+    how: str
+    operand: "Node"
+    text: str
+    is_negated: bool
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The opposite of a condition."""
+
+    at: int
+    operand: "Node"
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Junction:
+    """Conditions of which all must hold (AND), or one (OR)."""
+
+    at: int
+    is_and: bool
+    operands: tuple["Node", ...]
+    depth: int
+
+
+Node: TypeAlias = Name | Literal | Comparison | IsNull | Within | Search | Not | Junction
+
+
+@v_args(inline=True)
+class Syntax(Transformer[Token, Node]):
+    """Makes nodes of what was read. Has no state: one for all parsers."""
+
+    def start(self, node: Node) -> Node:
+        """Return the whole expression."""
+        return node
+
+    def either(self, *operands: Node) -> Node:
+        """Read a OR b OR c."""
+        return Junction(operands[0].at, False, operands, _below(*operands))
+
+    def both(self, *operands: Node) -> Node:
+        """Read a AND b AND c."""
+        return Junction(operands[0].at, True, operands, _below(*operands))
+
+    def negated(self, word: Token, operand: Node) -> Node:
+        """Read NOT a."""
+        return _negated(operand, _place(word))
+
+    def compared(self, left: Node, sign: Token, right: Node) -> Node:
+        """Read a = b and the other signs."""
+        return Comparison(left.at, str(sign), left, right, _below(left, right))
+
+    def is_null(self, operand: Node, word: Token | None, _: Token) -> Node:
+        """Read a IS NULL, a IS NOT NULL."""
+        node = IsNull(operand.at, operand, _below(operand))
+        return _negated(node, operand.at) if word else node
+
+    def between(self, operand: Node, word: Token | None, low: Node, high: Node) -> Node:
+        """Read a BETWEEN b AND c, a NOT BETWEEN b AND c: two comparisons, as in RocketMQ."""
+        ends = low.value if isinstance(low, Literal) else None, high.value if isinstance(high, Literal) else None
+        if isinstance(ends[0], int | float) and isinstance(ends[1], int | float) and ends[0] > ends[1]:
+            reason = f"{ends[1]} is less than {ends[0]}, where the range begins"
+            raise Wrong(high.at, reason, value=ends[1], limit=ends[0])
+        signs = ("<", ">") if word else (">=", "<=")
+        sides = tuple(
+            Comparison(operand.at, sign, operand, end, _below(operand, end))
+            for sign, end in zip(signs, (low, high), strict=True)
+        )
+        return Junction(operand.at, not word, sides, _below(*sides))
+
+    def within(self, operand: Node, word: Token | None, *texts: Token) -> Node:
+        """Read a IN ('b', 'c'), a NOT IN ('b', 'c')."""
+        if len(texts) > IN_COUNT_MAX:
+            place = _place(texts[IN_COUNT_MAX])
+            raise Wrong(place, f"IN has more than {IN_COUNT_MAX} texts", value=len(texts), limit=IN_COUNT_MAX)
+        node = Within(operand.at, operand, tuple(map(_unquoted, texts)), _below(operand))
+        return _negated(node, operand.at) if word else node
+
+    def search(self, operand: Node, word: Token | None, how: Token, text: Token) -> Node:
+        """Read a CONTAINS 'b', a NOT CONTAINS 'b', and so on."""
+        return Search(operand.at, how.upper(), operand, _unquoted(text), bool(word), _below(operand))
+
+    def number(self, *tokens: Token) -> Node:
+        """Read a number behind any signs."""
+        *signs, digits = tokens
+        at, text = _place(tokens[0]), digits.rstrip("lL")
+        value: int | float
+        if digits.type == "FLOAT":
+            value = float(text)
+            limit: int | float = FLOAT_MAX
+        else:
+            value = int(text) if len(text) <= INTEGER_DIGITS_MAX else INTEGER_MAX + 1
+            limit = INTEGER_MAX
+        if value > limit:
+            raise Wrong(at, f"the number is above {limit}", value=text[:40], limit=limit)
+        is_negative = sum(sign == "-" for sign in signs) % 2
+        return Literal(at, -value if is_negative else value)
+
+    def text(self, token: Token) -> Node:
+        """Read 'a text'."""
+        return Literal(_place(token), _unquoted(token))
+
+    def name(self, token: Token) -> Node:
+        """Read the name of a property."""
+        return Name(_place(token), str(token))
+
+    def true(self, token: Token) -> Node:
+        """Read TRUE."""
+        return Literal(_place(token), True)
+
+    def false(self, token: Token) -> Node:
+        """Read FALSE."""
+        return Literal(_place(token), False)
+
+    def null(self, token: Token) -> Node:
+        """Read NULL."""
+        return Literal(_place(token), None)
+
+
+def _place(token: Token) -> int:
+    assert token.start_pos is not None
+    return token.start_pos + 1
+
+
+def _unquoted(token: Token) -> str:
+    return token[1:-1].replace("''", "'")
+
+
+def _negated(operand: Node, at: int) -> Node:
+    return Not(at, operand, _below(operand))
+
+
+def _below(*nodes: Node) -> int:
+    """Return the depth of what has these nodes right below it. Raises Wrong if that is too deep."""
+    depth = 1 + max(node.depth for node in nodes)
+    if depth > DEPTH_MAX:
+        reason = f"conditions lie more than {DEPTH_MAX} deep in each other"
+        raise Wrong(nodes[0].at, reason, value=depth, limit=DEPTH_MAX)
+    return depth

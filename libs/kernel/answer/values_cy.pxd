@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+# C signatures of values_cy.py; nobody else needs them.
+from libs.kernel._bytes cimport Source
+from libs.kernel.text_cy cimport Property
+
+
+cdef object piece_value(Source source, Property piece)

@@ -9,6 +9,8 @@ from reput_client.core.errors import (
     AbortedError,
     AlreadyExistsError,
     AuthenticationError,
+    BodyError,
+    BodyTooLargeError,
     DataLossError,
     DeadlineExceededError,
     FailedPreconditionError,
@@ -23,6 +25,7 @@ from reput_client.core.errors import (
 )
 from reput_client.core.options import Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
+from reput_client.core.telemetry.metrics import ConsumerMetrics, Latencies, ProducerMetrics
 from reput_client.core.types import (
     ConsumerGroup,
     ConsumerOffset,
@@ -34,6 +37,7 @@ from reput_client.core.types import (
     Queue,
     SendResult,
     Topic,
+    TopicQueue,
 )
 from reput_client.core.writing import Written
 from reput_client.sync.client import Client, connect
@@ -57,9 +61,12 @@ __all__ = [
     "Admin",
     "AlreadyExistsError",
     "AuthenticationError",
+    "BodyError",
+    "BodyTooLargeError",
     "Client",
     "Consumer",
     "ConsumerGroup",
+    "ConsumerMetrics",
     "ConsumerOffset",
     "DataLossError",
     "DeadlineExceededError",
@@ -67,6 +74,7 @@ __all__ = [
     "FailedPreconditionError",
     "Groups",
     "InvalidArgumentError",
+    "Latencies",
     "Message",
     "NewMessage",
     "NotFoundError",
@@ -74,6 +82,7 @@ __all__ = [
     "OutOfRangeError",
     "OutcomeUnknownError",
     "Producer",
+    "ProducerMetrics",
     "ProducerOptions",
     "PullResult",
     "PullStatus",
@@ -86,6 +95,7 @@ __all__ = [
     "SendResult",
     "ServerError",
     "Topic",
+    "TopicQueue",
     "Topics",
     "UnavailableError",
     "Writer",

@@ -138,6 +138,8 @@ def test_topics_that_cannot_be_meant(client: reput_client.Client) -> None:
         client.consumer(["nobody-made-it"])
     with pytest.raises(ValueError, match="auto_commit_s needs a group"):
         client.consumer("a", auto_commit_s=1)
+    with pytest.raises(ValueError, match="auto_commit_s is -1"):
+        client.consumer("a", group="g", auto_commit_s=-1)
 
 
 def test_pause(client: reput_client.Client, consume: Any, topic: str) -> None:

@@ -45,6 +45,8 @@ class AsyncConsumer(AsyncClosing):
         check_place(start)
         if auto_commit_s is not None and group is None:
             raise ValueError("auto_commit_s needs a group, whose offsets are committed")
+        if auto_commit_s is not None and auto_commit_s < 0:
+            raise ValueError(f"auto_commit_s is {auto_commit_s}: expected 0 seconds or more")
         self.topics, self.group = topics_of(topics), group
         self._channels = channels
         self._queue_ids, self._start = queue_ids, start

@@ -54,7 +54,8 @@ def load(codec: str) -> Any:
         else:
             from backports import zstd as library
     except ModuleNotFoundError as error:
-        text = f"{codec} bodies need the package {error.name}: pip install 'reput-client[compression]'"
+        package = "lz4" if codec == "lz4" else "backports.zstd"
+        text = f"{codec} bodies need the package {package}: pip install 'reput-client[compression]'"
         raise ModuleNotFoundError(text, name=error.name) from None
     return library
 

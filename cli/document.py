@@ -33,7 +33,7 @@ They are printed in UTC with a Z, or in tables in local time.
 What deletes asks first, and says how much it is; `--yes` is the answer, and where nobody can be asked it is needed.
 `reput --install-completion` teaches the shell to complete commands and options.
 A body that is not UTF-8 text is printed in hexadecimal, and as `body_base64` with `--json`; `--raw` prints bodies as
-they are.
+they are. Bodies that a client has compressed are printed inflated.
 A command that fails prints one line, `error: REASON: text`. Reasons of the services are in [errors.md](errors.md); an
 answer that did not come from Reput has gRPC's name of its status code instead. The command's own are listed below.
 A command line that can't be read gives a usage text instead of a reason.

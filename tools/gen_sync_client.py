@@ -3,7 +3,7 @@
 
 Functions take the place of coroutines, and names lose their `Async`; ruff sorts imports, writes `yield from` and breaks
 lines. (The package `unasync` replaces single names only, so `grpc.aio.` and the like would need such a table as well.)
-Producer, consumer and streams are written by hand on both sides: threads and tasks differ there.
+Producer, follower and streams are written by hand on both sides: threads and tasks differ there.
 """
 
 import argparse
@@ -13,12 +13,12 @@ import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "clients" / "python" / "src" / "reput_client"
-MODULES = ("channels", "client", "closing", "parts", "start", "writer")
+MODULES = ("channels", "client", "closing", "consumer", "parts", "start", "writer")
 RULES = (
     (r"\basync (def|for|with)\b", r"\1"),
     (r"\bawait ", ""),
     (r"\b(_?)Async(?=[A-Z])", r"\1"),
-    (r"\b__a(enter|exit)__", r"__\1__"),
+    (r"\b__a(enter|exit|iter)__", r"__\1__"),
     (r"\ba(close|iter)\(", r"\1("),
     (r"\bpush_async_callback\b", "callback"),
     (r"\bpush_async_exit\b", "push"),

@@ -20,17 +20,33 @@ MESSAGE_FIELDS = (
 
 
 def message_fields(message: Message) -> dict[str, object]:
-    """Return all of a message for JSON. The body is `body` if it is UTF-8 text, `body_base64` otherwise."""
+    """Return all of a message for JSON. The body is `body` if it is UTF-8 text, `body_base64` otherwise.
+
+    A compressed body that can't be inflated is as it is stored, and `body_error` says why.
+    """
     fields = {name: getattr(message, name) for name in MESSAGE_FIELDS}
     fields |= {"store_time": time_text(message.store_time_ms), "keys": list(message.keys)}
-    text = body_text(message.body)
+    body, error = inflated(message)
+    text = body_text(body)
     if text is None:
-        fields["body_base64"] = base64.b64encode(message.body).decode()
+        fields["body_base64"] = base64.b64encode(body).decode()
     else:
         fields["body"] = text
+    if error:
+        fields["body_error"] = error
     if message.raw_properties:
         fields["raw_properties_base64"] = base64.b64encode(message.raw_properties).decode()
     return fields
+
+
+def inflated(message: Message) -> tuple[bytes, str]:
+    """Return the body and "", or the body as it is stored and why it can't be inflated."""
+    from reput_client import BodyError
+
+    try:
+        return message.body, ""
+    except BodyError as error:
+        return message.raw_body, error.text
 
 
 def body_text(body: bytes) -> str | None:
@@ -42,7 +58,10 @@ def body_text(body: bytes) -> str | None:
 
 
 def print_message(message: Message, *, as_json: bool, raw: bool = False) -> None:
-    """Print a message as JSON, its body alone as it is, or a line about it and its body (hexadecimal if not text)."""
+    """Print a message as JSON, its body alone, or a line about it and its body (hexadecimal if not text).
+
+    Raises BodyError for a body alone that can't be inflated.
+    """
     if raw:
         write(message.body + b"\n")
     elif as_json:
@@ -52,6 +71,7 @@ def print_message(message: Message, *, as_json: bool, raw: bool = False) -> None
         notes = [f"tag {message.tag}"] if message.tag else []
         notes += [f"keys {' '.join(message.keys)}"] if message.keys else []
         about = ", ".join([place, time_text(message.store_time_ms), *notes, message.offset_message_id])
-        text = body_text(message.body)
-        body = "\n  ".join(map(printable, text.split("\n"))) if text is not None else f"0x{message.body.hex()}"
-        write(f"{styled(printable(about), bold=True)}\n  {body}\n")
+        body, error = inflated(message)
+        text = body_text(body)
+        shown = list(map(printable, text.split("\n"))) if text is not None else [f"0x{body.hex()}"]
+        write("\n  ".join([styled(printable(about), bold=True), *([printable(f"({error})")] if error else []), *shown]) + "\n")

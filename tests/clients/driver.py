@@ -121,14 +121,14 @@ def do_consume(request: Request) -> dict[str, Any]:
     end_s = time.monotonic() + request["timeout_s"]
     with client().consumer(request["topic"], **{name: request[name] for name in names if name in request}) as consumer:
         for queue_id, queue_offset in request.get("seek", {}).items():
-            consumer.seek(int(queue_id), queue_offset)
+            consumer.seek((request["topic"], int(queue_id)), queue_offset)
         taken: list[Message] = []
         while len(taken) < request["count"] and (left_s := end_s - time.monotonic()) > 0:
             if (message := consumer.poll(left_s)) is not None:
                 taken.append(message)
         if request.get("commit"):
             consumer.commit()
-        positions = {str(queue_id): queue_offset for queue_id, queue_offset in consumer.positions().items()}
+        positions = {str(queue.queue_id): queue_offset for queue, queue_offset in consumer.positions().items()}
     return {"bodies": bodies(taken), "positions": positions}
 
 

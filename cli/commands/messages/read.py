@@ -101,10 +101,10 @@ def tail(
         sys.stdout.flush()  # a pipe holds lines back until there are many
         queue_ids = None if queue is None else [queue]
         with client.consumer(topic, queue_ids=queue_ids, tags=tags, where=where) as consumer:
-            for queue_id, position in consumer.positions().items():
-                _, end = ends.get(queue_id, (0, 0))
+            for known, position in consumer.positions().items():
+                _, end = ends.get(known.queue_id, (0, 0))
                 if position != end:
-                    consumer.seek(queue_id, end)
+                    consumer.seek(known, end)
             for message in consumer:
                 print_message(message, as_json=as_json, raw=raw)
                 sys.stdout.flush()

@@ -123,7 +123,7 @@ async def test_properties_decide(client: reput_client.Client, running: Store) ->
     with client.consumer("sieved", group="sieved", where=where) as consumer:
         found = [consumer.poll(LIMIT_S) for _ in expected]
         assert [message.queue_offset for message in found if message] == expected
-        while consumer.positions()[0] != 20_000:
+        while consumer.positions()["sieved", 0] != 20_000:
             assert consumer.poll(0.05) is None
         consumer.commit()
     assert client.groups.get("sieved", "sieved", 0).queue_offset == 20_000
@@ -139,6 +139,28 @@ async def test_properties_decide(client: reput_client.Client, running: Store) ->
     with pytest.raises(reput_client.InvalidArgumentError, match="at character 7") as caught:
         client.queues.pull("sieved", 0, 0, where="price ==")
     assert caught.value.metadata["field"] == "where"
+@pytest.mark.parametrize("codec", ["zlib", "lz4", "zstd"])
+async def test_compressed_bodies(client: reput_client.Client, running: Store, codec: str) -> None:
+    """They are small in the store, and are read as they were by every way to ask, and by the command line."""
+    topic, body = f"packed-{codec}", b"".join(b"line %d\n" % number for number in range(10_000))
+    with client.producer(ProducerOptions(compression=codec)) as producer:
+        result = producer.send(topic, body, keys="k", queue_id=0).result(LIMIT_S)
+        producer.send(topic, b"short", queue_id=0).result(LIMIT_S)
+    with client.consumer(topic) as consumer:
+        message, short = consumer.poll(LIMIT_S), consumer.poll(LIMIT_S)
+    assert (message.body, short.body, short.sys_flag) == (body, b"short", 0)
+    assert message.record_size_bytes < len(message.raw_body) + 200 < len(body) / 2
+    assert client.queues.pull(topic, 0, 0).messages[0].body == body
+    assert client.query.by_id(result.offset_message_id).body == body
+    assert next(client.query.by_key(topic, "k")).body == body
+    assert next(client.query.by_time(topic)).body == body
+    async with aio.connect(**running.targets) as other:
+        assert (await other.query.by_id(result.unique_id, topic=topic)).body == body
+        async with other.consumer(topic) as consumer:
+            assert (await consumer.poll(LIMIT_S)).body == body
+    for command in (("pull", topic), ("tail", topic), ("query", "key", topic, "k")):
+        assert running.json(*command)[0]["body"].encode() == body
+    assert running.run("query", "id", result.offset_message_id, "--raw").output.encode() == body + b"\n"
 
 
 def test_group_goes_on(client: reput_client.Client) -> None:

@@ -132,7 +132,7 @@ def test_each_queue_in_order_through_cuts(store: Store, client: reput_client.Cli
     store.pairs_per_stream, store.unmatched_count = pairs_per_stream, 5
     with client.consumer("t") as consumer:
         assert take(consumer, 13) == {0: list(range(2, 10)), 1: list(range(2, 7))}
-        while consumer.positions() != {0: 15, 1: 12, 2: 5}:
+        while consumer.positions() != {("t", 0): 15, ("t", 1): 12, ("t", 2): 5}:
             assert consumer.poll(0.2) is None
 
 
@@ -178,12 +178,13 @@ def test_seek(client: reput_client.Client) -> None:
     """After a seek the queue goes on at the new place; nothing of the old one comes any more."""
     with client.consumer("t", queue_ids=[0]) as consumer:
         take(consumer, 3)
-        consumer.seek(0, 7)
+        consumer.seek(("t", 0), 7)
         assert take(consumer, 3) == {0: [7, 8, 9]}
-        consumer.seek(0, 3)
+        consumer.seek(("t", 0), 3)
         assert take(consumer, 2) == {0: [3, 4]}
-        with pytest.raises(KeyError):
-            consumer.seek(9, 0)
+        for queue in (("t", 9), ("u", 0), "t", 0):
+            with pytest.raises(KeyError):
+                consumer.seek(queue, 0)
 
 
 def test_close_ends_the_iteration(client: reput_client.Client) -> None:
@@ -247,13 +248,13 @@ async def test_async_consumer(store: Store, target: str) -> None:
         assert [message.queue_offset for message in taken] == list(range(2, 10))
         await consumer.commit()
         assert store.committed == {0: 10, 1: 7}
-        await consumer.seek(0, 9)
+        await consumer.seek(("t", 0), 9)
         message = await consumer.poll(LIMIT_S)
         assert message.queue_offset == 9
         assert await consumer.poll(0.2) is None
-        assert await consumer.positions() == {0: 10, 1: 7}
+        assert await consumer.positions() == {("t", 0): 10, ("t", 1): 7}
         store.error = status(grpc.StatusCode.INVALID_ARGUMENT, "BAD_TOPIC_NAME", field="topic")
-        await consumer.seek(0, 1)
+        await consumer.seek(("t", 0), 1)
         with pytest.raises(reput_client.InvalidArgumentError):
             await consumer.poll(LIMIT_S)
         store.error = None

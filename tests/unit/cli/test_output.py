@@ -4,11 +4,13 @@
 import io
 import json
 import sys
+import zlib
 
 import grpc
 import pytest
 from reput.common.v1 import message_pb2
 from reput_client import (
+    BodyError,
     DataLossError,
     DeadlineExceededError,
     FailedPreconditionError,
@@ -44,6 +46,20 @@ def test_bodies(capsys: pytest.CaptureFixture[str]) -> None:
     assert message_fields(stored(b"\xff\x00"))["body_base64"] == "/wA="
     assert message_fields(stored("ü".encode()))["body"] == "ü"
     assert body_text(b"\xff") is None
+
+
+def test_compressed_bodies(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are shown inflated; one that can't be is shown as it is stored, with the reason."""
+    print_message(stored(zlib.compress(b"hello"), sys_flag=1), as_json=False)
+    print_message(stored(b"plain", sys_flag=1), as_json=False)
+    shown = capsys.readouterr().out.splitlines()
+    assert (shown[1], shown[4]) == ("  hello", "  plain")
+    assert shown[3].startswith("  (t queue 1 offset 2: its 5 bytes are no whole zlib body")
+    assert message_fields(stored(zlib.compress(b"hello"), sys_flag=1))["body"] == "hello"
+    damaged = message_fields(stored(b"plain", sys_flag=1))
+    assert (damaged["body"], "no whole zlib body" in str(damaged["body_error"])) == ("plain", True)
+    with pytest.raises(BodyError):
+        print_message(stored(b"plain", sys_flag=1), as_json=False, raw=True)
 
 
 def test_what_a_producer_chose_plays_no_tricks(capsys: pytest.CaptureFixture[str]) -> None:

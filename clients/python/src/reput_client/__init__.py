@@ -14,6 +14,8 @@ if TYPE_CHECKING:
         AbortedError,
         AlreadyExistsError,
         AuthenticationError,
+        BodyError,
+        BodyTooLargeError,
         DataLossError,
         DeadlineExceededError,
         FailedPreconditionError,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     )
     from reput_client.core.options import Options, ProducerOptions
     from reput_client.core.retry import RetryPolicy
+    from reput_client.core.telemetry.metrics import ConsumerMetrics, Latencies, ProducerMetrics
     from reput_client.core.types import (
         ConsumerGroup,
         ConsumerOffset,
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
         Queue,
         SendResult,
         Topic,
+        TopicQueue,
     )
     from reput_client.core.writing import Written
     from reput_client.sync.client import Client, connect
@@ -54,9 +58,12 @@ __all__ = [
     "Admin",
     "AlreadyExistsError",
     "AuthenticationError",
+    "BodyError",
+    "BodyTooLargeError",
     "Client",
     "Consumer",
     "ConsumerGroup",
+    "ConsumerMetrics",
     "ConsumerOffset",
     "DataLossError",
     "DeadlineExceededError",
@@ -64,6 +71,7 @@ __all__ = [
     "FailedPreconditionError",
     "Groups",
     "InvalidArgumentError",
+    "Latencies",
     "Message",
     "NewMessage",
     "NotFoundError",
@@ -71,6 +79,7 @@ __all__ = [
     "OutOfRangeError",
     "OutcomeUnknownError",
     "Producer",
+    "ProducerMetrics",
     "ProducerOptions",
     "PullResult",
     "PullStatus",
@@ -83,6 +92,7 @@ __all__ = [
     "SendResult",
     "ServerError",
     "Topic",
+    "TopicQueue",
     "Topics",
     "UnavailableError",
     "Writer",
@@ -92,14 +102,16 @@ __all__ = [
 
 _HOMES = {
     "core.errors": (
-        "AbortedError AlreadyExistsError AuthenticationError DataLossError DeadlineExceededError "
-        "FailedPreconditionError InvalidArgumentError NotFoundError OutcomeUnknownError OutOfRangeError "
+        "AbortedError AlreadyExistsError AuthenticationError BodyError BodyTooLargeError DataLossError "
+        "DeadlineExceededError FailedPreconditionError InvalidArgumentError NotFoundError OutcomeUnknownError OutOfRangeError "
         "ReputError ResourceExhaustedError ServerError UnavailableError"
     ),
     "core.options": "Options ProducerOptions",
     "core.retry": "RetryPolicy",
+    "core.telemetry.metrics": "ConsumerMetrics Latencies ProducerMetrics",
     "core.types": (
-        "ConsumerGroup ConsumerOffset Durability Message NewMessage PullResult PullStatus Queue SendResult Topic"
+        "ConsumerGroup ConsumerOffset Durability Message NewMessage PullResult PullStatus Queue SendResult Topic "
+        "TopicQueue"
     ),
     "core.writing": "Written",
     "sync.client": "Client connect",

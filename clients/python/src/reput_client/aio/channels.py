@@ -2,7 +2,6 @@
 """AsyncChannels: connections to the services, and how a call runs over them with retries."""
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, TypeVar
@@ -17,11 +16,9 @@ from reput_client.core.errors import ReputError, from_rpc_error
 from reput_client.core.options import Options
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.route import Route
+from reput_client.core.telemetry.log import log
 
 T = TypeVar("T")
-
-log = logging.getLogger("reput_client")
-"""Tells at level INFO of each attempt that failed, before it is tried again or its error raised."""
 
 SERVICES = ("commitlog", "indexer", "janitor")
 
@@ -31,7 +28,6 @@ class AsyncChannels:
 
     def __init__(self, options: Options, retry: RetryPolicy) -> None:
         self.options, self.retry = options, retry
-        self._metadata = options.metadata()
         self._credentials = options.credentials()
         self._routes = {name: Route(options.targets(name)) for name in SERVICES}
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -46,7 +42,7 @@ class AsyncChannels:
             try:
                 method = self._method(call, target, "unary_unary")
                 timeout_s = end_s - time.monotonic()
-                return call.convert(await method(call.request, timeout=timeout_s, metadata=self._metadata))
+                return call.convert(await method(call.request, timeout=timeout_s, metadata=self.options.metadata()))
             except grpc.RpcError as failure:
                 await self._wait(call, target, attempt, failure, end_s)
             attempt += 1
@@ -87,14 +83,14 @@ class AsyncChannels:
     def open(self, call: Call[Any]) -> Any:
         """Begin a call that streams its answers. Returns gRPC's own call, without retries and time-outs."""
         target = self.target(call.method.service)
-        return self._method(call, target, "unary_stream")(call.request, metadata=self._metadata)
+        return self._method(call, target, "unary_stream")(call.request, metadata=self.options.metadata())
 
     def append_stream(self, *requests: Any) -> Any:
         """Open an AppendStream, given its requests as bytes, where appends go now."""
         path = "/reput.commitlog.v1.AppendService/AppendStream"
         channel = self._channel(self.target("commitlog"))
         open_stream: Any = channel.stream_stream(path, None, AppendStreamResponse.FromString)
-        return open_stream(*requests, metadata=self._metadata)
+        return open_stream(*requests, metadata=self.options.metadata())
 
     def target(self, service: str) -> str:
         """Return where the next call to a service goes."""

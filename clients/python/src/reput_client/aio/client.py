@@ -2,7 +2,7 @@
 """AsyncClient: the door to a store: topics, queries, queues, groups, producer, writer and consumer."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
@@ -29,6 +29,7 @@ class AsyncClient(AsyncClosing):
         self._channels = AsyncChannels(options, retry)
         self._closers = AsyncExitStack()
         self._closers.push_async_callback(self._channels.close)
+        self._producers: list[AsyncProducer] = []
         self.topics = AsyncTopics(self._channels)
         self.query = AsyncQueries(self._channels)
         self.queues = AsyncQueues(self._channels)
@@ -46,6 +47,7 @@ class AsyncClient(AsyncClosing):
             options = replace(options, retry=self._channels.retry)
         producer = AsyncProducer(self._channels, options)
         self._closers.push_async_exit(producer)
+        self._producers.append(producer)
         return producer
 
     def writer(
@@ -68,33 +70,51 @@ class AsyncClient(AsyncClosing):
 
     def consumer(
         self,
-        topic: str,
+        topics: str | Iterable[str],
         *,
         group: str | None = None,
         queue_ids: Iterable[int] | None = None,
         start: Place = "earliest",
         tags: str = "*",
         where: str = "",
+        auto_commit_s: float | None = None,
     ) -> AsyncConsumer:
-        """Return a new consumer of a topic's queues, all or those in `queue_ids`. The client closes it if you do not.
+        """Return a new consumer of one topic or several: all queues of each, or those in `queue_ids`.
 
-        It begins where the group has committed, and at `start` in queues where it has not, or without a group. `where`
-        is a condition of the messages' properties (docs/filters.md): those for which it does not hold do not come.
+        It begins where the group has committed, and at `start` in queues where it has not, or without a group. With
+        `auto_commit_s` a poll commits what the polls before it handed out, once so many seconds have passed, and so
+        does the end of a block without an exception: what was handed out since the last commit comes again after a
+        crash, and a message that was handed out and not worked off does not. `where` is a condition of the messages'
+        properties (docs/filters.md): those for which it does not hold do not come. The client closes it if you do not.
         """
         consumer = AsyncConsumer(
-            self._channels, topic=topic, group=group, queue_ids=queue_ids, start=start, tags=tags, where=where
+            self._channels,
+            topics=topics,
+            group=group,
+            queue_ids=queue_ids,
+            start=start,
+            tags=tags,
+            where=where,
+            auto_commit_s=auto_commit_s,
         )
         self._closers.push_async_exit(consumer)
         return consumer
 
     async def close(self) -> None:
         """Close producers and writers (which waits for their messages), consumers and connections. May be repeated."""
+        self._begin_close()
         await self._closers.aclose()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._begin_close()
         await self._closers.__aexit__(kind, error, traceback)
+
+    def _begin_close(self) -> None:
+        """Have all producers send what they have at the same time."""
+        for producer in self._producers:
+            producer.begin_close()
 
 
 def connect(
@@ -105,11 +125,15 @@ def connect(
     ca_file: str | None = None,
     certificate_file: str | None = None,
     key_file: str | None = None,
-    token: str | None = None,
+    ca_pem: bytes | None = None,
+    certificate_pem: bytes | None = None,
+    key_pem: bytes | None = None,
+    server_name: str | None = None,
+    token: str | Callable[[], str] | None = None,
     timeout_s: float | None = None,
     retry: RetryPolicy | None = None,
 ) -> AsyncClient:
-    """Return a client for the services at these targets (host:port).
+    """Return a client for the services at these targets (host:port). Options has all arguments but `retry`.
 
     What is None comes from the environment (see Options.load), then from the defaults: 127.0.0.1 with ports 7101, 7102
     and 7103, without TLS and token. Connections are made when they are first used. Raises OSError for a file that can't

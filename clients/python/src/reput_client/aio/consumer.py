@@ -1,156 +1,251 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AsyncConsumer: the asyncio twin of Consumer: one Subscribe stream and one task per queue."""
+"""AsyncConsumer: messages of topics as they are stored, each queue in order."""
 
-import asyncio
+import time
 from collections.abc import AsyncIterator, Iterable
-from typing import TypeAlias
-
-import grpc
-from reput.indexer.v1.queue_service_pb2 import SubscribeResponse
+from types import TracebackType
+from typing import Self
 
 from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
+from reput_client.aio.following import Answer, AsyncFollower
 from reput_client.aio.parts import AsyncGroups
-from reput_client.aio.start import find_start
-from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Positions, subscribe
-from reput_client.core.errors import ReputError, from_rpc_error, stream_ended
-from reput_client.core.types import Message, Place, check_place, check_queue_offset
-
-Delivery: TypeAlias = tuple[int, asyncio.Semaphore, SubscribeResponse | ReputError]
-"""What a reader got: the id of its queue, its room for further answers, and an answer or why there is none."""
+from reput_client.aio.start import bounds, committed, find_start, places
+from reput_client.aio.streams import at_once
+from reput_client.core.consuming import Positions, topics_of, Wanted
+from reput_client.core.errors import ReputError
+from reput_client.core.telemetry.log import log
+from reput_client.core.telemetry.metrics import ConsumerMetrics
+from reput_client.core.telemetry.tracing import find_tracing
+from reput_client.core.types import Message, Place, Queue, Selection, TopicQueue, check_place, check_queue_offset
 
 
 class AsyncConsumer(AsyncClosing):
-    """Iterates over the messages of a topic as they are stored, each queue in order. Made by `AsyncClient.consumer`.
+    """Iterates over the messages of topics as they are stored, each queue in order. Made by `AsyncClient.consumer`.
 
-    The promises are those of Consumer. Use it on the event loop where it was made.
+    Streams that break are opened again where they were. At least once: after a restart a consumer of a group begins at
+    the last commit, and messages behind it come again. Used by one caller at a time, but for `close`, which ends the
+    iteration of another one.
+
+    Methods that take queues take topics, `("orders", 0)` for one queue, or nothing for all that are consumed; they
+    raise KeyError for others.
     """
 
     def __init__(
         self,
         channels: AsyncChannels,
         *,
-        topic: str,
+        topics: str | Iterable[str],
         group: str | None,
         queue_ids: Iterable[int] | None,
         start: Place,
         tags: str,
         where: str,
+        auto_commit_s: float | None,
     ) -> None:
         check_place(start)
-        self.topic, self.group = topic, group
-        self._channels, self._tags, self._where = channels, tags, where
+        if auto_commit_s is not None and group is None:
+            raise ValueError("auto_commit_s needs a group, whose offsets are committed")
+        if auto_commit_s is not None and auto_commit_s < 0:
+            raise ValueError(f"auto_commit_s is {auto_commit_s}: expected 0 seconds or more")
+        self.topics, self.group = topics_of(topics), group
+        self._channels = channels
         self._queue_ids, self._start = queue_ids, start
-        self._deliveries: asyncio.Queue[Delivery | None] = asyncio.Queue()
-        self._positions = Positions(topic)
-        self._readers: dict[int, tuple[asyncio.Task[None], asyncio.Semaphore]] = {}
-        self._is_begun = self._is_closed = False
+        self._auto_commit_s, self._commit_at_s = auto_commit_s, 0.0
+        self._follower, self._tracing = AsyncFollower(channels, Wanted(tags, where)), find_tracing()
+        self._positions = Positions()
+        self._is_begun = False
+        at_once(self._begin)
 
     def __repr__(self) -> str:
-        return f"AsyncConsumer({self.topic!r}, group={self.group!r}, positions={self._positions.all()})"
+        where = {tuple(queue): queue_offset for queue, queue_offset in self._positions.all().items()}
+        return f"AsyncConsumer({', '.join(self.topics)}, group={self.group!r}, positions={where})"
 
     async def poll(self, timeout_s: float | None = None) -> Message | None:
         """Return the next message, None after `timeout_s` without one, or when the consumer is closed.
 
-        Raises ReputError if a stream broke and could not be opened again, or if the topic does not exist.
+        Raises ReputError if a stream broke and could not be opened again, or if a topic does not exist.
         """
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._begin()
-                while (message := self._positions.pop()) is None:
-                    if self._is_closed:
-                        return None
-                    self._enter(await self._deliveries.get())
-        except TimeoutError:
-            return None
+        await self._before_poll()
+        message = await self._next(timeout_s)
+        if self._tracing is not None and message is not None:
+            self._tracing.received([message], self.group, is_batch=False)
         return message
+
+    async def poll_many(self, count: int = 500, timeout_s: float | None = None) -> list[Message]:
+        """Return up to `count` messages: waits for the first one as `poll` does, and takes along what is there."""
+        if count < 1:
+            raise ValueError(f"count is {count}: expected 1 or more")
+        await self._before_poll()
+        message = await self._next(timeout_s)
+        messages: list[Message] = []
+        while message is not None:
+            messages.append(message)
+            message = self._at_hand() if len(messages) < count else None
+        if self._tracing is not None and messages:
+            self._tracing.received(messages, self.group, is_batch=True)
+        return messages
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         while (message := await self.poll()) is not None:
             yield message
 
-    async def positions(self) -> dict[int, int]:
+    async def positions(self) -> dict[TopicQueue, int]:
         """Return the next queue offset of each queue: behind the last message that was handed out."""
         await self._begin()
         return self._positions.all()
 
+    async def seek(self, queue: tuple[str, int], queue_offset: int) -> None:
+        """Go on at another place of a queue."""
+        check_queue_offset(queue_offset)
+        if queue not in await self.positions():
+            raise KeyError(queue)
+        self._move(TopicQueue(*queue), queue_offset)
+
+    async def seek_to(self, place: Place, *queues: Selection) -> None:
+        """Go on at the beginning of queues ("earliest"), at their end ("latest"), or at a store time."""
+        check_place(place)
+        await self._begin()
+        for queue, queue_offset in (await places(self._channels, self._positions.select(queues), place)).items():
+            self._move(queue, queue_offset)
+
+    async def pause(self, *queues: Selection) -> None:
+        """Fetch and hand out nothing of queues until `resume`. Their positions stay, and `seek` moves them."""
+        await self._begin()
+        for queue in self._positions.select(queues):
+            self._positions.paused.add(queue)
+            self._move(queue, self._positions.of(queue))
+
+    async def resume(self, *queues: Selection) -> None:
+        """Go on with queues that were paused, each where it was."""
+        await self._begin()
+        for queue in self._positions.select(queues):
+            if queue in self._positions.paused:
+                self._positions.paused.discard(queue)
+                self._move(queue, self._positions.of(queue))
+
+    def paused(self) -> set[TopicQueue]:
+        """Return the queues that are paused."""
+        return set(self._positions.paused)
+
+    async def bounds(self, *queues: Selection) -> dict[TopicQueue, Queue]:
+        """Return where queues begin and end now: `min_queue_offset` and `max_queue_offset`, without times."""
+        await self._begin()
+        return await bounds(self._channels, self._positions.select(queues))
+
+    async def lag(self, *queues: Selection) -> dict[TopicQueue, int]:
+        """Return how many entries lie between the position and the end of queues now, whatever their tags."""
+        ends = await self.bounds(*queues)
+        return {queue: max(0, end.max_queue_offset - self._positions.of(queue)) for queue, end in ends.items()}
+
     async def commit(self) -> None:
         """Store the group's offsets: all messages handed out so far are done. Raises ValueError without a group."""
-        if self.group is None:
-            raise ValueError("a consumer without a group has nothing to commit to")
+        group = self._group_to("commit to")
         offsets = self._positions.uncommitted()
         if offsets:
-            await AsyncGroups(self._channels).commit(self.group, offsets)
+            await AsyncGroups(self._channels).commit(group, offsets)
             self._positions.committed(offsets)
 
-    async def seek(self, queue_id: int, queue_offset: int) -> None:
-        """Go on at another place of a queue. Raises KeyError for a queue that is not consumed."""
-        check_queue_offset(queue_offset)
+    async def committed(self, *queues: Selection) -> dict[TopicQueue, int]:
+        """Return the offsets that the group has stored, for queues where it has one. Raises ValueError without a group.
+
+        Each queue is a call.
+        """
+        group = self._group_to("ask for")
         await self._begin()
-        task, _ = self._readers[queue_id]
-        task.cancel()
-        self._positions.move(queue_id, queue_offset)
-        self._read(queue_id, queue_offset)
+        return await committed(self._channels, group, self._positions.select(queues))
+
+    def metrics(self) -> ConsumerMetrics:
+        """Return what was done so far."""
+        return ConsumerMetrics(
+            message_count=self._positions.handed_out_count,
+            answer_count=self._positions.answer_count,
+            answer_bytes=self._positions.answer_bytes,
+            waiting_message_count=self._positions.waiting_count + self._follower.waiting_count,
+            broken_stream_count=self._follower.broken_count,
+        )
 
     async def close(self) -> None:
         """End all streams. Commits nothing. May be repeated."""
-        self._is_closed = True
-        self._deliveries.put_nowait(None)
-        tasks = [task for task, _ in self._readers.values()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._follower.close()
+
+    async def __aenter__(self) -> Self:
+        await self._begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        commits = kind is None and self._auto_commit_s is not None
+        self._auto_commit_s = None
+        await self.close()
+        if commits:
+            await self._commit_all()
 
     async def _begin(self) -> None:
         """Find where to begin, and begin. Only the first call does anything."""
         if self._is_begun:
             return
-        self._positions.begin(await find_start(self._channels, self.topic, self.group, self._queue_ids, self._start))
+        found = await find_start(self._channels, self.topics, self.group, self._queue_ids, self._start)
+        self._positions.begin(found)
         self._is_begun = True
-        for queue_id, queue_offset in self._positions.all().items():
-            self._read(queue_id, queue_offset)
+        if self._auto_commit_s is not None:
+            self._commit_at_s = time.monotonic() + self._auto_commit_s
+        for queue, queue_offset in found.items():
+            self._follower.follow(queue, queue_offset)
 
-    def _read(self, queue_id: int, queue_offset: int) -> None:
-        """Begin to follow a queue."""
-        room = asyncio.Semaphore(SUBSCRIBE_RESPONSE_COUNT_MAX)
-        task = asyncio.create_task(self._follow(queue_id, queue_offset, room))
-        self._readers[queue_id] = task, room
+    async def _before_poll(self) -> None:
+        """Begin, and commit if it is time to: what was handed out before this poll is done."""
+        await self._begin()
+        if self._auto_commit_s is not None and time.monotonic() >= self._commit_at_s:
+            await self._commit_all()
+            self._commit_at_s = time.monotonic() + self._auto_commit_s
 
-    def _enter(self, item: Delivery | None) -> None:
-        """Take note of a delivery, unless its reader was replaced. Raises its error."""
-        if item is None:
-            return
-        queue_id, room, content = item
-        if self._readers[queue_id][1] is not room:
-            return
-        if isinstance(content, ReputError):
-            self._read(queue_id, self._positions.all()[queue_id])  # who polls on goes on there
-            raise content
-        room.release()
-        self._positions.add(queue_id, content)
+    async def _commit_all(self) -> None:
+        """Commit without being asked. A failure is logged: the next commit makes up for it."""
+        try:
+            await self.commit()
+        except ReputError as error:
+            log.warning("offsets of group %s are not committed: %s", self.group, error)
 
-    async def _follow(self, queue_id: int, queue_offset: int, room: asyncio.Semaphore) -> None:
-        """Follow one queue, until no stream can be opened any more."""
-        attempt = 0
-        while True:
-            error: ReputError = stream_ended()
-            target = self._channels.target("indexer")
-            call = self._channels.open(subscribe(self.topic, queue_id, queue_offset, self._tags, self._where))
-            try:
-                async for response in call:
-                    attempt = 0
-                    queue_offset = response.next_queue_offset
-                    await room.acquire()
-                    self._deliveries.put_nowait((queue_id, room, response))
-            except grpc.RpcError as failure:
-                error = from_rpc_error(failure, "indexer")
-            finally:
-                call.cancel()
-            self._channels.on_failure("indexer", target, error)
-            delay_s = self._channels.retry.delay_s(attempt, error)
-            if delay_s is None:
-                self._deliveries.put_nowait((queue_id, room, error))
-                return
-            attempt += 1
-            await asyncio.sleep(delay_s)
+    async def _next(self, timeout_s: float | None) -> Message | None:
+        """Return the next message, None after `timeout_s` without one, or when it is closed. Raises ReputError."""
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while (message := self._positions.pop()) is None:
+            # What arrives may be without messages, and does not make the wait any longer.
+            delivery = await self._follower.next(None if end_s is None else end_s - time.monotonic())
+            if delivery is None:
+                return None
+            error = self._enter(*delivery)
+            if error is not None:
+                raise error
+        return message
+
+    def _at_hand(self) -> Message | None:
+        """Return the next message if it is there. The error of a stream is left to the one that is opened for it."""
+        while (message := self._positions.pop()) is None:
+            delivery = self._follower.take()
+            if delivery is None or self._enter(*delivery) is not None:
+                return None
+        return message
+
+    def _enter(self, queue: TopicQueue, answer: Answer) -> ReputError | None:
+        """Take note of an answer. Returns an error after which the queue is followed anew: who polls on goes on."""
+        if not isinstance(answer, ReputError):
+            self._positions.add(queue, answer)
+            return None
+        self._follower.follow(queue, self._positions.of(queue))
+        return answer
+
+    def _move(self, queue: TopicQueue, queue_offset: int) -> None:
+        """Go to a position, and follow the queue from there unless it is paused."""
+        self._positions.move(queue, queue_offset)
+        if queue in self._positions.paused:
+            self._follower.leave(queue)
+        else:
+            self._follower.follow(queue, queue_offset)
+
+    def _group_to(self, purpose: str) -> str:
+        if self.group is None:
+            raise ValueError(f"a consumer without a group has nothing to {purpose}")
+        return self.group

@@ -12,11 +12,11 @@ import grpc
 
 from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
-from reput_client.core.encode import Encoder
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.options import ProducerOptions
-from reput_client.core.producing import ManySink, OneSink, Sender, encode_all, settle_all, tell_given_up
+from reput_client.core.producing import OneSink, Outgoing, Sender, settle_all, tell_given_up
 from reput_client.core.sending import Entry, Outcome, SendQueue
+from reput_client.core.telemetry.metrics import ProducerMetrics
 from reput_client.core.types import NewMessage, SendResult
 
 
@@ -29,11 +29,11 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
     def __init__(self, channels: AsyncChannels, options: ProducerOptions) -> None:
         self._channels = channels
         self._options, self._close_timeout_s = options, channels.options.timeout_s
-        self._encoder = Encoder(makes_unique_ids=options.unique_ids)
+        self._outgoing = Outgoing(options, lambda: channels.target("commitlog"))
         self._queue = SendQueue(options)
         self._loop = asyncio.get_running_loop()
         self._changed: asyncio.Future[None] = self._loop.create_future()
-        self._is_closing = False
+        self._is_closing, self._closing_since_s = False, 0.0
         self._task = self._loop.create_task(self._run(), name="reput-producer")
 
     def __repr__(self) -> str:
@@ -43,10 +43,9 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
     async def send_message(self, message: NewMessage) -> "asyncio.Future[SendResult]":
         """Do as `send` does, for a message that is made already."""
         future = _SendFuture(loop=self._loop)
-        chunk, unique_id = self._encoder.encode(message)
-        entry = Entry(chunk, message.topic, unique_id, future, 0)
-        if self._is_closing or not self._queue.has_room(len(chunk)):
-            await self._wait_for_room(len(chunk))
+        entry = self._outgoing.one(message, future)
+        if self._is_closing or not self._queue.has_room(len(entry.chunk)):
+            await self._wait_for_room(len(entry.chunk))
         self._add(entry)
         return future
 
@@ -56,11 +55,15 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         if not messages:
             future.set_result([])
             return future
-        for entry in encode_all(self._encoder, messages, ManySink(future, len(messages))):
+        for entry in self._outgoing.many(messages, future):
             if self._is_closing or not self._queue.has_room(len(entry.chunk)):
                 await self._wait_for_room(len(entry.chunk))
             self._add(entry)
         return future
+
+    def metrics(self) -> ProducerMetrics:
+        """Return what was done so far."""
+        return self._queue.metrics()
 
     async def flush(self) -> None:
         """Send what is collected and wait until every message has its outcome."""
@@ -68,11 +71,19 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         self._notify()
         await self._wait_for(lambda: self._queue.is_idle)
 
+    def begin_close(self) -> None:
+        """Take nothing more and send what is collected. `close` waits for the outcomes, in a time that begins here."""
+        if not self._is_closing:
+            self._is_closing, self._closing_since_s = True, self._loop.time()
+        self._queue.close_batch()
+        self._notify()
+
     async def close(self, timeout_s: float | None = None) -> None:
         """Flush, then end the stream, as Producer.close does."""
-        self._is_closing = True
+        self.begin_close()
+        end_s = self._closing_since_s + (self._close_timeout_s if timeout_s is None else timeout_s)
         try:
-            async with asyncio.timeout(self._close_timeout_s if timeout_s is None else timeout_s):
+            async with asyncio.timeout_at(end_s):
                 await self.flush()
         except TimeoutError:
             given_up = UnavailableError("the producer was closed", code=grpc.StatusCode.CANCELLED)

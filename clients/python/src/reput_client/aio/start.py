@@ -1,41 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a consumer begins: at the group's offset, or where it was told."""
+"""Where queues begin and end, where a group is in them, and where a consumer begins: there, or where it was told."""
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.parts import AsyncGroups, AsyncQueues, AsyncTopics
 from reput_client.core.errors import NotFoundError
-from reput_client.core.types import Place, Queue, check_place
+from reput_client.core.types import Place, Queue, TopicQueue, check_place
 
 
 async def find_start(
-    channels: AsyncChannels, topic: str, group: str | None, queue_ids: Iterable[int] | None, start: Place
-) -> dict[int, int]:
+    channels: AsyncChannels, topics: Sequence[str], group: str | None, queue_ids: Iterable[int] | None, start: Place
+) -> dict[TopicQueue, int]:
     """Return where to begin in each queue, in all of them if `queue_ids` is None.
 
     A topic that nobody has made has no queues to consume: NotFoundError.
     """
-    known = {queue.queue_id: queue async for queue in AsyncQueues(channels).list(topic)}
-    if queue_ids is None:
-        made = await AsyncTopics(channels).get(topic)
-        queue_ids = sorted({*range(made.read_queue_count), *known})
-    positions: dict[int, int] = {}
-    for queue_id in queue_ids:
-        if group is not None:
-            with contextlib.suppress(NotFoundError):
-                committed = await AsyncGroups(channels).get(group, topic, queue_id)
-                positions[queue_id] = committed.queue_offset
-                continue
-        queue = known.get(queue_id)
-        positions[queue_id] = 0 if queue is None else await _place_in(channels, queue, start)
-    return positions
+    chosen = None if queue_ids is None else list(queue_ids)
+    queues: list[TopicQueue] = []
+    for topic in topics:
+        ids = sorted(await _queue_ids(channels, topic)) if chosen is None else chosen
+        queues += [TopicQueue(topic, queue_id) for queue_id in ids]
+    positions = {} if group is None else await committed(channels, group, queues)
+    rest = [queue for queue in queues if queue not in positions]
+    return positions | await places(channels, rest, start)
 
 
-async def _place_in(channels: AsyncChannels, queue: Queue, start: Place) -> int:
-    """Return the queue offset of a place in a queue. Raises ValueError for what is no place."""
-    check_place(start)
-    if not isinstance(start, str):
-        return await AsyncQueues(channels).offset_by_time(queue.topic, queue.queue_id, start)
-    return queue.min_queue_offset if start == "earliest" else queue.max_queue_offset
+async def bounds(channels: AsyncChannels, queues: Iterable[TopicQueue]) -> dict[TopicQueue, Queue]:
+    """Return the bounds of queues. One that never had a message is from 0 to 0."""
+    wanted = list(queues)
+    found = {
+        TopicQueue(topic, queue.queue_id): queue
+        for topic in dict.fromkeys(queue.topic for queue in wanted)
+        async for queue in AsyncQueues(channels).list(topic)
+    }
+    return {queue: found.get(queue) or Queue(*queue, 0, 0, None, None) for queue in wanted}
+
+
+async def committed(channels: AsyncChannels, group: str, queues: Iterable[TopicQueue]) -> dict[TopicQueue, int]:
+    """Return the next offsets of a group in those queues where it has one."""
+    found: dict[TopicQueue, int] = {}
+    for queue in queues:
+        with contextlib.suppress(NotFoundError):
+            found[queue] = (await AsyncGroups(channels).get(group, *queue)).queue_offset
+    return found
+
+
+async def places(channels: AsyncChannels, queues: Iterable[TopicQueue], place: Place) -> dict[TopicQueue, int]:
+    """Return the queue offset of a place in each queue. Raises ValueError for what is no place."""
+    check_place(place)
+    known = await bounds(channels, queues)
+    found: dict[TopicQueue, int] = {}
+    for queue, ends in known.items():
+        if isinstance(place, str):
+            found[queue] = ends.min_queue_offset if place == "earliest" else ends.max_queue_offset
+        else:
+            found[queue] = await AsyncQueues(channels).offset_by_time(*queue, place) if ends.max_queue_offset else 0
+    return found
+
+
+async def _queue_ids(channels: AsyncChannels, topic: str) -> set[int]:
+    """Return the ids of a topic's queues, by its settings and by what is there. Raises NotFoundError."""
+    made = await AsyncTopics(channels).get(topic)
+    return {*range(made.read_queue_count), *[queue.queue_id async for queue in AsyncQueues(channels).list(topic)]}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gRPC's streams do differently for event loops and for threads: requests in a queue, and answers in time."""
+"""What event loops and threads do differently: requests in a queue, answers in time, what need not wait."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import grpc
@@ -30,3 +30,7 @@ async def next_in_time(call: Any, timeout_s: float | None) -> Any:
         call.cancel()
         raise no_answer(timeout_s) from None
     return None if answer is grpc.aio.EOF else answer
+
+
+def at_once(begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Begin with the first call that can wait: whoever makes something on an event loop can't."""

@@ -13,13 +13,16 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendStreamRequest, Writer
 from reput.common.v1.message_pb2 import Durability as DurabilityLevel
 
+from reput_client.core.bodies.compression import Compressor
 from reput_client.core.types import NewMessage
 
 _MESSAGES_TAG = b"\x0a"
+NOTHING: Mapping[str, str] = {}
 
 
 def request_end(durability: int, writer: Writer | None = None) -> bytes:
@@ -37,16 +40,20 @@ class Encoder:
     """Encodes messages. One per producer; safe to call from any thread.
 
     `makes_unique_ids` gives every message without one a unique id, `makes_born_times` one without a born time the time
-    of now. With neither the same message gives the same bytes.
+    of now. With neither, and without a `compressor`, the same message gives the same bytes.
     """
 
-    def __init__(self, *, makes_unique_ids: bool, makes_born_times: bool = True) -> None:
+    def __init__(
+        self, *, makes_unique_ids: bool, makes_born_times: bool = True, compressor: Compressor | None = None
+    ) -> None:
+        self._compressor = compressor
         self._unique_ids = UniqueIds() if makes_unique_ids else None
         self._makes_born_times = makes_born_times
 
-    def encode(self, message: NewMessage) -> tuple[bytes, str]:
+    def encode(self, message: NewMessage, carried: Mapping[str, str] = NOTHING) -> tuple[bytes, str]:
         """Encode a message. Returns the chunk and the unique id ("" without one).
 
+        `carried` are further properties, for a message that has none of them and no property string.
         Raises ValueError or TypeError that names the field.
         """
         if type(message.topic) is not str or type(message.body) is not bytes:
@@ -55,17 +62,22 @@ class Encoder:
         if (encoded_properties := message.property_string) is None:
             if not unique_id and self._unique_ids is not None:
                 unique_id = self._unique_ids.next(now_ns)
-            encoded_properties = property_string(_properties(message, unique_id))
+            encoded_properties = property_string(_properties(message, unique_id, carried))
         born_time_ms = message.born_time_ms
         if born_time_ms is None:
             born_time_ms = now_ns // 1_000_000 if self._makes_born_times else 0
+        body: Any = message.body  # bytes by now
+        sys_flag = 0
+        if self._compressor is not None:
+            body, sys_flag = self._compressor.pack(body)
         try:
             encoded = AppendMessage(
                 topic=message.topic,
                 queue_id=message.queue_id,
-                body=message.body,
+                body=body,
                 property_string=encoded_properties,
                 flag=message.flag,
+                sys_flag=sys_flag,
                 born_time_ms=born_time_ms,
             )
         except (TypeError, ValueError):
@@ -94,7 +106,7 @@ def _check_numbers(message: NewMessage) -> None:
             raise type(error)(f"{name} is {value!r}: {error}") from None
 
 
-def _properties(message: NewMessage, unique_id: str) -> dict[str, str]:
+def _properties(message: NewMessage, unique_id: str, carried: Mapping[str, str]) -> dict[str, str]:
     """Return all properties of a message.
 
     Raises ValueError for keys or a delay that can't be meant, and for what is given as a property and by its own name.
@@ -112,6 +124,8 @@ def _properties(message: NewMessage, unique_id: str) -> dict[str, str]:
         _put(properties, "DELAY", str(message.delay_level), "delay_level")
     if unique_id and properties.setdefault("UNIQ_KEY", unique_id) != unique_id:
         raise ValueError("unique_id and the property UNIQ_KEY are both given, and differ")
+    if carried and properties.keys().isdisjoint(carried):
+        properties.update(carried)
     return properties
 
 

@@ -85,6 +85,14 @@ class DataLossError(ReputError):
     """Stored bytes fail their check."""
 
 
+class BodyError(ReputError):
+    """A compressed body can't be inflated; `Message.raw_body` has it as it is stored."""
+
+
+class BodyTooLargeError(BodyError):
+    """A compressed body becomes larger than the reader allows."""
+
+
 class ServerError(ReputError):
     """The server failed in a way that it does not explain, or does not know the call: a bug, or another server."""
 

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both producers share: `send`, and sinks of outcomes."""
+"""What both producers share: `send`, what becomes of messages on their way out, and sinks of outcomes."""
 
 import asyncio
 import concurrent.futures
-import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from reput_client.core.encode import Encoder
-from reput_client.core.sending import Entry, Outcome, Settlement, Sink
+from reput_client.core.options import ProducerOptions
+from reput_client.core.sending import Entry, Outcome, Settlement
+from reput_client.core.telemetry.log import log
+from reput_client.core.telemetry.tracing import find_tracing
 from reput_client.core.types import NewMessage, SendResult
 
 Sent = TypeVar("Sent")
-log = logging.getLogger("reput_client")
 AnyFuture: TypeAlias = "asyncio.Future[Any] | concurrent.futures.Future[Any]"
 
 
@@ -27,7 +28,7 @@ class Sender(ABC, Generic[Sent]):
     def send(
         self,
         topic: str,
-        body: bytes,
+        body: bytes | bytearray | memoryview,
         *,
         tag: str | None = None,
         keys: str | Sequence[str] = (),
@@ -94,19 +95,43 @@ class ManySink:
             self._future.set_result(self._outcomes)
 
 
+class Outgoing:
+    """Makes entries of messages: encodes them, in a span if the program makes some. Safe to call from any thread.
+
+    `target` tells where messages go now.
+    """
+
+    def __init__(self, options: ProducerOptions, target: Callable[[], str]) -> None:
+        self._encoder = Encoder(makes_unique_ids=options.unique_ids, compressor=options.compressor())
+        self._target, self._tracing = target, find_tracing()
+
+    def one(self, message: NewMessage, future: Any) -> Entry:
+        """Make the entry of a message whose future is its sink. Raises as Encoder.encode does."""
+        if self._tracing is None:
+            chunk, unique_id = self._encoder.encode(message)
+        else:
+            with self._tracing.sending([message], self._target(), future, is_batch=False) as carried:
+                chunk, unique_id = self._encoder.encode(message, carried)
+        return Entry(chunk, message.topic, unique_id, future, 0)
+
+    def many(self, messages: Sequence[NewMessage], future: AnyFuture) -> list[Entry]:
+        """Make the entries of messages that share a future. Raises as Encoder.encode does for the first bad one."""
+        if self._tracing is None:
+            encoded = [self._encoder.encode(message) for message in messages]
+        else:
+            with self._tracing.sending(messages, self._target(), future, is_batch=True) as carried:
+                encoded = [self._encoder.encode(message, carried) for message in messages]
+        sink = ManySink(future, len(messages))
+        return [
+            Entry(chunk, message.topic, unique_id, sink, sink_index)
+            for sink_index, (message, (chunk, unique_id)) in enumerate(zip(messages, encoded, strict=True))
+        ]
+
+
 def tell_given_up(message_count: int) -> None:
     """Log that a producer was closed with messages that have no outcome: perhaps nobody asks their futures."""
     if message_count:
         log.warning("a producer was closed before %d of its messages had an outcome", message_count)
-
-
-def encode_all(encoder: Encoder, messages: Iterable[NewMessage], sink: Sink) -> list[Entry]:
-    """Make the entries of one sink. Raises ValueError or TypeError for the first message that can't be encoded."""
-    entries = []
-    for sink_index, message in enumerate(messages):
-        chunk, unique_id = encoder.encode(message)
-        entries.append(Entry(chunk, message.topic, unique_id, sink, sink_index))
-    return entries
 
 
 def settle_all(settlements: Sequence[Settlement]) -> None:

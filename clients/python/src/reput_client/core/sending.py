@@ -34,6 +34,7 @@ from reput_client.core.errors import (
 from reput_client.core.options import ProducerOptions
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.route import LEASE_OVER, NOT_LEADER
+from reput_client.core.telemetry.metrics import ProducerMetrics, SendCounts
 from reput_client.core.types import Durability, SendResult
 
 Outcome: TypeAlias = SendResult | ReputError
@@ -74,15 +75,22 @@ class Batch:
     """Messages that travel together, and the number of attempts that failed.
 
     `order` is the batch's place among all: a number, and for a part of a batch that was split the part's number behind.
-    `was_sent`: an earlier attempt may have reached the server.
+    `was_sent`: an earlier attempt may have reached the server. `begun_s` is when its first message was added.
     """
 
-    __slots__ = ("attempt", "entries", "order", "size_bytes", "was_sent")
+    __slots__ = ("attempt", "begun_s", "entries", "order", "size_bytes", "was_sent")
 
     def __init__(
-        self, entries: list[Entry], *, order: tuple[int, ...], attempt: int = 0, was_sent: bool = False
+        self,
+        entries: list[Entry],
+        *,
+        order: tuple[int, ...],
+        begun_s: float,
+        attempt: int = 0,
+        was_sent: bool = False,
     ) -> None:
-        self.entries, self.order, self.attempt, self.was_sent = entries, order, attempt, was_sent
+        self.entries, self.order, self.begun_s = entries, order, begun_s
+        self.attempt, self.was_sent = attempt, was_sent
         self.size_bytes = sum([len(entry.chunk) for entry in entries])
 
     def to_request(self, durability: int) -> bytes:
@@ -101,11 +109,12 @@ class SendQueue:
         self._linger_s, self._retry = options.linger_ms / 1000, options.retry or RetryPolicy()
         self._open: list[Entry] = []
         self._open_size_bytes = 0
-        self._open_until_s = 0.0
+        self._open_since_s = 0.0
         self._batch_count = 0
         self._ready: deque[Batch] = deque()
         self._in_flight: deque[Batch] = deque()
         self._settled: list[Settlement] = []
+        self._counts = SendCounts()
 
     @property
     def is_idle(self) -> bool:
@@ -131,7 +140,7 @@ class SendQueue:
             self.close_batch()
             is_news = True
         if not self._open:
-            self._open_until_s = now_s + self._linger_s
+            self._open_since_s = now_s
             is_news = True
         self._open.append(entry)
         self._open_size_bytes += size_bytes
@@ -145,7 +154,7 @@ class SendQueue:
         """Make what was collected ready, whatever its age."""
         if self._open:
             self._batch_count += 1
-            self._ready.append(Batch(self._open, order=(self._batch_count,)))
+            self._ready.append(Batch(self._open, order=(self._batch_count,), begun_s=self._open_since_s))
             self._open, self._open_size_bytes = [], 0
 
     def pop(self, now_s: float) -> Batch | None:
@@ -155,19 +164,20 @@ class SendQueue:
         """
         if now_s < self.blocked_until_s or self._moved is not None:
             return None
-        if not self._ready and self._open and now_s >= self._open_until_s:
+        if not self._ready and self._open and now_s >= self._open_since_s + self._linger_s:
             self.close_batch()
         if not self._ready:
             return None
         batch = self._ready.popleft()
         self._in_flight.append(batch)
+        self._counts.request_count += 1
         return batch
 
     def wait_s(self, now_s: float) -> float | None:
         """Return seconds until `pop` may have something, None if that is not before something else happens."""
         if (not self._ready and not self._open) or self._moved is not None:
             return None
-        until_s = 0.0 if self._ready else self._open_until_s
+        until_s = 0.0 if self._ready else self._open_since_s + self._linger_s
         return max(0.0, max(until_s, self.blocked_until_s) - now_s)
 
     def on_outcomes(self, outcomes: Sequence[AppendOutcome], now_s: float) -> None:
@@ -180,7 +190,7 @@ class SendQueue:
                 raise ReputError("the server answered more batches than it was sent")
             batch = self._in_flight[0]
             if outcome.HasField("result"):
-                self._on_stored(batch, outcome.result)
+                self._on_stored(batch, outcome.result, now_s)
                 self._in_flight.popleft()
             else:
                 error = from_status(outcome.error)
@@ -216,7 +226,12 @@ class SendQueue:
         settled, self._settled = self._settled, []
         return settled
 
-    def _on_stored(self, batch: Batch, result: AppendResult) -> None:
+    def metrics(self) -> ProducerMetrics:
+        """Return what was done so far."""
+        waiting = [len(batch.entries) for batch in (*self._ready, *self._in_flight)]
+        return self._counts.snapshot([*waiting, len(self._open)], self.unsettled_bytes)
+
+    def _on_stored(self, batch: Batch, result: AppendResult, now_s: float) -> None:
         store_time_ms, durability = result.store_time_ms, Durability(result.durability)
         if not 0 <= result.store_host.port <= PORT_MAX:
             raise ValueError(f"{result.store_host.port} is no port")
@@ -228,6 +243,7 @@ class SendQueue:
         ]
         self._settled.append(Settlement(batch.entries, results))
         self.unsettled_bytes -= batch.size_bytes
+        self._counts.acknowledge(len(batch.entries), batch.size_bytes, now_s - batch.begun_s)
 
     def _on_refused(self, batch: Batch, error: ReputError, now_s: float) -> None:
         if error.reason in (NOT_LEADER, LEASE_OVER):
@@ -249,11 +265,14 @@ class SendQueue:
     ) -> None:
         """Put messages of a batch back among the ready ones, where they belong."""
         if entries:
-            again = Batch(entries, order=(*batch.order, *part), attempt=attempt, was_sent=batch.was_sent)
+            order = (*batch.order, *part)
+            again = Batch(entries, order=order, begun_s=batch.begun_s, attempt=attempt, was_sent=batch.was_sent)
+            self._counts.retried_count += attempt > batch.attempt
             bisect.insort(self._ready, again, key=attrgetter("order"))
             self.blocked_until_s = max(self.blocked_until_s, not_before_s)
 
     def _fail(self, entries: Sequence[Entry], error: ReputError) -> None:
+        self._counts.failed_count += len(entries)
         self._settled.append(Settlement(entries, [error] * len(entries)))
         self.unsettled_bytes -= sum([len(entry.chunk) for entry in entries])
 

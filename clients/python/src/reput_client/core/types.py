@@ -15,10 +15,23 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, 
 from google.protobuf.timestamp_pb2 import Timestamp
 from reput.common.v1 import message_pb2
 
+from reput_client.core.bodies.compression import BODY_SIZE_BYTES_MAX, COMPRESSED_FLAG, inflate
+
 TimeLike: TypeAlias = datetime | int
 """An aware datetime, or milliseconds since the epoch."""
 Place: TypeAlias = Literal["earliest", "latest"] | TimeLike
 """The first entry, the end, or the first entry at or after a time."""
+
+
+class TopicQueue(NamedTuple):
+    """A queue of a topic, as consumers name it; a plain tuple will do."""
+
+    topic: str
+    queue_id: int
+
+
+Selection: TypeAlias = str | tuple[str, int]
+"""Queues of a consumer: all of a topic, or one."""
 
 
 class Durability(IntEnum):
@@ -62,7 +75,7 @@ class NewMessage:
     """
 
     topic: str
-    body: bytes
+    body: bytes | bytearray | memoryview
     tag: str | None = None
     keys: str | Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -113,14 +126,14 @@ def _field(name: str, text: str) -> Any:
 class Message:
     """A message as it is stored: a thin, read-only view of the answer, decoded when it is asked."""
 
-    __slots__ = ("_raw",)
+    __slots__ = ("_inflated", "_raw")
 
     topic: "_Shown[str]" = _field("topic", "Topic that it was appended to.")
     queue_id: "_Shown[int]" = _field("queue_id", "Queue within the topic, from 0.")
     queue_offset: "_Shown[int]" = _field("queue_offset", "Entry number in the queue, from 0.")
     physical_offset: "_Shown[int]" = _field("physical_offset", "Position of the record's first byte in the whole log.")
-    body: "_Shown[bytes]" = _field(
-        "body", "What the producer sent; still compressed if the producer compressed it (see `sys_flag`)."
+    raw_body: "_Shown[bytes]" = _field(
+        "body", "The body as it is stored: still compressed if the producer compressed it (see `sys_flag`)."
     )
     raw_properties: "_Shown[bytes]" = _field(
         "raw_properties", "The property string as stored, only if it is not UTF-8; `properties` is empty then."
@@ -139,6 +152,30 @@ class Message:
 
     def __init__(self, raw: message_pb2.StoredMessage) -> None:
         self._raw = raw
+        self._inflated: bytes
+
+    @property
+    def body(self) -> bytes:
+        """What the producer sent, inflated if its client compressed it. Raises as `inflate` does, from 64 MiB on."""
+        if not self._raw.sys_flag & COMPRESSED_FLAG:
+            return self._raw.body
+        try:
+            return self._inflated
+        except AttributeError:
+            self._inflated = self.inflate()
+            return self._inflated
+
+    def inflate(self, size_bytes_max: int = BODY_SIZE_BYTES_MAX) -> bytes:
+        """Return the body, with another limit than `body` has for what a compressed one may become.
+
+        Raises BodyTooLargeError above the limit, BodyError for one that can't be inflated, and ModuleNotFoundError if
+        its compression needs a package that is not there.
+        """
+        raw = self._raw
+        if not raw.sys_flag & COMPRESSED_FLAG:
+            return raw.body
+        place = f"{raw.topic} queue {raw.queue_id} offset {raw.queue_offset}"
+        return inflate(raw.body, raw.sys_flag, size_bytes_max=size_bytes_max, place=place)
 
     @property
     def properties(self) -> dict[str, str]:
@@ -182,7 +219,7 @@ class Message:
 
     def __repr__(self) -> str:
         place = f"{self.topic!r}, queue_id={self.queue_id}, queue_offset={self.queue_offset}"
-        return f"Message({place}, physical_offset={self.physical_offset}, body={len(self.body)} bytes)"
+        return f"Message({place}, physical_offset={self.physical_offset}, body={len(self.raw_body)} bytes)"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Message) and self._raw == other._raw

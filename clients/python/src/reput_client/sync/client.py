@@ -3,7 +3,7 @@
 """Client: the door to a store: topics, queries, queues, groups, producer, writer and consumer."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
@@ -30,6 +30,7 @@ class Client(Closing):
         self._channels = Channels(options, retry)
         self._closers = ExitStack()
         self._closers.callback(self._channels.close)
+        self._producers: list[Producer] = []
         self.topics = Topics(self._channels)
         self.query = Queries(self._channels)
         self.queues = Queues(self._channels)
@@ -47,6 +48,7 @@ class Client(Closing):
             options = replace(options, retry=self._channels.retry)
         producer = Producer(self._channels, options)
         self._closers.push(producer)
+        self._producers.append(producer)
         return producer
 
     def writer(
@@ -69,33 +71,51 @@ class Client(Closing):
 
     def consumer(
         self,
-        topic: str,
+        topics: str | Iterable[str],
         *,
         group: str | None = None,
         queue_ids: Iterable[int] | None = None,
         start: Place = "earliest",
         tags: str = "*",
         where: str = "",
+        auto_commit_s: float | None = None,
     ) -> Consumer:
-        """Return a new consumer of a topic's queues, all or those in `queue_ids`. The client closes it if you do not.
+        """Return a new consumer of one topic or several: all queues of each, or those in `queue_ids`.
 
-        It begins where the group has committed, and at `start` in queues where it has not, or without a group. `where`
-        is a condition of the messages' properties (docs/filters.md): those for which it does not hold do not come.
+        It begins where the group has committed, and at `start` in queues where it has not, or without a group. With
+        `auto_commit_s` a poll commits what the polls before it handed out, once so many seconds have passed, and so
+        does the end of a block without an exception: what was handed out since the last commit comes again after a
+        crash, and a message that was handed out and not worked off does not. `where` is a condition of the messages'
+        properties (docs/filters.md): those for which it does not hold do not come. The client closes it if you do not.
         """
         consumer = Consumer(
-            self._channels, topic=topic, group=group, queue_ids=queue_ids, start=start, tags=tags, where=where
+            self._channels,
+            topics=topics,
+            group=group,
+            queue_ids=queue_ids,
+            start=start,
+            tags=tags,
+            where=where,
+            auto_commit_s=auto_commit_s,
         )
         self._closers.push(consumer)
         return consumer
 
     def close(self) -> None:
         """Close producers and writers (which waits for their messages), consumers and connections. May be repeated."""
+        self._begin_close()
         self._closers.close()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._begin_close()
         self._closers.__exit__(kind, error, traceback)
+
+    def _begin_close(self) -> None:
+        """Have all producers send what they have at the same time."""
+        for producer in self._producers:
+            producer.begin_close()
 
 
 def connect(
@@ -106,11 +126,15 @@ def connect(
     ca_file: str | None = None,
     certificate_file: str | None = None,
     key_file: str | None = None,
-    token: str | None = None,
+    ca_pem: bytes | None = None,
+    certificate_pem: bytes | None = None,
+    key_pem: bytes | None = None,
+    server_name: str | None = None,
+    token: str | Callable[[], str] | None = None,
     timeout_s: float | None = None,
     retry: RetryPolicy | None = None,
 ) -> Client:
-    """Return a client for the services at these targets (host:port).
+    """Return a client for the services at these targets (host:port). Options has all arguments but `retry`.
 
     What is None comes from the environment (see Options.load), then from the defaults: 127.0.0.1 with ports 7101, 7102
     and 7103, without TLS and token. Connections are made when they are first used. Raises OSError for a file that can't

@@ -16,11 +16,11 @@ from typing import Any
 
 import grpc
 
-from reput_client.core.encode import Encoder
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.options import ProducerOptions
-from reput_client.core.producing import ManySink, OneSink, Sender, encode_all, settle_all, tell_given_up
+from reput_client.core.producing import OneSink, Outgoing, Sender, settle_all, tell_given_up
 from reput_client.core.sending import Entry, Outcome, SendQueue
+from reput_client.core.telemetry.metrics import ProducerMetrics
 from reput_client.core.types import NewMessage, SendResult
 from reput_client.sync.channels import Channels
 from reput_client.sync.closing import Closing
@@ -31,8 +31,11 @@ _left_open: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 
 @atexit.register
 def _close_left_open() -> None:
-    """Send what a program that ends has left in its producers."""
-    for producer in list(_left_open):
+    """Send what a program that ends has left in its producers, which do so at the same time."""
+    producers = list(_left_open)
+    for producer in producers:
+        producer.begin_close()
+    for producer in producers:
         producer.close()
 
 
@@ -47,11 +50,11 @@ class Producer(Closing, Sender[Future[SendResult]]):
     def __init__(self, channels: Channels, options: ProducerOptions) -> None:
         self._channels = channels
         self._options, self._close_timeout_s = options, channels.options.timeout_s
-        self._encoder = Encoder(makes_unique_ids=options.unique_ids)
+        self._outgoing = Outgoing(options, lambda: channels.target("commitlog"))
         self._queue = SendQueue(options)
         self._changed = threading.Condition()
         self._settling_threads: list[int] = []
-        self._is_closing = False
+        self._is_closing, self._closing_since_s = False, 0.0
         self._call: Any = None
         self._thread = threading.Thread(target=self._run, name="reput-producer", daemon=True)
         self._thread.start()
@@ -64,9 +67,9 @@ class Producer(Closing, Sender[Future[SendResult]]):
         """Do as `send` does, for a message that is made already."""
         future = _SendFuture()
         future.set_running_or_notify_cancel()  # its owner can't cancel it: the message is on its way
-        chunk, unique_id = self._encoder.encode(message)
+        entry = self._outgoing.one(message, future)
         with self._changed:
-            self._add(Entry(chunk, message.topic, unique_id, future, 0))
+            self._add(entry)
         return future
 
     def send_batch(self, messages: Sequence[NewMessage]) -> "Future[list[Outcome]]":
@@ -80,11 +83,16 @@ class Producer(Closing, Sender[Future[SendResult]]):
         if not messages:
             future.set_result([])
             return future
-        entries = encode_all(self._encoder, messages, ManySink(future, len(messages)))
+        entries = self._outgoing.many(messages, future)
         with self._changed:
             for entry in entries:
                 self._add(entry)
         return future
+
+    def metrics(self) -> ProducerMetrics:
+        """Return what was done so far."""
+        with self._changed:
+            return self._queue.metrics()
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Send what is collected and wait until the future of every message is done, and its callbacks have run.
@@ -100,16 +108,22 @@ class Producer(Closing, Sender[Future[SendResult]]):
                 missing = f"{self._queue.unsettled_bytes} bytes of messages have no outcome yet"
                 raise TimeoutError("callbacks of futures still run" if self._queue.is_idle else missing)
 
+    def begin_close(self) -> None:
+        """Take nothing more and send what is collected. `close` waits for the outcomes, in a time that begins here."""
+        with self._changed:
+            if not self._is_closing:
+                self._is_closing, self._closing_since_s = True, time.monotonic()
+            self._queue.close_batch()
+            self._changed.notify_all()
+
     def close(self, timeout_s: float | None = None) -> None:
         """Flush, then end the stream. May be repeated.
 
         Messages without an outcome after `timeout_s` fail; None is the time-out that `connect` was given.
         """
-        end_s = time.monotonic() + (self._close_timeout_s if timeout_s is None else timeout_s)
+        self.begin_close()
+        end_s = self._closing_since_s + (self._close_timeout_s if timeout_s is None else timeout_s)
         with self._settling():
-            self._is_closing = True
-            self._queue.close_batch()
-            self._changed.notify_all()
             if not self._changed.wait_for(lambda: self._queue.is_idle, end_s - time.monotonic()):
                 tell_given_up(self._queue.fail_all(UnavailableError("the producer was closed", code=_CANCELLED)))
         _left_open.discard(self)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gRPC's streams do differently for event loops and for threads: requests in a queue, and answers in time."""
+"""What event loops and threads do differently: requests in a queue, answers in time, what need not wait."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
 
@@ -43,3 +43,8 @@ def next_in_time(call: Any, timeout_s: float | None) -> Any:
         raise
     finally:
         timer.cancel()
+
+
+def at_once(begin: Callable[[], None]) -> None:
+    """Begin now."""
+    begin()

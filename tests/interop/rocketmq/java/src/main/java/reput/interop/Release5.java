@@ -12,6 +12,9 @@ import java.util.concurrent.ConcurrentMap;
 import org.apache.rocketmq.common.BoundaryType;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.compression.CompressionType;
+import org.apache.rocketmq.common.compression.Compressor;
+import org.apache.rocketmq.common.compression.CompressorFactory;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageDecoder;
@@ -42,7 +45,18 @@ final class Release5 implements Release {
     private TimerMessageStore timer;
 
     public static void main(String[] arguments) throws Exception {
-        StoreTool.run(new Release5());
+        if (arguments.length == 0) {
+            StoreTool.run(new Release5());
+        } else {
+            System.out.write(body(arguments[0], CompressionType.of(arguments[1]), System.in.readAllBytes()));
+            System.out.flush();
+        }
+    }
+
+    /** What RocketMQ's client makes of a body when it sends (`pack`) or receives it. */
+    private static byte[] body(String verb, CompressionType type, byte[] bytes) throws IOException {
+        Compressor compressor = CompressorFactory.getCompressor(type);
+        return verb.equals("pack") ? compressor.compress(bytes, 5) : compressor.decompress(bytes);
     }
 
     @Override

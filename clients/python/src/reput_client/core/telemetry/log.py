@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client's logger."""
+
+import logging
+
+log = logging.getLogger("reput_client")
+"""Tells at INFO of each attempt that failed, at WARNING of messages that were given up and commits that failed."""

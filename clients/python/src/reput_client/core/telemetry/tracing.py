@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tracing: spans of producers and consumers, for programs that use OpenTelemetry.
+
+The tracer provider and the propagator are the program's own. Names are those of OpenTelemetry's conventions for
+messaging. The context of the span that sends a message travels among its properties, as W3C's `traceparent` unless the
+program has another propagator.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from reput_client.core.types import Message, NewMessage, SendResult
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+    from reput_client.core.producing import AnyFuture
+
+
+def find_tracing() -> "Tracing | None":
+    """Return what makes spans, None for a program that has not imported OpenTelemetry: it has no use for them."""
+    if "opentelemetry" not in sys.modules:
+        return None
+    try:
+        return Tracing()
+    except ImportError:  # some other part of its namespace
+        return None
+
+
+class Tracing:
+    """Makes spans. Raises ImportError without OpenTelemetry's API."""
+
+    def __init__(self) -> None:
+        from opentelemetry import propagate, trace
+
+        self._propagate, self._trace = propagate, trace
+        self._tracer = trace.get_tracer("reput-client")
+
+    @contextmanager
+    def sending(
+        self, messages: Sequence[NewMessage], target: str, future: "AnyFuture", *, is_batch: bool
+    ) -> Iterator[Mapping[str, str]]:
+        """Make the span of messages that are encoded in a block, go to a target, and have their outcome in a future.
+
+        Yields the properties that carry its context.
+        """
+        address, _, port = target.rpartition(":")
+        attributes = _attributes("send", "send", {str(message.topic) for message in messages})
+        attributes |= {"server.address": address.strip("[]"), "server.port": int(port) if port.isdecimal() else 0}
+        if is_batch:
+            attributes["messaging.batch.message_count"] = len(messages)
+        span = self._tracer.start_span(_name(attributes), kind=self._trace.SpanKind.PRODUCER, attributes=attributes)
+        carried: dict[str, str] = {}
+        self._propagate.inject(carried, self._trace.set_span_in_context(span))
+        try:
+            yield carried
+        except Exception as error:
+            _note(self._trace, span, error)
+            span.end()
+            raise
+        if not is_batch:
+            span.set_attribute("messaging.message.body.size", len(messages[0].body))
+        future.add_done_callback(lambda done: self._end(span, done))
+
+    def received(self, messages: Sequence[Message], group: str | None, *, is_batch: bool) -> None:
+        """Make the span of messages that a poll hands out, linked with those that sent them.
+
+        The span for one message belongs to the sender's trace, unless the caller has a span of its own.
+        """
+        contexts = [self._propagate.extract(message.properties) for message in messages]
+        origins = [self._trace.get_current_span(context).get_span_context() for context in contexts]
+        attributes = _attributes("poll", "receive", {message.topic for message in messages})
+        if group is not None:
+            attributes["messaging.consumer.group.name"] = group
+        parent = None
+        if is_batch:
+            attributes["messaging.batch.message_count"] = len(messages)
+        else:
+            attributes |= _place(messages[0].queue_id, messages[0].unique_id)
+            attributes["messaging.message.body.size"] = len(messages[0].raw_body)
+            is_alone = not self._trace.get_current_span().get_span_context().is_valid
+            parent = contexts[0] if is_alone else None
+        links = [self._trace.Link(origin) for origin in origins if origin.is_valid]
+        kind = self._trace.SpanKind.CONSUMER
+        self._tracer.start_span(_name(attributes), parent, kind, attributes, links).end()
+
+    def _end(self, span: "Span", done: Any) -> None:
+        """End a span with what became of its messages."""
+        if done.cancelled():
+            span.end()
+            return
+        outcome = done.exception() or done.result()
+        errors = [each for each in (outcome if isinstance(outcome, list) else [outcome]) if isinstance(each, Exception)]
+        if errors:
+            _note(self._trace, span, errors[0])
+        elif isinstance(outcome, SendResult):
+            span.set_attributes(_place(outcome.queue_id, outcome.unique_id))
+        span.end()
+
+
+def _attributes(name: str, kind: str, topics: set[str]) -> dict[str, Any]:
+    """Return what all spans say. A destination is named if there is one alone."""
+    attributes = {"messaging.system": "reput", "messaging.operation.name": name, "messaging.operation.type": kind}
+    if len(topics) == 1:
+        attributes["messaging.destination.name"] = next(iter(topics))
+    return attributes
+
+
+def _name(attributes: Mapping[str, Any]) -> str:
+    return " ".join(
+        str(attributes[key]) for key in ("messaging.operation.name", "messaging.destination.name") if key in attributes
+    )
+
+
+def _place(queue_id: int, unique_id: str | None) -> dict[str, Any]:
+    ids = {"messaging.message.id": unique_id} if unique_id else {}
+    return {"messaging.destination.partition.id": str(queue_id), **ids}
+
+
+def _note(trace: Any, span: "Span", error: BaseException) -> None:
+    """Have a span say why its messages failed."""
+    span.set_attribute("error.type", getattr(error, "reason", "") or type(error).__qualname__)
+    span.set_status(trace.Status(trace.StatusCode.ERROR, str(error)))

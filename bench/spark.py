@@ -207,6 +207,8 @@ def main() -> int:
         "--data", type=Path, default=Path(tempfile.gettempdir()), metavar="DIR", help="where data are kept"
     )
     chosen = parser.parse_args()
+    for directory in (chosen.out, chosen.data):
+        directory.mkdir(parents=True, exist_ok=True)
     facts, results = machine.machine(chosen.data), Results()
     with session() as spark, Progress(console=console) as progress:
         cases = [case for case in chosen.only if case in CASES]
@@ -229,7 +231,6 @@ def main() -> int:
             with tempfile.TemporaryDirectory(prefix="reput-bench-", dir=chosen.data) as folder:
                 found = spark_lookup.lookups(spark, Path(folder))
             progress.advance(task)
-    chosen.out.mkdir(parents=True, exist_ok=True)
     text = report(results, facts) + ("\n" + spark_lookup.report(found) if found else "")
     (chosen.out / "spark.md").write_text(text)
     runs = [asdict(run) for run in results.runs]

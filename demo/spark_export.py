@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput_spark.jobs import export as job
-from reput_spark.jobs.command import failures, first_cause
+from reput_spark.jobs.outcome import failures, first_cause
 
 from demo.checks import Asked, window_of
 from demo.load import QUEUE_COUNT

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipes of docs/spark.md, run as they stand against a real store, print what stands below them."""
+"""The recipes of docs/spark.md, and what comes from Kafka, run as they stand, print what stands below them."""
 
 import contextlib
 import io
@@ -23,7 +23,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("matplotlib")
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-GUIDE = REPOSITORY / "docs" / "spark.md"
+DOCS = REPOSITORY / "docs"
 PATHS = re.compile(r'"(lake/[\w.]+|\w+\.checkpoint)"')
 """Of Spark, whose process may have begun in another directory."""
 
@@ -36,13 +36,10 @@ class Step(NamedTuple):
     printed: str
 
 
-def steps() -> list[Step]:
-    """The blocks of the guide's recipes, in order."""
-    page = GUIDE.read_text()
-    start = page.index("\n## Recipes")
-    section = page[start : page.index("\n## ", start + 1)]
+def steps(page: str, start: int, end: int) -> list[Step]:
+    """The blocks of a part of a page, in order."""
     found: list[Step] = []
-    for block in re.finditer(r"```(python|text)\n(.*?)```", section, re.DOTALL):
+    for block in re.finditer(r"```(python|text)\n(.*?)```", page[start:end], re.DOTALL):
         if block[1] == "python":
             found.append(Step(page.count("\n", 0, start + block.start()) + 2, block[2], ""))
         else:
@@ -82,19 +79,34 @@ def wait_until_indexed(store: Store) -> None:
             time.sleep(0.02)
 
 
-def test_recipes(store: Store, tmp_path: Path) -> None:
-    """Every block, one after the other, in one session."""
-    found = steps()
-    assert sum(step.code.count("spark.read") > 0 for step in found) >= 10
+def run(name: str, found: list[Step], store: Store, work: Path) -> None:
+    """Run every block, one after the other, in one session."""
     names: dict[str, Any] = {"__name__": "__main__"}
     for step in found:
         code = step.code.replace("127.0.0.1:7101", store.log).replace("127.0.0.1:7102", store.indexer)
-        code = PATHS.sub(lambda found: f'"{tmp_path / "work" / found[1]}"', code)
+        code = PATHS.sub(lambda found: f'"{work / found[1]}"', code)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile("\n" * step.line + code, str(GUIDE), "exec"), names)
-        assert printed.getvalue() == step.printed, f"{GUIDE.name}, line {step.line}"
+            exec(compile("\n" * step.line + code, str(DOCS / name), "exec"), names)
+        assert printed.getvalue() == step.printed, f"{name}, line {step.line}"
         wait_until_indexed(store)
+    names["spark"].stop()
+
+
+def test_recipes(store: Store, tmp_path: Path) -> None:
+    """The recipes of the guide."""
+    page = (DOCS / "spark.md").read_text()
+    start = page.index("\n## Recipes")
+    found = steps(page, start, page.index("\n## ", start + 1))
+    assert sum(step.code.count("spark.read") > 0 for step in found) >= 10
+    run("spark.md", found, store, tmp_path / "work")
     assert {path.name for path in (tmp_path / "work").iterdir()} >= {"lake", "orders.png", "split.checkpoint"}
     assert (tmp_path / "work" / "orders.png").stat().st_size > 5_000
-    names["spark"].stop()
+
+
+def test_coming_from_kafka(store: Store, tmp_path: Path) -> None:
+    """The page for those who know Spark's Kafka source."""
+    page = (DOCS / "spark-from-kafka.md").read_text()
+    found = steps(page, 0, len(page))
+    assert len(found) == 4
+    run("spark-from-kafka.md", found, store, tmp_path / "work")

@@ -139,6 +139,8 @@ async def test_properties_decide(client: reput_client.Client, running: Store) ->
     with pytest.raises(reput_client.InvalidArgumentError, match="at character 7") as caught:
         client.queues.pull("sieved", 0, 0, where="price ==")
     assert caught.value.metadata["field"] == "where"
+
+
 @pytest.mark.parametrize("codec", ["zlib", "lz4", "zstd"])
 async def test_compressed_bodies(client: reput_client.Client, running: Store, codec: str) -> None:
     """They are small in the store, and are read as they were by every way to ask, and by the command line."""

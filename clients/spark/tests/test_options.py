@@ -48,6 +48,8 @@ def test_defaults() -> None:
         ({"compression": "ZSTD"}, "compression", "zstd"),
         ({"compression": "none"}, "compression", ""),
         ({"includeProperties": "False"}, "include_properties", False),
+        ({"binaryKey": "true"}, "has_binary_key", True),
+        ({"columns": "VALUE, timestamptype,value"}, "columns", ("value", "timestampType")),
         ({"failOnDataLoss": "false"}, "fail_on_data_loss", False),
     ],
 )
@@ -69,8 +71,12 @@ def test_no_two_reads_share_a_value() -> None:
 
 
 def test_aliases_of_kafka_users() -> None:
-    """bootstrap.servers and topic mean endpoint and subscribe."""
+    """Options of Spark's Kafka source that mean the same have its names, too."""
     assert parse({"bootstrap.servers": "indexer:7102", "topic": "orders"}) == parse(NEEDED)
+    kafka = {"kafka.bootstrap.servers": "indexer:7102", "subscribe": "orders", "kafkaConsumer.pollTimeoutMs": "5"}
+    kafka |= {"fetchOffset.numRetries": "7", "fetchOffset.retryIntervalMs": "9"}
+    ours = {"rpcTimeoutMs": "5", "numRetries": "7", "retryIntervalMs": "9"}
+    assert parse(kafka) == parse(NEEDED | ours)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +86,12 @@ def test_aliases_of_kafka_users() -> None:
         ({"path": "orders"}, "path", "subscribe"),
         ({"auth.token": "secret"}, "auth.token", "auth.token.file"),
         ({"topic": "orders"}, "topic", "given twice"),
+        ({"kafka.bootstrap.servers": "a:1"}, "kafka.bootstrap.servers", "given twice"),
+        ({"kafka.security.protocol": "SSL"}, "kafka.security.protocol", "tls.ca.file"),
+        ({"groupIdPrefix": "x"}, "groupIdPrefix", "no consumer group"),
+        ({"minOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger", "trigger"),
+        ({"columns": "body"}, "columns", "no column 'body'"),
+        ({"columns": "key", "includeHeaders": "true"}, "includeHeaders", "combined"),
         ({"endpoint": "indexer"}, "endpoint", "host:port"),
         ({"endpoint": "indexer:70000"}, "endpoint", "host:port"),
         ({"subscribe": "../x"}, "subscribe", "topic name"),

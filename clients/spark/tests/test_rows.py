@@ -110,7 +110,7 @@ def test_defaults_of_a_write() -> None:
     assert (options.endpoints, options.topic, options.durability) == (("commitlog:7101",), "", 2)
     assert (options.is_idempotent, options.changed_replay, options.has_sharding_key) == (True, "append", False)
     assert (options.batch_size_bytes, options.window_size_bytes) == (524_288, 8_388_608)
-    assert parse_write(NEEDED | {"bootstrap.servers": "indexer:7102"}) == options
+    assert parse_write({"kafka.bootstrap.servers": "commitlog:7101"}) == options
 
 
 @pytest.mark.parametrize(

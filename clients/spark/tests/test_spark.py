@@ -113,24 +113,25 @@ def test_sql_view_and_keys(spark: SparkSession, indexer: Any) -> None:
 def test_a_frame_without_the_data_source_api(spark: SparkSession, indexer: Any) -> None:
     """What clusters of Spark 3 use gives the same rows, one task for each partition."""
     pytest.importorskip("pandas", reason="mapInArrow needs pandas")
-    from reput_spark import read_frame
+    from reput_spark.read.frames import read_frame
+    from reput_spark.read.options import parse
 
     indexer.fill("orders", 3, 20)
     options = {"endpoint": indexer.endpoint, "subscribe": "orders"}
-    frame = read_frame(spark, **options)
+    frame = read_frame(spark, parse(options))
     assert frame.schema == load(spark, indexer).schema
     assert frame.rdd.getNumPartitions() == 3
     assert sorted(frame.collect()) == sorted(load(spark, indexer).collect())
-    slim = read_frame(spark, "offset bigint, tag string", tag="even", **options)
+    slim = read_frame(spark, parse(options | {"columns": "offset,tag", "tag": "even"}))
     assert slim.groupBy("tag").count().collect() == [("even", 30)]
-    assert read_frame(spark, **options | {"subscribe": "nothing"}).count() == 0
+    assert read_frame(spark, parse(options | {"subscribe": "nothing"})).count() == 0
 
 
 def test_export_writes_parquet_by_topic_and_date(spark: SparkSession, indexer: Any, tmp_path: Path) -> None:
     """The export holds what was named, in directories by topic and date, and tells how many rows it wrote."""
     from pyspark.errors import PySparkException
-    from reput_spark.jobs.command import failures, first_cause
     from reput_spark.jobs.export import export
+    from reput_spark.jobs.outcome import failures, first_cause
 
     indexer.fill("orders", 2, 20)
     options = {"endpoint": indexer.endpoint, "subscribe": "orders", "tag": "even"}

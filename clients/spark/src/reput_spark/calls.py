@@ -15,6 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from grpc import StatusCode
+from reput_client.core.call import Call, method_of
 from reput_client.core.errors import ReputError
 from reput_client.core.options import Options, first_token
 from reput_client.core.retry import RetryPolicy, is_passing
@@ -23,12 +25,16 @@ from reput_client.sync.channels import Channels
 from reput_spark.errors import BadOption, CallFailed
 
 if TYPE_CHECKING:
-    from reput_client.core.call import Call
+    from google.protobuf.message import Message
 
     from reput_spark.values import CallOptions
 
 RETRY_INTERVAL_S_MAX = 30.0
 BEYOND_END = "OFFSET_BEYOND_END"
+REACH_RETRY_COUNT = 2
+"""Retries of the first call of a batch: a service that is down is told within some seconds."""
+SERVICES = {"commitlog": ("CommitLog", "commitlog.endpoint"), "indexer": ("Indexer", "endpoint")}
+"""What people call a service, and the option that has its addresses."""
 ONCE = RetryPolicy(retries=0)
 """Channels leave retries to Attempts, which goes from one server to the next."""
 
@@ -50,6 +56,27 @@ def run(options: CallOptions, call: Call[T]) -> T:
         else:
             attempts.answered()
             return found
+
+
+def check_reach(options: CallOptions, request: Message) -> None:
+    """Ask any of the servers something, unless one has answered this process before. Raises CallFailed if all are away.
+
+    For the driver, before a batch begins. An answer of any kind will do.
+    """
+    if options.endpoints in _answered:
+        return
+    retry_count = min(options.retry_count_max, max(REACH_RETRY_COUNT, len(options.endpoints) - 1))
+    attempts = Attempts(replace(options, retry_count_max=retry_count), method_of(request.DESCRIPTOR).path)
+    while True:
+        try:
+            attempts.channels().run(Call(request))
+        except ReputError as error:
+            if not is_away(error):
+                return
+            attempts.failed(error)
+        else:
+            attempts.answered()
+            return
 
 
 class Attempts:
@@ -96,7 +123,21 @@ class Attempts:
 def failure(path: str, endpoint: str, error: ReputError) -> CallFailed:
     """Return the error for a call that failed for good."""
     details = f"{error.reason}: {error.text}" if error.reason else error.text
+    if is_away(error):
+        service, option = SERVICES[method_service(path)]
+        question = f"is the {service} running (`reput up`), and is its address right (option {option!r})?"
+        details = f"can't be reached; {question} gRPC says: {error.text}"
     return CallFailed(path, endpoint, error.code.name, details)
+
+
+def is_away(error: ReputError) -> bool:
+    """Return whether a call failed because no server was reached."""
+    return error.code is StatusCode.UNAVAILABLE and not error.reason
+
+
+def method_service(path: str) -> str:
+    """Return the short name of the service of a method: `indexer` of `reput.indexer.v1.ScanService/Scan`."""
+    return path.split(".")[1]
 
 
 def channels_to(options: CallOptions, endpoint: str) -> Channels:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import sys
+
 
 class ReputSparkError(Exception):
     """Base of all errors of this package."""
@@ -17,6 +19,20 @@ class BadOption(ReputSparkError):
 
     def __str__(self) -> str:
         return f"option {self.option!r}: {self.problem}"
+
+
+class WrongPython(ReputSparkError):
+    """The interpreter that Spark runs lacks what the data source needs."""
+
+    def __init__(self, program: str, problem: str) -> None:
+        super().__init__(program, problem)
+        self.program, self.problem = program, problem
+
+    def __str__(self) -> str:
+        return (
+            f"Spark's Python, {self.program}, {self.problem}; set PYSPARK_PYTHON={sys.executable} before the session "
+            "starts, or install reput-spark for the Python that Spark runs"
+        )
 
 
 class BadSchema(ReputSparkError):

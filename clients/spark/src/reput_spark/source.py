@@ -4,11 +4,12 @@
 Spark pickles the source, its reader and its partitions to Python workers of its own, so they hold plain values, and
 whatever needs grpc, protobuf or pyarrow is imported where it is used.
 No filter is taken from Spark: its push-down for Python sources gives wrong answers when a DataFrame is used twice
-(docs/spark.md), so keys, times, tags and queues are options.
+(docs/spark.md), so keys, times, tags and queues are options; `reput_spark.load` finds them in a condition.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -16,7 +17,7 @@ from pyspark.sql.datasource import DataSource
 from reput_spark.errors import BadOption
 from reput_spark.read.options import parse
 from reput_spark.read.reader import ReputReader
-from reput_spark.read.schema import default_ddl, projection
+from reput_spark.read.schema import default_ddl, projection, wants_binary_key
 from reput_spark.read.stream import ReputStreamReader
 from reput_spark.write.columns import check_columns
 from reput_spark.write.options import parse_write
@@ -24,6 +25,8 @@ from reput_spark.write.sink import ReputBatchSink, ReputStreamSink
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+    from reput_spark.read.options import ReadOptions
 
 
 class ReputDataSource(DataSource):
@@ -43,21 +46,23 @@ class ReputDataSource(DataSource):
                 options = parse(self.options, is_stream=True)
             except BadOption:
                 raise error from None
-        return default_ddl(include_properties=options.include_properties, include_headers=options.include_headers)
+        return default_ddl(options)
 
     def reader(self, schema: StructType) -> ReputReader:
         """Return a reader of the columns of `schema`. Raises BadOption and BadSchema."""
-        return ReputReader(parse(self.options), projection(schema))
+        return ReputReader(*_fitted(parse(self.options), schema))
 
     def streamReader(self, schema: StructType) -> ReputStreamReader:  # noqa: N802
         """Return a reader of the columns of `schema` that follows the queues. Raises BadOption and BadSchema."""
-        return ReputStreamReader(parse(self.options, is_stream=True), projection(schema))
+        return ReputStreamReader(*_fitted(parse(self.options, is_stream=True), schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> ReputBatchSink:
-        """Return a sink for a DataFrame of this schema. Raises BadOption and BadSchema."""
+        """Return a sink for a DataFrame of this schema. Raises BadOption, BadSchema and CallFailed."""
         options = parse_write(self.options)
         check_columns(schema, options)
-        return ReputBatchSink(options, overwrite=overwrite)
+        sink = ReputBatchSink(options, overwrite=overwrite)
+        sink.check_reach()
+        return sink
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> ReputStreamSink:  # noqa: N802
         """Return a sink for a streaming DataFrame of this schema. Raises BadOption and BadSchema."""
@@ -68,3 +73,11 @@ class ReputDataSource(DataSource):
             raise BadOption("writerId", "is for batch writes; a stream is named by its checkpoint")
         check_columns(schema, options)
         return ReputStreamSink(options)
+
+
+def _fitted(options: ReadOptions, schema: StructType) -> tuple[ReadOptions, tuple[str, ...]]:
+    """Return the options of a read and its columns, as the schema has them that Spark plans with."""
+    columns = projection(schema)
+    if options.columns and columns != options.columns:
+        raise BadOption("columns", f"names other columns than the schema, {', '.join(columns)}; leave one of them out")
+    return replace(options, has_binary_key=wants_binary_key(schema)), columns

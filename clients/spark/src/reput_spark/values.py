@@ -17,6 +17,15 @@ from typing import Any, TypeVar, cast
 from reput_spark.errors import BadOption
 
 ENDPOINT_PATTERN = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s:,/]+):([0-9]{1,5})")
+KAFKA_ADDRESS_NAMES = ("kafka.bootstrap.servers", "bootstrap.servers")
+"""What Spark's Kafka source and sink call the addresses of servers."""
+KAFKA_ONLY = {
+    "groupidprefix": "a scan has no consumer group; leave it out",
+    "kafka.group.id": "a scan has no consumer group; leave it out",
+    "minoffsetspertrigger": "Spark has no such limit for sources in Python; trigger(processingTime=...) gathers more",
+    "maxtriggerdelay": "Spark has no such limit for sources in Python; trigger(processingTime=...) gathers more",
+}
+"""Options of Spark's Kafka source that have no counterpart, and why, by their names in lower case."""
 REQUIRED: Any = object()
 """In place of the default of an option that has none."""
 T = TypeVar("T")
@@ -158,6 +167,10 @@ def unknown_option(key: str, known: Mapping[str, str]) -> str:
         return "options appear in query plans; use 'auth.token.file', or REPUT_CLIENT_TOKEN in the environment"
     if key.lower() == "path":
         return "load() takes no path; name the topic with 'subscribe'"
+    if key.lower() in KAFKA_ONLY:
+        return KAFKA_ONLY[key.lower()]
+    if key.lower().startswith("kafka."):
+        return "is a setting of Kafka's client; leave it out (TLS is 'tls.ca.file', a token 'auth.token.file')"
     near = difflib.get_close_matches(key.lower(), known, n=1)
     return "no such option" + (f"; did you mean {known[near[0]]!r}?" if near else "; docs/spark-reference.md has them")
 

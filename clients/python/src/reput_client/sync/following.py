@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import grpc
 from reput.indexer.v1.queue_service_pb2 import SubscribeResponse
 
-from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, subscribe, Wanted
+from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Wanted, subscribe
 from reput_client.core.errors import ReputError, from_rpc_error, stream_ended
 from reput_client.core.types import TopicQueue
 from reput_client.sync.channels import Channels

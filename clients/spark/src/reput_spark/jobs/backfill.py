@@ -9,32 +9,20 @@ failure: what is stored already under this name is not stored again, as long as 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from reput_spark.errors import BadOption
-from reput_spark.jobs import command
+from reput_spark.jobs import command, flags
 from reput_spark.jobs.command import Chosen, Job
 from reput_spark.write.columns import WRITTEN_TYPES
 from reput_spark.write.options import parse_write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-def argument_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    parser = command.new_parser("reput-backfill", "Append messages from Parquet to Reput topics.")
-    add = parser.add_argument
-    add("--commitlog", required=True, metavar="HOST:PORT", help="the CommitLog; several separated by commas")
-    add("--input", required=True, metavar="URI", help="directory or file with Parquet")
-    add("--topic", help="topic of all messages (default: the column topic)")
-    add("--where", metavar="SQL", help="only rows for which this holds, such as \"date >= '2026-01-01'\"")
-    add("--keep-queues", action="store_true", help="append to the queues that the column partition names")
-    add("--name", help="name of this backfill, so that repeating it stores nothing twice")
-    return parser
 
 
 def sink_options(chosen: Chosen) -> dict[str, str]:
@@ -56,7 +44,7 @@ def dry_run(chosen: Chosen, _: dict[str, str]) -> str:
         raise BadOption("--input", str(error)) from error
     files: Sequence[str] = found.files
     read, ignored = _columns(found.schema.names, chosen)
-    if chosen.json:
+    if chosen.as_json:
         return command.outcome(chosen, "", {"rows": found.count_rows(), "files": len(files), "columns": read})
     lines = [f"{path}" for path in files]
     lines.append(f"plan: rows={found.count_rows()} files={len(files)} columns={','.join(read)}")
@@ -78,6 +66,11 @@ def run(spark: SparkSession, chosen: Chosen, options: dict[str, str]) -> str:
     return command.outcome(chosen, "appended", appended)
 
 
+def describe(chosen: Chosen, _: dict[str, str]) -> str:
+    """Return what is appended where, in a line."""
+    return f"{chosen.input} to {chosen.topic or 'the topics that the rows name'} at {chosen.commitlog}"
+
+
 def _columns(names: Sequence[str], chosen: Chosen) -> tuple[list[str], list[str]]:
     """Return the columns that are written, and those that are not. Raises BadOption."""
     if "value" not in names:
@@ -86,7 +79,45 @@ def _columns(names: Sequence[str], chosen: Chosen) -> tuple[list[str], list[str]
     return read, [name for name in names if name not in read]
 
 
-main = Job(argument_parser, sink_options, run, dry_run)
+JOB = Job("reput-backfill", sink_options, run, dry_run, describe)
+
+
+def reput_backfill(
+    commitlog: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            envvar="REPUT_CLIENT_COMMITLOG_TARGET",
+            help="The CommitLog; several separated by commas.",
+        ),
+    ],
+    input: Annotated[str, typer.Option(metavar="URI", help="Directory or file with Parquet.")],  # noqa: A002 - the flag
+    topic: Annotated[
+        str | None, typer.Option(help="Topic of all messages. [default: the column topic]", show_default=False)
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="SQL", help="Only rows for which this holds, such as \"date >= '2026-01-01'\"."),
+    ] = None,
+    keep_queues: Annotated[
+        bool, typer.Option("--keep-queues", help="Append to the queues that the column partition names.")
+    ] = False,
+    name: Annotated[
+        str | None, typer.Option(help="Name of this backfill, so that repeating it stores nothing twice.")
+    ] = None,
+    option: flags.Other = None,
+    master: flags.Master = None,
+    dry_run: flags.DryRun = False,
+    as_json: flags.Json = False,
+) -> None:
+    """Append messages from Parquet to topics.
+
+    Example: reput-backfill --commitlog 127.0.0.1:7101 --input lake/orders --topic again --name 1 --master 'local[2]'
+    """
+    JOB.perform(locals())
+
+
+main = command.command_line(JOB.name, reput_backfill)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,33 +2,35 @@
 """What the jobs share: a command line that is checked before anything starts, a session, one line of outcome.
 
 Standard output has the result, its last line tells what was done; progress and errors go to standard error, which
-spark-submit joins with standard output. Exit codes: 0 done, 1 failed, 2 wrong usage.
+spark-submit joins with standard output. Exit codes and the form of errors are those of `reput`.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import typer
 
 from reput_spark.errors import BadOption, ReputSparkError
+from reput_spark.jobs.flags import EPILOG, flag_of
+from reput_spark.jobs.outcome import EXIT_DONE, failed, failures
+from reput_spark.read.describe import described
 from reput_spark.read.options import parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
     from reput.indexer.v1.scan_service_pb2 import ScanPartition
 
-EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+HELP_WIDTH_MAX = 110
 
-EPILOG = (
-    "Credentials are files named by REPUT_CLIENT_TOKEN_FILE, REPUT_CLIENT_CA_FILE, REPUT_CLIENT_CERTIFICATE_FILE and "
-    "REPUT_CLIENT_KEY_FILE. Exit codes: 0 done, 1 failed, 2 wrong usage."
-)
-
-Chosen = argparse.Namespace
+Chosen = SimpleNamespace
+"""What was typed: the parameters of a job's command line by their names."""
 
 
 def plan_batch(chosen: Chosen, options: dict[str, str]) -> str:
@@ -38,77 +40,90 @@ def plan_batch(chosen: Chosen, options: dict[str, str]) -> str:
     return planned(chosen, plan(parse(options)))
 
 
+def describe_batch(_: Chosen, options: dict[str, str]) -> str:
+    """Return what a batch read of these options reads, in a line."""
+    return described(parse(options))
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """One command. `run` and `dry_run` give what is printed; both may raise what the world does to them."""
 
-    parser: Callable[[], argparse.ArgumentParser]
+    name: str
     options: Callable[[Chosen], dict[str, str]]
     """Those of the data source. Raises ReputSparkError or OSError for arguments that can't be meant."""
     run: Callable[[SparkSession, Chosen, dict[str, str]], str]
     dry_run: Callable[[Chosen, dict[str, str]], str] = plan_batch
+    describe: Callable[[Chosen, dict[str, str]], str] = describe_batch
+    """What Spark's pages say that its jobs do."""
 
-    def __call__(self, arguments: Sequence[str] | None = None) -> int:
-        """Run the command and return its exit code."""
-        parser = self.parser()
-        chosen = parser.parse_args(arguments)
+    def perform(self, typed: Mapping[str, Any]) -> None:
+        """Do what was typed: the parameters of a command line by their names. Raises typer.Exit."""
+        chosen = Chosen(**typed)
         try:
             options = self.options(chosen)
+        except BadOption as error:
+            raise typer.BadParameter(error.problem, param_hint=flag_of(error.option)) from None
         except (ReputSparkError, OSError) as error:
-            parser.error(str(error))
+            raise typer.BadParameter(str(error)) from None
         try:
-            if chosen.dry_run:
-                text = self.dry_run(chosen, options)
-            else:
-                text = _in_session(chosen, parser.prog, lambda spark: self.run(spark, chosen, options))
+            text = (self.dry_run if chosen.dry_run else self._in_session)(chosen, options)
         except failures() as error:
-            sys.stderr.write(f"{parser.prog} failed: {first_cause(error)}\n")
-            return EXIT_FAILED
+            raise typer.Exit(failed(error)) from None
         sys.stdout.write(text + "\n")
+
+    def _in_session(self, chosen: Chosen, options: dict[str, str]) -> str:
+        """Run in a session of its own, with UTC dates whatever the zone of the cluster, and Spark's progress bar."""
+        from pyspark.sql import SparkSession
+
+        from reput_spark import register
+
+        builder = SparkSession.builder.appName(self.name).config("spark.ui.showConsoleProgress", "true")
+        if chosen.master:
+            builder = builder.master(chosen.master)
+            if chosen.master.startswith("local"):  # its workers run here, where this Python has all that they need
+                os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        spark = builder.getOrCreate()
+        try:
+            spark.sparkContext.setLogLevel("ERROR")
+            spark.sparkContext.setJobDescription(f"{self.name}: {self.describe(chosen, options)}")
+            spark.conf.set("spark.sql.session.timeZone", "UTC")
+            register(spark)
+            return self.run(spark, chosen, options)
+        finally:
+            spark.stop()
+
+
+class Program(Protocol):
+    """A command as a function."""
+
+    def __call__(self, arguments: Sequence[str] | None = None) -> int:
+        """Run with these arguments, those of the process by default. Returns the exit code."""
+
+
+def command_line(name: str, function: Callable[..., None]) -> Program:
+    """Return the program whose flags are the parameters of a function."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    settings = {"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH_MAX}
+    app.command(name, epilog=EPILOG, context_settings=settings, no_args_is_help=True)(function)
+
+    def main(arguments: Sequence[str] | None = None) -> int:
+        try:
+            app(arguments, prog_name=name)
+        except SystemExit as end:
+            return end.code if isinstance(end.code, int) else EXIT_DONE
         return EXIT_DONE
 
-
-def new_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """Return a parser with the flags that every job has."""
-    parser = argparse.ArgumentParser(prog=name, description=description, epilog=EPILOG, allow_abbrev=False)
-    add = parser.add_argument
-    add("--option", action="append", default=[], metavar="NAME=VALUE", help="any other option of the data source")
-    add("--master", help="Spark master, when not given by spark-submit, such as local[4]")
-    add("--dry-run", action="store_true", help="print what would be done, and write nothing; starts no Spark")
-    add("--json", action="store_true", help="print the result as one line of JSON")
-    return parser
-
-
-def add_topics(parser: argparse.ArgumentParser) -> None:
-    """Add the flags for the Indexer's address, and for topics by name or by pattern."""
-    add = parser.add_argument
-    add("--endpoint", required=True, metavar="HOST:PORT", help="the Indexer; several separated by commas")
-    chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument("--topic", help="topics, separated by commas")
-    chosen.add_argument("--topic-pattern", metavar="REGEX", help="topics whose whole name matches")
-    add("--tag", help="only messages with one of these tags: A||B")
-
-
-def add_times(parser: argparse.ArgumentParser) -> None:
-    """Add the flags for a range of store times."""
-    add = parser.add_argument
-    add("--start", metavar="TIME", help="earliest store time, inclusive: ISO-8601 with zone, or epoch milliseconds")
-    add("--end", metavar="TIME", help="latest store time, exclusive")
-
-
-def add_date(parser: argparse.ArgumentParser) -> None:
-    """Add the flag for which time makes the date in the paths of what is written."""
-    times = ("timestamp", "born_timestamp")
-    parser.add_argument(
-        "--date-of", choices=times, default=times[0], help="which time makes the date (default: %(default)s)"
-    )
+    return main
 
 
 def source_options(chosen: Chosen, own: Mapping[str, str | None], *, is_stream: bool = False) -> dict[str, str]:
-    """Return the options of a read: for the flags of `add_topics`, a job's own, and those of --option.
+    """Return the options of a read: for the flags of topics, a job's own, and those of --option.
 
     An option that is None is not given. Raises BadOption.
     """
+    if (chosen.topic is None) == (chosen.topic_pattern is None):
+        raise BadOption("--topic", "give one of --topic and --topic-pattern")
     topics = {"subscribe": chosen.topic, "subscribePattern": chosen.topic_pattern, "tag": chosen.tag}
     options = given({"endpoint": chosen.endpoint, **topics, **own}) | other_options(chosen)
     parse(options, is_stream=is_stream)
@@ -123,7 +138,7 @@ def given(options: Mapping[str, str | None]) -> dict[str, str]:
 def other_options(chosen: Chosen) -> dict[str, str]:
     """Return what --option says. Raises BadOption."""
     options = {}
-    for text in chosen.option:
+    for text in chosen.option or ():
         name, equals, value = text.partition("=")
         if not equals:
             raise BadOption("--option", f"{text!r} is not NAME=VALUE")
@@ -133,7 +148,7 @@ def other_options(chosen: Chosen) -> dict[str, str]:
 
 def outcome(chosen: Chosen, what: str, document: Mapping[str, object]) -> str:
     """Return the last line: `what name=value ...`, or JSON."""
-    if chosen.json:
+    if chosen.as_json:
         return json.dumps(document)
     return " ".join([what, *(f"{name}={value}" for name, value in document.items())])
 
@@ -156,7 +171,7 @@ def planned(chosen: Chosen, partitions: Sequence[ScanPartition]) -> str:
         "bytes": sum(partition.size_bytes for partition in partitions),
         "keys": sum(len(partition.keys) for partition in partitions),
     }
-    if chosen.json:
+    if chosen.as_json:
         return json.dumps(totals)
     lines = [f"{'partition':>9}  {'rows':>12}  {'bytes':>15}  what"]
     for number, partition in enumerate(partitions):
@@ -169,39 +184,3 @@ def planned(chosen: Chosen, partitions: Sequence[ScanPartition]) -> str:
         "(rows and bytes before the filter on tags; not known for keys)"
     )
     return "\n".join(lines)
-
-
-def failures() -> tuple[type[Exception], ...]:
-    """Return what the world may do to a job. Anything else is a bug and keeps its stack trace."""
-    try:
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-        from pyspark.errors import PySparkException
-    except ImportError:
-        return (ReputSparkError, OSError, ImportError)
-    return (ReputSparkError, OSError, ImportError, PySparkException, Py4JError)
-
-
-def first_cause(error: BaseException) -> str:
-    """Return the part of an error that tells what happened: Spark wraps a worker's error in pages of stack trace."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    own = [line for line in lines if line.startswith("reput_spark.errors.")]
-    return own[-1].removeprefix("reput_spark.errors.") if own else (lines[0] if lines else type(error).__name__)
-
-
-def _in_session(chosen: Chosen, name: str, run: Callable[[SparkSession], str]) -> str:
-    """Run in a session of its own, with UTC dates whatever the zone of the cluster, and Spark's own progress bar."""
-    from pyspark.sql import SparkSession
-
-    from reput_spark import register
-
-    builder = SparkSession.builder.appName(name).config("spark.ui.showConsoleProgress", "true")
-    if chosen.master:
-        builder = builder.master(chosen.master)
-    spark = builder.getOrCreate()
-    try:
-        spark.sparkContext.setLogLevel("ERROR")
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
-        register(spark)
-        return run(spark)
-    finally:
-        spark.stop()

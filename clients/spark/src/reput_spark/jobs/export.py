@@ -8,15 +8,17 @@ Files land in OUTPUT/topic=<topic>/date=<UTC date of the store time>/.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from reput_spark.errors import BadOption
-from reput_spark.jobs import command
+from reput_spark.jobs import command, flags
 from reput_spark.jobs.command import Chosen, Job
 
 if TYPE_CHECKING:
@@ -32,30 +34,19 @@ class Exported:
     output: str
 
 
-def argument_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    parser = command.new_parser("reput-export", "Export messages of Reput topics to Parquet, by key or by store time.")
-    command.add_topics(parser)
-    command.add_times(parser)
-    add = parser.add_argument
-    add("--key", action="append", default=[], help="only messages with this key; may be repeated")
-    add("--keys-file", metavar="FILE", help="only messages with one of these keys, one per line")
-    add("--output", metavar="URI", help="directory to write; required unless --dry-run")
-    add(
-        "--mode",
-        choices=("errorifexists", "append", "overwrite"),
-        default="errorifexists",
-        help="what to do when the output exists (default: %(default)s)",
-    )
-    command.add_date(parser)
-    return parser
+class Mode(StrEnum):
+    """What to do when the output exists."""
+
+    ERRORIFEXISTS = "errorifexists"
+    APPEND = "append"
+    OVERWRITE = "overwrite"
 
 
 def source_options(chosen: Chosen) -> dict[str, str]:
     """Return the data source's options. Raises OSError for a file of keys that can't be read, and BadOption."""
     if not chosen.output and not chosen.dry_run:
         raise BadOption("--output", "is required unless --dry-run is given")
-    keys = list(chosen.key)
+    keys = list(chosen.key or ())
     if chosen.keys_file:
         lines = Path(chosen.keys_file).read_text(encoding="utf-8").splitlines()
         keys += [line.strip() for line in lines if line.strip()]
@@ -97,7 +88,38 @@ def export(
     return Exported(row_count=seen["rows"], body_size_bytes=seen["bytes"], output=output)
 
 
-main = Job(argument_parser, source_options, run)
+JOB = Job("reput-export", source_options, run)
+
+
+def reput_export(
+    endpoint: flags.Endpoint,
+    topic: flags.Topic = None,
+    topic_pattern: flags.TopicPattern = None,
+    key: Annotated[list[str] | None, typer.Option(help="Only messages with this key; may be repeated.")] = None,
+    keys_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Only messages with one of these keys, one per line.")
+    ] = None,
+    tag: flags.Tag = None,
+    start: flags.Start = None,
+    end: flags.End = None,
+    output: Annotated[
+        str | None, typer.Option(metavar="URI", help="Directory to write; required unless --dry-run.")
+    ] = None,
+    mode: Annotated[Mode, typer.Option(help="What to do when the output exists.")] = Mode.ERRORIFEXISTS,
+    date_of: flags.Date = flags.DateOf.TIMESTAMP,
+    option: flags.Other = None,
+    master: flags.Master = None,
+    dry_run: flags.DryRun = False,
+    as_json: flags.Json = False,
+) -> None:
+    """Export messages of topics to Parquet, by key or by store time.
+
+    Example: reput-export --endpoint 127.0.0.1:7102 --topic orders --key O-17 --output lake/orders --master 'local[2]'
+    """
+    JOB.perform(locals())
+
+
+main = command.command_line(JOB.name, reput_export)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,14 +10,16 @@ Files land in OUTPUT/topic=<topic>/date=<UTC date of the store time>/. Needs Spa
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from reput_spark.errors import BadOption
-from reput_spark.jobs import command
+from reput_spark.jobs import command, flags
 from reput_spark.jobs.command import Chosen, Job
+from reput_spark.read.describe import described
 from reput_spark.read.options import parse
 
 if TYPE_CHECKING:
@@ -25,19 +27,6 @@ if TYPE_CHECKING:
 
 CHECKPOINT = "_reput_checkpoint"
 """In the output; readers of Parquet pass over names that begin with an underscore."""
-
-
-def argument_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    parser = command.new_parser("reput-export-incremental", "Export what came since the last run to Parquet.")
-    command.add_topics(parser)
-    add = parser.add_argument
-    add("--output", required=True, metavar="URI", help="directory to write")
-    add("--checkpoint", metavar="URI", help=f"where the last run stopped (default: OUTPUT/{CHECKPOINT})")
-    add("--start", metavar="TIME", help="where the first run begins: ISO-8601 with zone, or epoch milliseconds")
-    add("--rows-per-batch", type=int, default=5_000_000, help="most rows of a micro-batch (default: %(default)s)")
-    command.add_date(parser)
-    return parser
 
 
 def source_options(chosen: Chosen) -> dict[str, str]:
@@ -68,6 +57,7 @@ def run(spark: SparkSession, chosen: Chosen, options: dict[str, str]) -> str:
         frame.withColumn("date", functions.to_date(chosen.date_of))
         .writeStream.format("parquet")
         .partitionBy("topic", "date")
+        .queryName(f"{JOB.name}: {describe(chosen, options)}")
         .option("path", chosen.output)
         .option("checkpointLocation", checkpoint_of(chosen))
         .trigger(availableNow=True)
@@ -82,6 +72,11 @@ def run(spark: SparkSession, chosen: Chosen, options: dict[str, str]) -> str:
         "checkpoint": checkpoint_of(chosen),
     }
     return command.outcome(chosen, "exported", exported)
+
+
+def describe(_: Chosen, options: dict[str, str]) -> str:
+    """Return what is read, in a line."""
+    return described(parse(options, is_stream=True))
 
 
 def checkpoint_of(chosen: Chosen) -> str:
@@ -109,7 +104,37 @@ def last_offset(checkpoint: str) -> dict[str, Any] | None:
     return found
 
 
-main = Job(argument_parser, source_options, run, dry_run)
+JOB = Job("reput-export-incremental", source_options, run, dry_run, describe)
+
+
+def reput_export_incremental(
+    endpoint: flags.Endpoint,
+    output: Annotated[str, typer.Option(metavar="URI", help="Directory to write.")],
+    topic: flags.Topic = None,
+    topic_pattern: flags.TopicPattern = None,
+    tag: flags.Tag = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(metavar="URI", help=f"Where the last run stopped. [default: OUTPUT/{CHECKPOINT}]")
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Where the first run begins: ISO-8601 with zone, or epoch milliseconds."),
+    ] = None,
+    rows_per_batch: Annotated[int, typer.Option(min=1, help="Most rows of a micro-batch.")] = 5_000_000,
+    date_of: flags.Date = flags.DateOf.TIMESTAMP,
+    option: flags.Other = None,
+    master: flags.Master = None,
+    dry_run: flags.DryRun = False,
+    as_json: flags.Json = False,
+) -> None:
+    """Export what came since the last run to Parquet.
+
+    Example: reput-export-incremental --endpoint 127.0.0.1:7102 --topic orders --output lake/orders --master 'local[2]'
+    """
+    JOB.perform(locals())
+
+
+main = command.command_line(JOB.name, reput_export_incremental)
 
 if __name__ == "__main__":
     sys.exit(main())

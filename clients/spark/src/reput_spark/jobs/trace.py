@@ -8,12 +8,13 @@ Prints every message with one of the keys in the order of store times, or writes
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from reput_spark.jobs import command
+import typer
+
+from reput_spark.jobs import command, flags
 from reput_spark.jobs.command import Chosen, Job
 
 if TYPE_CHECKING:
@@ -21,18 +22,6 @@ if TYPE_CHECKING:
 
 SHOWN_COLUMNS = ("timestamp", "topic", "partition", "offset", "key", "tag", "value")
 VALUE_SHOWN_MAX = 120
-
-
-def argument_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    parser = command.new_parser("reput-trace", "Follow keys through topics, in the order of store times.")
-    command.add_topics(parser)
-    command.add_times(parser)
-    add = parser.add_argument
-    add("--key", action="append", required=True, help="a key to follow; may be repeated")
-    add("--rows", type=int, default=1000, help="most rows that are printed (default: %(default)s)")
-    add("--output", metavar="URI", help="write Parquet there instead of printing")
-    return parser
 
 
 def source_options(chosen: Chosen) -> dict[str, str]:
@@ -56,13 +45,38 @@ def run(spark: SparkSession, chosen: Chosen, options: dict[str, str]) -> str:
 def _line(row: Any, chosen: Chosen) -> str:
     timestamp, topic, partition, offset, key, tag, value = row
     text = bytes(value).decode("utf-8", "replace")
-    if chosen.json:
+    if chosen.as_json:
         document = [timestamp.isoformat(), topic, partition, offset, key, tag, text]
         return json.dumps(dict(zip(SHOWN_COLUMNS, document, strict=True)), ensure_ascii=False)
     return f"{timestamp.isoformat()}  {topic}/{partition}@{offset}  {key}  {tag or '-'}  {text[:VALUE_SHOWN_MAX]}"
 
 
-main = Job(argument_parser, source_options, run)
+JOB = Job("reput-trace", source_options, run)
+
+
+def reput_trace(
+    endpoint: flags.Endpoint,
+    key: Annotated[list[str], typer.Option(help="A key to follow; may be repeated.")],
+    topic: flags.Topic = None,
+    topic_pattern: flags.TopicPattern = None,
+    tag: flags.Tag = None,
+    start: flags.Start = None,
+    end: flags.End = None,
+    rows: Annotated[int, typer.Option(min=0, help="Most rows that are printed.")] = 1000,
+    output: Annotated[str | None, typer.Option(metavar="URI", help="Write Parquet there instead of printing.")] = None,
+    option: flags.Other = None,
+    master: flags.Master = None,
+    dry_run: flags.DryRun = False,
+    as_json: flags.Json = False,
+) -> None:
+    """Follow keys through topics, in the order of store times.
+
+    Example: reput-trace --endpoint 127.0.0.1:7102 --topic-pattern '.*' --key O-17 --master 'local[2]'
+    """
+    JOB.perform(locals())
+
+
+main = command.command_line(JOB.name, reput_trace)
 
 if __name__ == "__main__":
     sys.exit(main())

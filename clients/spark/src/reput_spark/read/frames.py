@@ -9,25 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from reput_spark.read.options import parse
 from reput_spark.read.schema import default_ddl, projection
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from reput_spark.read.options import ReadOptions
 
-def read_frame(spark: SparkSession, schema: str | None = None, **options: str) -> DataFrame:
-    """Return a DataFrame of what the options name. It is planned now. `schema` is a projection, as DDL.
 
-    Raises BadOption, BadSchema, DataLoss, CallFailed.
-    """
+def read_frame(spark: SparkSession, options: ReadOptions) -> DataFrame:
+    """Return a DataFrame of what the options name. It is planned now. Raises DataLoss, CallFailed."""
     from reput_spark.read.plan import plan
 
-    chosen = parse(options)
-    ddl = schema or default_ddl(include_properties=chosen.include_properties, include_headers=chosen.include_headers)
+    ddl = default_ddl(options)
     columns = projection(spark.createDataFrame([], ddl).schema)
-    rows = [(partition.SerializeToString(),) for partition in plan(chosen)]
+    rows = [(partition.SerializeToString(),) for partition in plan(options)]
     tasks = spark.sparkContext.parallelize(rows, max(1, len(rows)))
 
     def read_all(batches: Iterator[Any]) -> Iterator[pa.RecordBatch]:
@@ -37,6 +34,6 @@ def read_frame(spark: SparkSession, schema: str | None = None, **options: str) -
 
         for batch in batches:
             for partition in batch.column(0).to_pylist():
-                yield from read(chosen, columns, ScanPartition.FromString(partition))
+                yield from read(options, columns, ScanPartition.FromString(partition))
 
     return spark.createDataFrame(tasks, "partition binary").mapInArrow(read_all, ddl)

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from reput_spark.errors import BadOption
+from reput_spark.read.schema import SPARK_TYPES
 from reput_spark.values import (
+    KAFKA_ADDRESS_NAMES,
     REQUIRED,
     CallOptions,
     addresses,
@@ -32,7 +34,14 @@ from reput_spark.values import (
 EARLIEST, LATEST = -2, -1
 """In offset JSON, as in Spark's Kafka source: the first entry of a queue, and its end."""
 
-ALIASES = {"bootstrap.servers": "endpoint", "topic": "subscribe"}
+ALIASES = {
+    **dict.fromkeys(KAFKA_ADDRESS_NAMES, "endpoint"),
+    "topic": "subscribe",
+    "kafkaConsumer.pollTimeoutMs": "rpcTimeoutMs",
+    "fetchOffset.numRetries": "numRetries",
+    "fetchOffset.retryIntervalMs": "retryIntervalMs",
+}
+"""Names of Spark's Kafka source, and one of its sink, that mean the same."""
 TOPIC_NAMES = ("subscribe", "subscribePattern", "assign")
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "key", "keys")
 STREAM_ONLY = ("maxOffsetsPerTrigger",)
@@ -159,6 +168,15 @@ def condition(_name: str, text: str) -> str:
     return text
 
 
+def column_names(name: str, text: str) -> tuple[str, ...]:
+    """Parse names of columns separated by commas, in any case."""
+    known = {column.lower(): column for column in SPARK_TYPES}
+    for part in text.split(","):
+        if part.strip().lower() not in known:
+            raise BadOption(name, f"there is no column {part.strip()!r}; there are {', '.join(SPARK_TYPES)}")
+    return tuple(dict.fromkeys(known[part.strip().lower()] for part in text.split(",")))
+
+
 def queue_numbers(name: str, text: str) -> tuple[int, ...]:
     """Parse queue ids separated by commas."""
     convert = number(0, QUEUE_ID_MAX)
@@ -210,8 +228,12 @@ class ReadOptions(CallOptions):
     frame_size_bytes: int = option("fetchBytes", size_bytes(FRAME_SIZE_BYTES_MAX), 1024 * 1024)
     compression: str = option("compression", choice(none="", lz4="lz4", zstd="zstd"), "")
     """Of the frames: empty, `lz4` or `zstd`."""
+    columns: tuple[str, ...] = option("columns", column_names, ())
+    """Only these columns, in this order; empty for the default ones."""
     include_properties: bool = option("includeProperties", boolean, True)
     include_headers: bool = option("includeHeaders", boolean, False)
+    has_binary_key: bool = option("binaryKey", boolean, False)
+    """Keys are bytes, as in Spark's Kafka source."""
 
 
 NAMES = (*names_of(ReadOptions), "key")
@@ -240,6 +262,8 @@ def refuse_contradictions(given: Mapping[str, str], *, is_stream: bool) -> None:
         ("endingOffsetsByTimestamp", "endingTimestamp"),
         ("assign", "queues"),
         ("key", "keys"),
+        ("columns", "includeProperties"),
+        ("columns", "includeHeaders"),
     ):
         if first in given and second in given:
             raise BadOption(second, f"can't be combined with {first!r}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from reput.indexer.v1 import scan_service_pb2
+from reput.indexer.v1 import index_service_pb2, scan_service_pb2
 from reput.indexer.v1.scan_service_pb2 import ScanFilter, ScanPartition, ScanRange
 from reput_client.core.call import Call
 from reput_client.core.types import to_timestamp
@@ -29,6 +29,7 @@ TOPIC_COUNT_MAX = 1_000
 
 def plan(options: ReadOptions) -> list[ScanPartition]:
     """Return the partitions of a batch read. Raises DataLoss, NoMessageAtTime and CallFailed."""
+    calls.check_reach(options, index_service_pb2.GetStatusRequest())
     if options.topics:
         return _planned(options, options.topics, named_ranges(options))
     kept = positions.bounds(options)

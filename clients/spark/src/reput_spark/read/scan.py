@@ -21,7 +21,7 @@ from reput_spark import calls
 from reput_spark.errors import BadAnswer
 from reput_spark.read.answers import ScanAnswer
 from reput_spark.read.plan import scan_filter
-from reput_spark.read.schema import HEADERS, LOG_APPEND_TIME, PROPERTIES, arrow_schema, headers_of, sent_columns
+from reput_spark.read.schema import HEADERS, KEY, LOG_APPEND_TIME, PROPERTIES, arrow_schema, headers_of, sent_columns
 
 if TYPE_CHECKING:
     from reput_spark.read.options import ReadOptions
@@ -37,7 +37,8 @@ def read(
     options: ReadOptions, columns: tuple[str, ...], partition: scan_service_pb2.ScanPartition
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a partition. Raises CallFailed and BadAnswer."""
-    reader = KeyReader(partition, columns) if partition.keys else RangeReader(partition, columns)
+    schema = arrow_schema(columns, has_binary_key=options.has_binary_key)
+    reader = KeyReader(partition, schema) if partition.keys else RangeReader(partition, schema)
     attempts = calls.Attempts(options, method_of(scan_service_pb2.ScanRequest.DESCRIPTOR).path)
     while not reader.is_done():
         request = scan_service_pb2.ScanRequest(
@@ -65,11 +66,11 @@ class RangeReader:
     `sent_columns` are those to ask for.
     """
 
-    def __init__(self, partition: scan_service_pb2.ScanPartition, columns: tuple[str, ...]) -> None:
+    def __init__(self, partition: scan_service_pb2.ScanPartition, schema: pa.Schema) -> None:
         self.left = scan_service_pb2.ScanPartition(ranges=partition.ranges)
-        self.schema = arrow_schema(columns)
+        self.schema = schema
         # An empty list would mean the default columns: a projection of nothing but constants still has rows to count.
-        self.sent_columns = [name for name in sent_columns(columns) if name not in ADDED] or ["offset"]
+        self.sent_columns = [name for name in sent_columns(schema.names) if name not in ADDED] or ["offset"]
 
     def is_done(self) -> bool:
         """Return whether no range is left."""
@@ -128,10 +129,10 @@ class RangeReader:
 class KeyReader:
     """Reads keys: keeps which rows were yielded. `sent_columns` are those to ask for."""
 
-    def __init__(self, partition: scan_service_pb2.ScanPartition, columns: tuple[str, ...]) -> None:
+    def __init__(self, partition: scan_service_pb2.ScanPartition, schema: pa.Schema) -> None:
         self.partition = partition
-        self.schema = arrow_schema(columns)
-        self.sent_columns = [name for name in sent_columns((*columns, *ROW_IDENTITY)) if name != "timestampType"]
+        self.schema = schema
+        self.sent_columns = [name for name in sent_columns((*schema.names, *ROW_IDENTITY)) if name != "timestampType"]
         self.yielded: list[pa.Table] = []
         self.seen: pa.Table | None = None
 
@@ -189,6 +190,8 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, ob
         position = batch.schema.get_field_index(field.name)
         if position >= 0:
             column = batch.column(position)
+            if field.name == KEY and pa.types.is_string(column.type):
+                column = column.cast(field.type)  # the same bytes
         elif field.name == HEADERS and batch.schema.get_field_index(PROPERTIES) >= 0:
             column = headers_of(batch[PROPERTIES])
         elif field.name in constants:

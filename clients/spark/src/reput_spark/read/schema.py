@@ -7,6 +7,7 @@ anything else. A schema given by the user is a projection: only its columns are 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from reput_spark.errors import BadSchema
@@ -14,6 +15,8 @@ from reput_spark.errors import BadSchema
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from reput_spark.read.options import ReadOptions
 
 SPARK_TYPES = {
     "key": "string",
@@ -34,6 +37,9 @@ SPARK_TYPES = {
 }
 """Every column with its type. Those after born_timestamp come only when the user's schema names them."""
 
+KEY, BINARY = "key", "binary"
+"""The one column that comes in one of two types: as text, or as Spark's Kafka source has it."""
+
 HEADERS, PROPERTIES = "headers", "properties"
 """Properties in the form of Spark's Kafka source: the Indexer sends properties, the reader makes headers of them."""
 
@@ -44,11 +50,18 @@ LOG_APPEND_TIME = 1
 """Value of timestampType, as in Spark's Kafka source: the timestamp is the store's."""
 
 
-def default_ddl(*, include_properties: bool, include_headers: bool = False) -> str:
+def default_ddl(options: ReadOptions) -> str:
     """Return the schema of a read without a schema of the user, as DDL."""
-    names = [name for name in DEFAULT_COLUMNS if include_properties or name != PROPERTIES]
-    names += [HEADERS] if include_headers else []
-    return ", ".join(f"{name} {SPARK_TYPES[name]}" for name in names)
+    names = options.columns or (
+        *(name for name in DEFAULT_COLUMNS if options.include_properties or name != PROPERTIES),
+        *([HEADERS] if options.include_headers else []),
+    )
+    return ", ".join(f"{name} {spark_type(name, has_binary_key=options.has_binary_key)}" for name in names)
+
+
+def spark_type(name: str, *, has_binary_key: bool) -> str:
+    """Return the type of a column."""
+    return BINARY if name == KEY and has_binary_key else SPARK_TYPES[name]
 
 
 def projection(schema: StructType) -> tuple[str, ...]:
@@ -58,15 +71,21 @@ def projection(schema: StructType) -> tuple[str, ...]:
         expected = SPARK_TYPES.get(field.name)
         if expected is None:
             raise BadSchema(f"no column {field.name!r}; there are {', '.join(SPARK_TYPES)}")
-        if field.dataType.simpleString() != expected:
-            raise BadSchema(f"column {field.name!r} is {expected}, not {field.dataType.simpleString()}")
+        found = field.dataType.simpleString()
+        if found != expected and (field.name, found) != (KEY, BINARY):
+            raise BadSchema(f"column {field.name!r} is {expected}, not {found}")
         if field.name in names:
             raise BadSchema(f"column {field.name!r} is named twice")
         names.append(field.name)
     return tuple(names)
 
 
-def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
+def wants_binary_key(schema: StructType) -> bool:
+    """Return whether a schema wants keys as bytes."""
+    return any((field.name, field.dataType.simpleString()) == (KEY, BINARY) for field in schema.fields)
+
+
+def arrow_schema(names: tuple[str, ...], *, has_binary_key: bool = False) -> pa.Schema:
     """Return the Arrow schema that Spark expects for these columns: all nullable, times as UTC microseconds."""
     import pyarrow as pa
 
@@ -79,10 +98,11 @@ def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
         "map<string,string>": pa.map_(pa.string(), pa.string()),
         "array<struct<key:string,value:binary>>": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
     }
-    return pa.schema([pa.field(name, types[SPARK_TYPES[name]], nullable=True) for name in names])
+    found = {name: types[spark_type(name, has_binary_key=has_binary_key)] for name in names}
+    return pa.schema([pa.field(name, kind, nullable=True) for name, kind in found.items()])
 
 
-def sent_columns(names: tuple[str, ...]) -> list[str]:
+def sent_columns(names: Iterable[str]) -> list[str]:
     """Return the columns to ask the Indexer for."""
     return list(dict.fromkeys(PROPERTIES if name == HEADERS else name for name in names))
 

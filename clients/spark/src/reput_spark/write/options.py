@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from reput_spark.errors import BadOption
 from reput_spark.values import (
+    KAFKA_ADDRESS_NAMES,
     REQUIRED,
     CallOptions,
     addresses,
@@ -23,7 +24,7 @@ from reput_spark.values import (
     values_of,
 )
 
-ALIASES = {"bootstrap.servers": "endpoint"}
+ALIASES = dict.fromkeys(KAFKA_ADDRESS_NAMES, "commitlog.endpoint")
 
 BATCH_SIZE_BYTES_MAX = 8 * 1024 * 1024
 """Largest batch; the CommitLog takes requests of 16 MiB, and the last message of a batch may be large."""

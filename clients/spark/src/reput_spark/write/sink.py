@@ -48,6 +48,14 @@ class ReputBatchSink(DataSourceArrowWriter):
         self.options = options
         self.job_id = options.writer_id or f"spark-{uuid.uuid4().hex}"
 
+    def check_reach(self) -> None:
+        """Raise CallFailed if no CommitLog is there, before tasks begin and wait for one. Runs on the driver."""
+        from reput.commitlog.v1.log_service_pb2 import GetStatusRequest
+
+        from reput_spark.calls import check_reach
+
+        check_reach(self.options, GetStatusRequest())
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
         """Write one partition. Runs in a task."""
         from pyspark import TaskContext

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark's Python: one line where it lacks a package, or is not there."""
+
+from __future__ import annotations
+
+import sys
+import venv
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from reput_spark.errors import WrongPython
+from reput_spark.interpreter import check_python
+
+
+def session(program: str) -> Any:
+    """What is asked of a session: the interpreter that it runs."""
+    return SimpleNamespace(sparkContext=SimpleNamespace(pythonExec=program))
+
+
+def test_a_python_without_the_packages(tmp_path: Path) -> None:
+    """It is named, with what it lacks, and what to do."""
+    venv.create(tmp_path, with_pip=False)
+    python = tmp_path / "bin" / "python"
+    with pytest.raises(WrongPython) as refused:
+        check_python(session(str(python)))
+    text = str(refused.value)
+    assert text.startswith(f"Spark's Python, {python}, lacks reput_spark, reput_client, reput, pyarrow, grpc; ")
+    assert f"set PYSPARK_PYTHON={sys.executable}" in text
+    assert "\n" not in text
+
+
+def test_a_python_that_is_not_there() -> None:
+    """The same words."""
+    with pytest.raises(WrongPython, match="no-such-python, is not there; set PYSPARK_PYTHON="):
+        check_python(session("no-such-python"))
+
+
+def test_a_python_that_has_all() -> None:
+    """This one, also under another name; and a session of Spark Connect, of which nothing is known."""
+    check_python(session(sys.executable))
+    check_python(session(str(Path(sys.executable).parent / ".." / "bin" / "python")))
+    check_python(SimpleNamespace())

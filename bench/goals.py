@@ -175,7 +175,7 @@ GOALS = (
         at_least=0.7,
     ),
     Goal(
-        sentence="one-replica: p99 in ms of how late the replica has a message, at half of the rate that both keep up with",
+        sentence="one-replica: p99 in ms of how late the replica has a message, at half of what both keep up with",
         value=("one-replica", "reput", "lag_p99_ms"),
         at_most=50,
     ),

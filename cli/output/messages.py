@@ -74,7 +74,5 @@ def print_message(message: Message, *, as_json: bool, raw: bool = False) -> None
         body, error = inflated(message)
         text = body_text(body)
         shown = list(map(printable, text.split("\n"))) if text is not None else [f"0x{body.hex()}"]
-        write(
-            "\n  ".join([styled(printable(about), bold=True), *([printable(f"({error})")] if error else []), *shown])
-            + "\n"
-        )
+        told = [printable(f"({error})")] if error else []
+        write("\n  ".join([styled(printable(about), bold=True), *told, *shown]) + "\n")

@@ -103,8 +103,8 @@ __all__ = [
 _HOMES = {
     "core.errors": (
         "AbortedError AlreadyExistsError AuthenticationError BodyError BodyTooLargeError DataLossError "
-        "DeadlineExceededError FailedPreconditionError InvalidArgumentError NotFoundError OutcomeUnknownError OutOfRangeError "
-        "ReputError ResourceExhaustedError ServerError UnavailableError"
+        "DeadlineExceededError FailedPreconditionError InvalidArgumentError NotFoundError OutcomeUnknownError "
+        "OutOfRangeError ReputError ResourceExhaustedError ServerError UnavailableError"
     ),
     "core.options": "Options ProducerOptions",
     "core.retry": "RetryPolicy",

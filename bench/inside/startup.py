@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m bench.inside.startup`: what a command costs before it does anything, in processor time and elapsed.
+"""`python -m bench.inside.startup`: what a command costs beside the call that it makes, in processor time and elapsed.
 
 Each of the commands runs as a process of its own, all in turn, so that a busy machine is busy for all of them; the
-figures are medians. `status` finds nobody: what it costs is the command line alone. Prints a table, and JSON behind it.
+figures are medians. They ask a store that runs beside them, but for those that need none, and for one `status` that
+finds nobody. `reput-probe` is the health check of containers. Prints a table, and JSON behind it.
 """
 
 import json
@@ -11,21 +12,38 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from reput_server import probe
+
+from bench import store
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 20
 NOBODY = tuple(text for name in ("commitlog", "indexer", "janitor") for text in (f"--{name}", "127.0.0.1:1"))
-REPUT = (sys.executable, "-m", "cli.main")
 EMPTY = "empty Python"
-COMMANDS = {
-    EMPTY: (sys.executable, "-c", "pass"),
-    "--help": (*REPUT, "--help"),
-    "put --help": (*REPUT, "put", "--help"),
-    "status": (*REPUT, *NOBODY, "status"),
-}
+
+
+def commands_for(running: store.Store) -> dict[str, Sequence[str]]:
+    """Return the commands by what they are called in the table."""
+    targets = {"commitlog": running.commitlog, "indexer": running.indexer, "janitor": running.janitor}
+    reput = (store.REPUT, *(text for name, target in targets.items() for text in (f"--{name}", target)))
+    return {
+        EMPTY: (sys.executable, "-c", "pass"),
+        "reput-probe": (sys.executable, "-IS", probe.__file__, running.commitlog),
+        "--help": (*reput, "--help"),
+        "put --help": (*reput, "put", "--help"),
+        "version": (*reput, "version"),
+        "status, nobody": (store.REPUT, *NOBODY, "status"),
+        "health": (*reput, "health"),
+        "put": (*reput, "put", "startup", "hello"),
+        "status": (*reput, "status"),
+        "pull": (*reput, "pull", "startup", "--count", "1"),
+        "topics list": (*reput, "topics", "list"),
+    }
 
 
 def cost_ms(command: Sequence[str]) -> tuple[float, float]:
@@ -37,11 +55,11 @@ def cost_ms(command: Sequence[str]) -> tuple[float, float]:
     return 1000 * used_s, 1000 * elapsed_s
 
 
-def measure(rounds: int) -> dict[str, dict[str, float]]:
+def measure(commands: Mapping[str, Sequence[str]], rounds: int) -> dict[str, dict[str, float]]:
     """Return the medians of each command, and what it takes beyond an empty Python."""
-    costs: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
+    costs: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     for _ in range(rounds):
-        for name, command in COMMANDS.items():
+        for name, command in commands.items():
             costs[name].append(cost_ms(command))
     medians = {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in costs.items()}
     empty_ms = medians[EMPTY][0]
@@ -57,10 +75,13 @@ def measure(rounds: int) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Measure and print."""
-    found = measure(ROUNDS)
-    print(f"{'':<14}{'processor ms':>14}{'beyond empty':>14}{'elapsed ms':>12}")
+    with tempfile.TemporaryDirectory() as folder, store.running(Path(folder), "async") as running:
+        commands = commands_for(running)
+        cost_ms(commands["put"])  # there is something to read
+        found = measure(commands, ROUNDS)
+    print(f"{'':<16}{'processor ms':>14}{'beyond empty':>14}{'elapsed ms':>12}")
     for name, row in found.items():
-        print(f"{name:<14}{row['processor_ms']:>14}{row['beyond_empty_ms']:>14}{row['elapsed_ms']:>12}")
+        print(f"{name:<16}{row['processor_ms']:>14}{row['beyond_empty_ms']:>14}{row['elapsed_ms']:>12}")
     print(json.dumps({"rounds": ROUNDS, "commands": found}))
 
 

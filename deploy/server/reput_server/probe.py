@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """`reput-probe [TARGET]`: asks one server for its gRPC health, once. Exit code 0 if it is SERVING, else 1.
 
-For who asks every few seconds, with a process each time: it imports nothing but the standard library's sockets, where
+For who asks every few seconds, with a process each time: it imports next to nothing, where
 `reput health` brings gRPC along. The image has it as a program of its own (deploy/docker/Dockerfile).
 TARGET is host:port of a port without TLS, or unix:PATH; without it $HEALTH_TARGET. With TLS give the service a
 `unix_socket`: it needs neither certificate nor token.
 Of HTTP/2 it speaks what one call needs. The answer comes from the service's own loop: one that hangs is noticed.
 """
 
+import _socket  # what is below `socket`, which takes longer to import than all else here takes
 import os
-import socket
 import sys
 import time
 
@@ -52,7 +52,8 @@ CALL = (
 def check(target: str) -> str:
     """Return "" if the server is SERVING, else why not. Raises OSError if there is no answer."""
     end_s = time.monotonic() + TIMEOUT_S
-    with connect(target) as connection:
+    connection = connect(target)
+    try:
         connection.sendall(CALL)
         received, message, total_bytes = bytearray(), b"", 0
         while total_bytes < ANSWER_SIZE_BYTES_MAX:
@@ -70,18 +71,32 @@ def check(target: str) -> str:
                 message += payload if kind == DATA else b""
                 if len(message) >= 5 + len(SERVING) or (kind in (DATA, HEADERS) and flags & END_STREAM):
                     return "" if message[5:] == SERVING else "not serving"
-    return "the server answers something else"
+        return "the server answers something else"
+    finally:
+        connection.close()
 
 
-def connect(target: str) -> socket.socket:
-    """Return a connection. Raises OSError, ValueError for what is no target."""
+def connect(target: str) -> _socket.socket:
+    """Return a connection, to the first address of a name that takes one. Raises OSError, ValueError for no target."""
     if target.startswith("unix:"):
-        connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(TIMEOUT_S)
-        connection.connect(target.removeprefix("unix:").removeprefix("//"))
-        return connection
+        return connected(_socket.AF_UNIX, target.removeprefix("unix:").removeprefix("//"))
     host, _, port = target.rpartition(":")
-    return socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_S)
+    name = host.strip("[]").encode()  # bytes: a text brings the codec of international names along
+    addresses = _socket.getaddrinfo(name, int(port), 0, _socket.SOCK_STREAM)
+    for family, _, _, _, address in addresses[:-1]:
+        try:
+            return connected(family, address)
+        except OSError:
+            pass  # the last one tells why
+    return connected(addresses[-1][0], addresses[-1][4])
+
+
+def connected(family: int, address: object) -> _socket.socket:
+    """Return a connection to an address. Raises OSError."""
+    connection = _socket.socket(family, _socket.SOCK_STREAM)
+    connection.settimeout(TIMEOUT_S)
+    connection.connect(address)  # type: ignore[arg-type]
+    return connection
 
 
 def main() -> int:

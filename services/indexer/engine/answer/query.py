@@ -216,7 +216,9 @@ class QueryEngine:
             await asyncio.sleep(0)
             kept = np.flatnonzero(block.sizes)
             wanted = set((await passing(query.where, block, kept)).tolist())
-            for index in kept.tolist():
+            # The last one tells whether the range goes on: times never run backwards within a queue.
+            looked: list[int] = sorted({*wanted, *kept[-1:].tolist()})
+            for index in looked:
                 time_ms = block.view(index).store_time_ms
                 is_early = time_ms < query.start_time_ms or index not in wanted
                 if time_ms >= query.end_time_ms or (not is_early and not page.put(block, index)):

@@ -68,7 +68,16 @@ def node() -> Command:
     return Command(["node", str(HERE / "driver.mjs")], {"NODE_CLIENT": str(home)})
 
 
-LANGUAGES: Mapping[str, Callable[[], Command]] = {"python": python, "node": node}
+def java() -> Command:
+    """The client for Java."""
+    home = BUILD / "java"
+    _need("java")
+    _run(_need("mvn"), "-q", "-B", f"-Ddriver.build={home}", "package", cwd=HERE / "java")
+    logs = f"-Drocketmq.log.root={home / 'logs'}"  # else they go to the user's home
+    return Command(["java", logs, "-cp", f"{home / 'gateway-driver-1.jar'}:{home / 'lib'}/*", "driver.Driver"])
+
+
+LANGUAGES: Mapping[str, Callable[[], Command]] = {"python": python, "node": node, "java": java}
 
 
 class Driver:

@@ -18,6 +18,7 @@ from services.commitlog.bootstrap import Service as CommitLog
 from services.commitlog.bootstrap import Settings as CommitLogSettings
 from services.delivery.bootstrap import Service as Delivery
 from services.delivery.bootstrap import Settings as DeliverySettings
+from services.delivery.errors import NotOwner
 from services.gateway.bootstrap import Service, Settings
 from services.gateway.config import GatewayConfig
 from services.gateway.rpc.messaging_servicer import SERVED_AS
@@ -26,10 +27,12 @@ from services.indexer.bootstrap import Service as Indexer
 from services.indexer.bootstrap import Settings as IndexerSettings
 from services.indexer.config import IndexerConfig
 from tests.support.commitlog import make_config
-from tests.support.patience import LIMIT_S, eventually
+from tests.support.patience import LIMIT_S
 from tests.support.served_indexer import SMALL
 
 TELEMETRY = TelemetryConfig(metrics_port=0)
+SEGMENT_SIZE_BYTES = 32 << 20
+"""Room for the largest bodies."""
 PLACE = wire.Endpoints(scheme=wire.ADDRESS_SCHEME_DOMAIN_NAME, addresses=[wire.Address(host="mq.example", port=443)])
 """Where the caller says that it has called: what a load balancer is known as."""
 
@@ -139,7 +142,7 @@ class Served:
 
     gateway: Service
     channel: grpc.aio.Channel
-    groups: Any
+    delivery: grpc.aio.Channel
 
     def caller(self, client: str = "c1", **metadata: str) -> Caller:
         """A client."""
@@ -148,14 +151,16 @@ class Served:
     async def policy(self, group: str, **fields: Any) -> None:
         """Give a group a policy."""
         policy = group_service_pb2.GroupPolicy(**fields)
-        await self.groups.SetGroup(group_service_pb2.SetGroupRequest(group=group, policy=policy))
+        groups: Any = group_service_pb2_grpc.GroupServiceStub(self.delivery)
+        await groups.SetGroup(group_service_pb2.SetGroupRequest(group=group, policy=policy))
 
 
 @contextlib.asynccontextmanager
 async def store(directory: Path) -> AsyncIterator[tuple[str, str]]:
     """CommitLog, Indexer and Delivery, and the addresses of the first and the last."""
     server = ServerConfig(port=0, drain_timeout_ms=2_000)
-    log_settings = CommitLogSettings(engine=make_config(data_dir=directory / "log"), server=server, telemetry=TELEMETRY)
+    engine = make_config(data_dir=directory / "log", segment_size_bytes=SEGMENT_SIZE_BYTES)
+    log_settings = CommitLogSettings(engine=engine, server=server, telemetry=TELEMETRY)
     async with running(CommitLog, log_settings) as log:
         commitlog = PeerConfig(target=f"127.0.0.1:{log.server.port}")
         index_settings = IndexerSettings(
@@ -168,7 +173,9 @@ async def store(directory: Path) -> AsyncIterator[tuple[str, str]]:
             indexer = PeerConfig(target=f"127.0.0.1:{index.server.port}")
             settings = DeliverySettings(commitlog=commitlog, indexer=indexer, server=server, telemetry=TELEMETRY)
             async with running(Delivery, settings) as delivery:
-                await eventually(lambda: delivery.ownership.is_owner)
+                while not delivery.ownership.is_owner:  # its first call lets it begin
+                    with contextlib.suppress(NotOwner):
+                        await delivery.ownership.owned()
                 yield commitlog.target, f"127.0.0.1:{delivery.server.port}"
 
 
@@ -185,6 +192,6 @@ async def gateway(commitlog: str, delivery: str, **config: Any) -> AsyncIterator
     async with (
         running(Service, settings) as service,
         grpc.aio.insecure_channel(f"127.0.0.1:{service.server.port}") as channel,
-        grpc.aio.insecure_channel(delivery) as groups,
+        grpc.aio.insecure_channel(delivery) as behind,
     ):
-        yield Served(service, channel, group_service_pb2_grpc.GroupServiceStub(groups))
+        yield Served(service, channel, behind)

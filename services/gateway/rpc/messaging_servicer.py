@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """MessagingService: every method of the protocol that is served. What goes wrong is a status in the answer."""
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 from libs.requests.errors import ServiceError
@@ -107,12 +108,13 @@ class MessagingServicer:
 
     async def ReceiveMessage(
         self, request: wire.ReceiveMessageRequest, context: Context
-    ) -> AsyncIterator[wire.ReceiveMessageResponse]:
+    ) -> AsyncGenerator[wire.ReceiveMessageResponse, None]:
         """Give messages to a consumer."""
         try:
             caller = self.admit(context)
-            async for answer in self._receiving.receive(request, caller, context):
-                yield answer
+            async with contextlib.aclosing(self._receiving.receive(request, caller, context)) as answers:
+                async for answer in answers:
+                    yield answer
         except ServiceError as error:
             yield wire.ReceiveMessageResponse(status=status_of(error))
 
@@ -138,15 +140,16 @@ class MessagingServicer:
 
     async def Telemetry(
         self, requests: AsyncIterator[wire.TelemetryRequest], context: Context
-    ) -> AsyncIterator[wire.TelemetryResponse]:
+    ) -> AsyncGenerator[wire.TelemetryResponse, None]:
         """Tell a client by what rules it plays."""
         try:
             caller = self.admit(context)
         except ServiceError as error:
             yield wire.TelemetryResponse(status=status_of(error))
             return
-        async for answer in self._telemetry.answers(caller, requests, context):
-            yield answer
+        async with contextlib.aclosing(self._telemetry.answers(caller, requests, context)) as answers:
+            async for answer in answers:
+                yield answer
 
     @_answers(wire.EndTransactionResponse)
     async def EndTransaction(self, _: wire.EndTransactionRequest, __: Caller) -> None:

@@ -3,7 +3,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from google.protobuf.duration import from_milliseconds
 from google.protobuf.duration_pb2 import Duration
@@ -36,7 +36,7 @@ class Receiving:
 
     async def receive(
         self, request: wire.ReceiveMessageRequest, caller: Caller, context: Context
-    ) -> AsyncIterator[wire.ReceiveMessageResponse]:
+    ) -> AsyncGenerator[wire.ReceiveMessageResponse, None]:
         """Give the status, the messages, and the time. Those that its caller does not take come again at once."""
         await context.send_initial_metadata(())
         invisible_ms = _invisible_ms(request)

@@ -2,7 +2,7 @@
 """Telemetry: the stream by which a client says what it is, and hears by what rules it plays."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from libs.requests.errors import ServiceError
 from services.gateway.engine.renewals import Renewals
@@ -27,7 +27,7 @@ class Telemetry:
 
     async def answers(
         self, caller: Caller, requests: AsyncIterator[wire.TelemetryRequest], context: Context
-    ) -> AsyncIterator[wire.TelemetryResponse]:
+    ) -> AsyncGenerator[wire.TelemetryResponse, None]:
         """Answer what the client says until it, or the gateway, goes."""
         await context.send_initial_metadata(())  # the library for Rust says nothing before it
         self._renewals.connected(caller.client)

@@ -8,7 +8,7 @@ KERNEL := $(wildcard $(addprefix libs/kernel/,*.py *.pxd */*.py */*.pxd) libs/fo
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup wheels demo test test-pure test-containers test-kubernetes test-clients interop conformance crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-spark spark-matrix spark-dist clean
+.PHONY: help setup wheels demo test test-pure test-containers test-kubernetes test-clients clients interop conformance crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-spark spark-matrix spark-dist clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ conformance: $(READY) ## gRPC's clients for Go, Java and Node, h2spec and grpcur
 
 test-clients: $(READY) ## one table of cases for the clients of all languages; LANGUAGE=go and ONLY=text narrow; needs Go, Java, Maven, Node, etcd
 	@$(VENV)/python -m tests.clients.table $(if $(LANGUAGE),--language $(LANGUAGE)) $(if $(ONLY),--only '$(ONLY)')
+
+clients: $(READY) ## RocketMQ 5's own clients against the gateway, language by feature; LANGUAGE=java and ONLY=text narrow; fetches them; needs Java, Maven, Node
+	@$(VENV)/python -m tests.gateway.table $(if $(LANGUAGE),--language $(LANGUAGE)) $(if $(ONLY),--only '$(ONLY)')
 
 crash: $(READY) ## kill it, fail its disk, cut its power, check what is promised; SEED=N repeats, ONLY=kill and COUNT=N narrow
 	@$(VENV)/python -m tests.crash --size ci $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \

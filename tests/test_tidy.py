@@ -31,6 +31,7 @@ PLAIN_ROOTS = (
     "libs/runtime",
     "libs/segments",
     "services/commitlog",
+    "services/gateway",
     "services/indexer",
     "services/janitor",
     "tools",

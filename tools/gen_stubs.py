@@ -20,7 +20,10 @@ from grpc_tools import protoc
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
 TARGET = PROTOS / "python" / "src"
-ROOMS = {"reput_etcd/v3": Path("services/commitlog/rpc/coordinate")}
+ROOMS = {
+    "reput_etcd/v3": Path("services/commitlog/rpc/coordinate"),
+    "reput_rocketmq/v2": Path("services/gateway/rpc/wire"),
+}
 """Folders of protos whose messages are for one room alone, and the room."""
 HEAD = "# SPDX-License-Identifier: Apache-2.0\n"
 """Of stubs in a room, which begin as all files there do."""
@@ -53,7 +56,7 @@ def generate_rooms(target: Path) -> None:
     for folder, room in ROOMS.items():
         names = [str(room / path.name) for path in sorted((PROTOS / folder).glob("*.proto"))]
         # protoc sees the folder as if it were the room, so that a stub is made for the name that it is imported by
-        run_protoc([f"-I{room}={PROTOS / folder}", *_message_flags(target), *names])
+        run_protoc([f"-I{room}={PROTOS / folder}", *include_flags(), *_message_flags(target), *names])
         for stub in (target / room).iterdir():
             stub.write_text(HEAD + stub.read_text(), encoding="utf-8")
 

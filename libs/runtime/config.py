@@ -29,7 +29,7 @@ from libs.runtime.errors import ConfigError
 
 T = TypeVar("T")
 
-SECTIONS = ("commitlog", "indexer", "janitor", "delivery")
+SECTIONS = ("commitlog", "indexer", "janitor", "delivery", "gateway")
 """Tables that a configuration file may have; one file may configure all services."""
 
 SECRET_SUFFIXES = ("_password", "_secret", "_token")

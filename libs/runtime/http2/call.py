@@ -33,6 +33,10 @@ class Way(Protocol):
     loop: asyncio.AbstractEventLoop
     peer: str
 
+    def begin(self, call: "Call") -> None:
+        """Send the head, unless it was sent."""
+        ...
+
     def send(self, call: "Call", message: bytes) -> None:
         """Send a message, after the head if it is the first."""
         ...
@@ -67,8 +71,8 @@ class Call:
     """See the module. A method with a stream of requests begins with its head, others with their request."""
 
     __slots__ = (
-        "_aborted", "_behaviour", "_callbacks", "_has_request_stream", "_has_response_stream", "_held_bytes",
-        "_is_running", "_new_bytes", "_queue", "_queue_bytes", "_reader", "_taker", "_task", "_way",
+        "_aborted", "_began_s", "_behaviour", "_callbacks", "_has_request_stream", "_has_response_stream",
+        "_held_bytes", "_is_running", "_new_bytes", "_queue", "_queue_bytes", "_reader", "_taker", "_task", "_way",
         "counted_bytes", "has_spoken", "head", "is_begun", "is_expired", "is_half_closed", "is_over", "stream_id",
         "tick",
     )  # fmt: skip
@@ -77,6 +81,7 @@ class Call:
         self, way: Way, stream_id: int, head: Head, handler: "grpc.RpcMethodHandler[Any, Any]", size_bytes_max: int
     ) -> None:
         self._way = way
+        self._began_s = way.loop.time()
         self.stream_id: Final = stream_id
         self.head: Final = head
         self._has_request_stream = handler.request_streaming
@@ -173,6 +178,11 @@ class Call:
         """Return what the caller said beside its request."""
         return self.head.invocation_metadata
 
+    def time_remaining(self) -> float | None:
+        """Return the seconds until the deadline, None if there is none."""
+        timeout_s = self.head.timeout_s
+        return None if timeout_s is None else max(0.0, self._began_s + timeout_s - self._way.loop.time())
+
     def trailing_metadata(self) -> Metadata:
         """Return what goes with the status: nothing until then."""
         return ()
@@ -183,6 +193,12 @@ class Call:
             callback(self)
         else:
             self._callbacks.append(callback)
+
+    async def send_initial_metadata(self, metadata: Iterable[tuple[str, str | bytes]]) -> None:
+        """Send the head at once, for callers that wait for it. It can say nothing of a servicer's own."""
+        assert not tuple(metadata)
+        if not self.is_over:
+            self._way.begin(self)
 
     async def write(self, message: bytes) -> None:
         """Send a message of a stream. Returns when it is not held here any more."""

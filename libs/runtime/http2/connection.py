@@ -113,11 +113,15 @@ class Connection(Endpoint):
 
     # Way, for its calls.
 
-    def send(self, call: Call, message: bytes) -> None:
-        """Send a message, after the head if it is the first."""
+    def begin(self, call: Call) -> None:
+        """Send the head, unless it was sent."""
         if not call.is_begun:
             call.is_begun = True
             self._tell(h2.Wire.send_response, call.stream_id, HEAD)
+
+    def send(self, call: Call, message: bytes) -> None:
+        """Send a message, after the head if it is the first."""
+        self.begin(call)
         self._send(call.stream_id, message)
 
     async def sent(self, call: Call) -> None:

@@ -67,30 +67,34 @@ def service_handler(
     early: Collection[str] = (),
     around: Mapping[str, Around] = MappingProxyType({}),
     limits: Limits = MappingProxyType({}),
+    served_as: str = "",
 ) -> grpc.GenericRpcHandler:
     """Make the handler of one proto service. Methods named in `raw` get each request as bytes, whatever its size.
 
     Those named in `early` are called also before the service is ready. `around` makes the blocks that calls of the
-    methods that it names are answered in. `limits` are those of methods not named in `raw`.
+    methods that it names are answered in. `limits` are those of methods not named in `raw`. `served_as` is the name
+    that callers know the service by, where it is not the proto's.
 
     A response may be a message or its serialized bytes, whatever the method. A method that the servicer lacks is not
     served: callers get UNIMPLEMENTED.
     """
     offered = {name for name in dir(servicer) if name[0].isupper()} | {*raw, *early, *around}
     unknown = offered - {method.name for method in service.methods}
+    served_as = served_as or service.full_name
     assert not unknown, f"{service.full_name} has no method {unknown}"
-    is_foreign = not service.full_name.startswith(OWN_PACKAGE)
-    without_rule = {name for name in offered if not is_foreign and f"/{service.full_name}/{name}" not in ROLES}
-    assert not without_rule, f"{service.full_name}: libs/runtime/trust/roles.py has no rule for {without_rule}"
+    is_foreign = not served_as.startswith(OWN_PACKAGE)
+    without_rule = {name for name in offered if not is_foreign and f"/{served_as}/{name}" not in ROLES}
+    assert not without_rule, f"{served_as}: libs/runtime/trust/roles.py has no rule for {without_rule}"
     handlers = {}
     for method in service.methods:
         behaviour = getattr(servicer, method.name, None)
         if behaviour is None:
             continue
-        is_of_clients = ROLES.get(f"/{service.full_name}/{method.name}", Role.CLIENT) is Role.CLIENT
+        is_of_clients = ROLES.get(f"/{served_as}/{method.name}", Role.CLIENT) is Role.CLIENT
         limit = limits.get(method.name, DEFAULT_LIMITS)
         call = _Call(
             method=method,
+            name=f"{served_as}/{method.name}",
             behaviour=behaviour,
             parse=bytes if method.name in raw else RequestParser(method.input_type, limit).parse,
             is_early=method.name in early,
@@ -99,7 +103,7 @@ def service_handler(
             surroundings=surroundings,
         )
         handlers[method.name] = _MAKERS[method.client_streaming, method.server_streaming](call.handler())
-    return grpc.method_handlers_generic_handler(service.full_name, handlers)
+    return grpc.method_handlers_generic_handler(served_as, handlers)
 
 
 _MAKERS: dict[tuple[bool, bool], Callable[[Any], grpc.RpcMethodHandler[Any, Any]]] = {
@@ -115,6 +119,8 @@ class _Call:
     """One method with all that surrounds it."""
 
     method: MethodDescriptor
+    name: str
+    """What it is called by, and counted as."""
     behaviour: Callable[..., Any]
     parse: Callable[[bytes], Any]
     is_early: bool
@@ -124,7 +130,7 @@ class _Call:
 
     def handler(self) -> Handler:
         """Return the coroutine function that gRPC calls for each RPC."""
-        name = f"{self.method.containing_service.full_name}/{self.method.name}"
+        name = self.name
         answer: Handler = self._answer_stream if self.method.server_streaming else self._answer_unary
         is_client_streaming = self.method.client_streaming
         telemetry, errors = self.surroundings.telemetry, self.surroundings.errors

@@ -89,13 +89,21 @@ class GrpcServer:
         raw: Collection[str] = (),
         early: Collection[str] = (),
         around: Mapping[str, Around] = MappingProxyType({}),
+        served_as: str = "",
     ) -> None:
         """Serve a proto service, as `service_handler` does. Call it before `start`."""
         handler = service_handler(
-            service, servicer, self._surroundings, raw=raw, early=early, around=around, limits=self._limits
+            service,
+            servicer,
+            self._surroundings,
+            raw=raw,
+            early=early,
+            around=around,
+            limits=self._limits,
+            served_as=served_as,
         )
         self._front.add_generic_rpc_handlers((handler,))
-        self._service_names.append(service.full_name)
+        self._service_names.append(served_as or service.full_name)
 
     def _room(self, call_count_max: int) -> CallBounds:
         """Make room for so many calls and their answers, which no others use."""

@@ -19,6 +19,7 @@ from services.delivery.engine.journal import Journal
 from services.delivery.engine.ports import Index, Log
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
+from services.delivery.engine.state.queue import QueueState
 from services.delivery.engine.steady_time import SteadyTime
 from services.delivery.engine.subscription import Delivered, Subscription
 from services.delivery.engine.tally import Tally
@@ -31,7 +32,7 @@ IDLE_S = 120.0
 STORE_INTERVAL_S = 5.0
 """How often the groups' positions go to the index, where other tools look for them."""
 
-Verb = Literal["ack", "nack", "extend", "terminate"]
+Verb = Literal["ack", "nack", "extend", "terminate", "bury"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class Wish:
     handle: str
     verb: Verb
     delay_ms: int | None = None
+    keeps_handle: bool = False
+    """Of an `extend`: the handle fits as before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,10 @@ class Owned:
         for wish in wishes:
             try:
                 handle = Handle.decode(wish.handle)
+                if wish.verb == "bury":
+                    await self._bury(handle)
+                    outcomes.append(Outcome())
+                    continue
                 event, outcome = self._settled(handle, wish)
             except ServiceError as error:
                 outcomes.append(Outcome(error))
@@ -194,18 +201,37 @@ class Owned:
             self._stored_s = now_s
             await self._store()
 
-    def _settled(self, handle: Handle, wish: Wish) -> tuple[Event, Outcome]:
+    async def _bury(self, handle: Handle) -> None:
+        """Put a message among the dead letters. Raises HandleOutdated, and what the journal and the index raise."""
+        self._in_flight(handle)
+        subscription = await self._subscription(handle.group, handle.topic)
+        found = await subscription.read(self._in_flight(handle)[0], handle.offset)
+        queue, _ = self._in_flight(handle)  # it may have been settled while it was read
+        if found is None:
+            event = Settled(handle.place, (handle.offset,))
+            self.groups.apply(event)
+            await self._journal.write([event], is_safe=True)
+        else:
+            await subscription.bury(queue, found)
+        self._wake(handle.place)
+
+    def _in_flight(self, handle: Handle) -> tuple[QueueState, Flight]:
+        """Return the delivery that a handle names. Raises HandleOutdated."""
         queue = self.groups.find(handle.place)
         flight = None if queue is None else queue.flight(handle.offset)
         if queue is None or flight is None or flight.stamp != handle.stamp:
             raise HandleOutdated(handle.topic, handle.queue_id, handle.offset)
+        return queue, flight
+
+    def _settled(self, handle: Handle, wish: Wish) -> tuple[Event, Outcome]:
+        _, flight = self._in_flight(handle)
         if wish.verb in ("ack", "terminate"):
             return Settled(handle.place, (handle.offset,)), Outcome()
         now_ms, policy = self._time.now_ms(), self.groups.policy(handle.group)
         delay_ms = wish.delay_ms
         if delay_ms is None:
             delay_ms = policy.backoff_ms(flight.attempt) if wish.verb == "nack" else policy.invisible_ms
-        stamp = max(now_ms, flight.stamp + 1)
+        stamp = flight.stamp if wish.keeps_handle else max(now_ms, flight.stamp + 1)
         later = Flight(flight.offset, flight.attempt, stamp, now_ms + delay_ms, flight.key)
         changed = Handle(handle.group, handle.topic, handle.queue_id, handle.offset, stamp)
         return Postponed(handle.place, (later,)), Outcome(handle="" if wish.verb == "nack" else changed.encode())

@@ -19,7 +19,7 @@ from libs.formats.records.delivery_record import Event, Flight, Place, Policy, P
 from libs.machine.clock import Clock
 from services.delivery.engine.feed import Feed
 from services.delivery.engine.journal import Journal
-from services.delivery.engine.ports import DeadLetter, Found, Index
+from services.delivery.engine.ports import DeadLetter, Found, Index, Written
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.state.queue import QueueState
@@ -194,14 +194,27 @@ class Subscription:
 
     def _settle(self, queue: QueueState, gone: tuple[int, ...], dead: list[Found]) -> None:
         """Be done with messages that are gone from the log, and with those that were given back too often."""
-        for letters in [[], *([one] for one in dead)]:
-            offsets = tuple(one.queue_offset for one in letters) or gone
-            if offsets:
-                event = Settled(queue.place, offsets)
-                self._groups.apply(event)
-                topic = DEAD_LETTER_PREFIX + self.group
-                self._tally.dead_letter_count += len(letters)
-                self._journal.write([event], [DeadLetter(one, topic, self.topic) for one in letters], is_safe=True)
+        if gone:
+            event = Settled(queue.place, gone)
+            self._groups.apply(event)
+            self._journal.write([event], is_safe=True)
+        for one in dead:
+            self.bury(queue, one)
+
+    def bury(self, queue: QueueState, found: Found) -> "asyncio.Future[Written]":
+        """Put a message that is in flight among the dead letters, in one record with the event that settles it.
+
+        Returns what tells when that is written.
+        """
+        event = Settled(queue.place, (found.queue_offset,))
+        self._groups.apply(event)
+        letter = DeadLetter(found, DEAD_LETTER_PREFIX + self.group, self.topic)
+        self._tally.dead_letter_count += 1
+        return self._journal.write([event], [letter], is_safe=True)
+
+    async def read(self, queue: QueueState, offset: int) -> Found | None:
+        """Read a message again, None if it is gone. Raises what the index raises."""
+        return (await self._read(queue, [offset])).get(offset)
 
     async def _fresh(
         self, room: int, policy: Policy, invisible_ms: int, tags: str, queue_ids: list[int]

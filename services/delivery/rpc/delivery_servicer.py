@@ -79,9 +79,9 @@ def _wish(entry: messages.SettleEntry, path: str) -> Wish:
         return Wish(entry.handle, verb, arguments.duration_ms(entry.nack, "delay", f"{path}nack.", most=DELAY_MS_MAX))
     if verb == "extend":
         delay_ms = arguments.duration_ms(entry.extend, "invisible", f"{path}extend.", least=1, most=DELAY_MS_MAX)
-        return Wish(entry.handle, verb, delay_ms)
+        return Wish(entry.handle, verb, delay_ms, keeps_handle=entry.extend.keeps_handle)
     if verb is None:
-        raise BadArgument("one of ack, nack, extend and terminate must be set", field=f"{path}action")
+        raise BadArgument("one of ack, nack, extend, terminate and bury must be set", field=f"{path}action")
     return Wish(entry.handle, verb)
 
 

@@ -86,8 +86,9 @@ class QueueState:
             if not self._due or self._due[0][0] > now_ms:
                 break
             entry = heapq.heappop(self._due)
-            kept.append(entry)
-            found.append(entry[1])
+            if not kept or entry != kept[-1]:  # an extension that keeps the handle may have said the same twice
+                kept.append(entry)
+                found.append(entry[1])
         for entry in kept:
             heapq.heappush(self._due, entry)
         free = [self._waiting[key][0] for key in self._free]

@@ -323,3 +323,48 @@ async def test_nobody_delivers_while_the_log_follows(clock: ManualClock) -> None
             await ownership.owned()
         store.is_following = False
         assert texts(await receive(await owned_of(ownership))) == ["a"]
+
+
+async def test_a_message_is_buried_exactly_once(clock: ManualClock) -> None:
+    """It is among the dead letters in one record with the event that settles it; the handle fits no more."""
+    store = await filled("a", "b", "c")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (a, b, c) = await receive(owned)
+        outcomes = await settle(owned, "bury", a, a, b)
+        assert [type(one.error) for one in outcomes] == [type(None), HandleOutdated, type(None)]
+        both = await asyncio.gather(settle(owned, "bury", c), settle(owned, "bury", c))
+        assert sorted(one.error is None for (one,) in both) == [False, True]
+        letters = [found.message for queue in store.queues(f"%DLQ%{GROUP}") for found in queue]
+        assert letters == ["a", "b", "c"]
+        clock.advance(3_600_000)
+        assert await receive(owned, wait_s=0) == []
+
+
+async def test_who_buries_what_was_delivered_again_meanwhile_is_too_late(clock: ManualClock) -> None:
+    """Then it is another one's, who may still process it."""
+    store = await filled("a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (first,) = await receive(owned, invisible_ms=1_000)
+        clock.advance(1_000)
+        (again,) = await receive(owned)
+        assert isinstance((await settle(owned, "bury", first))[0].error, HandleOutdated)
+        assert not any(store.queues(f"%DLQ%{GROUP}"))
+        assert (await settle(owned, "ack", again))[0].error is None
+
+
+async def test_an_extension_may_keep_the_handle(clock: ManualClock) -> None:
+    """Also when it is said twice: the message comes again once, and then the handle fits no more."""
+    store = await filled("a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (one,) = await receive(owned, invisible_ms=1_000)
+        wish = Wish(one.handle, "extend", 5_000, keeps_handle=True)
+        assert [outcome.handle for outcome in await owned.settle([wish, wish])] == [one.handle] * 2
+        clock.advance(4_999)
+        assert await receive(owned, wait_s=0) == []
+        clock.advance(1)
+        (again,) = await receive(owned)
+        assert (again.message, again.attempt) == ("a", 2)
+        assert isinstance((await settle(owned, "ack", one))[0].error, HandleOutdated)

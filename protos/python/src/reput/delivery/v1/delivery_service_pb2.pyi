@@ -167,6 +167,7 @@ class SettleEntry(_message.Message):
     NACK_FIELD_NUMBER: _builtins.int
     EXTEND_FIELD_NUMBER: _builtins.int
     TERMINATE_FIELD_NUMBER: _builtins.int
+    BURY_FIELD_NUMBER: _builtins.int
     handle: _builtins.str
     """From ReceivedMessage, or from the outcome of an `extend`."""
     @_builtins.property
@@ -185,6 +186,10 @@ class SettleEntry(_message.Message):
     def terminate(self) -> Global___Terminate:
         """It can't be processed, and is not delivered again, nor put among the dead letters."""
 
+    @_builtins.property
+    def bury(self) -> Global___Bury:
+        """It can't be processed, and goes to the dead letters of its group."""
+
     def __init__(
         self,
         *,
@@ -193,12 +198,13 @@ class SettleEntry(_message.Message):
         nack: Global___Nack | None = ...,
         extend: Global___Extend | None = ...,
         terminate: Global___Terminate | None = ...,
+        bury: Global___Bury | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "action", b"action", "extend", b"extend", "nack", b"nack", "terminate", b"terminate"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "action", b"action", "bury", b"bury", "extend", b"extend", "nack", b"nack", "terminate", b"terminate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "action", b"action", "extend", b"extend", "handle", b"handle", "nack", b"nack", "terminate", b"terminate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "action", b"action", "bury", b"bury", "extend", b"extend", "handle", b"handle", "nack", b"nack", "terminate", b"terminate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_action: _TypeAlias = _typing.Literal["ack", "nack", "extend", "terminate"]  # noqa: Y015
+    _WhichOneofReturnType_action: _TypeAlias = _typing.Literal["ack", "nack", "extend", "terminate", "bury"]  # noqa: Y015
     _WhichOneofArgType_action: _TypeAlias = _typing.Literal["action", b"action"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_action) -> _WhichOneofReturnType_action | None: ...
 
@@ -252,6 +258,9 @@ class Extend(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     INVISIBLE_FIELD_NUMBER: _builtins.int
+    KEEPS_HANDLE_FIELD_NUMBER: _builtins.int
+    keeps_handle: _builtins.bool
+    """The handle stays the same: for who extends on behalf of the one that has it."""
     @_builtins.property
     def invisible(self) -> _duration_pb2.Duration:
         """For how long, from now on: 1 ms to 12 h. Absent: as the group's policy says."""
@@ -260,10 +269,11 @@ class Extend(_message.Message):
         self,
         *,
         invisible: _duration_pb2.Duration | None = ...,
+        keeps_handle: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["invisible", b"invisible"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["invisible", b"invisible"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["invisible", b"invisible", "keeps_handle", b"keeps_handle"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -285,6 +295,23 @@ class Terminate(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Terminate: _TypeAlias = Terminate  # noqa: Y015
+
+@_typing.final
+class Bury(_message.Message):
+    """Give it up, and keep it: it is put into the topic `%DLQ%` and the group's name, exactly once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Bury: _TypeAlias = Bury  # noqa: Y015
 
 @_typing.final
 class SettleResponse(_message.Message):

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gateway's composition: settings, channels to the CommitLog and to Delivery, the servicer and its server.
+
+It keeps nothing, so it is ready at once, and may be killed at any time.
+"""
+
+from dataclasses import dataclass, field
+
+from libs.formats.limits import APPEND_REQUEST_SIZE_BYTES_MAX
+from libs.machine.clock import SystemClock
+from libs.machine.loop import SupervisedLoop
+from libs.runtime.errors import ConfigError
+from libs.runtime.process import Shell
+from libs.runtime.rpc.guard import service_token_of
+from libs.runtime.rpc.peer import Connection, Peer
+from libs.runtime.rpc.request_check import RequestLimits
+from libs.runtime.rpc.server import GrpcServer
+from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
+from services.gateway.config import GatewayConfig
+from services.gateway.engine.renewals import Renewals
+from services.gateway.rpc.access_keys import AccessKeys
+from services.gateway.rpc.caller import Ending
+from services.gateway.rpc.messaging_servicer import SERVED_AS, MessagingServicer
+from services.gateway.rpc.receiving import Receiving
+from services.gateway.rpc.routes import Routes
+from services.gateway.rpc.store.delivery_client import DeliveryClient
+from services.gateway.rpc.store.log_client import LogClient
+from services.gateway.rpc.telemetry import Telemetry
+from services.gateway.rpc.wire import messaging_pb2 as wire
+
+RENEW_INTERVAL_MS = 1_000
+LIMITS = {
+    "SendMessage": RequestLimits(size_bytes_max=APPEND_REQUEST_SIZE_BYTES_MAX, value_count_max=100_000),
+    "AckMessage": RequestLimits(size_bytes_max=2 << 20, value_count_max=10_000),
+    "Telemetry": RequestLimits(value_count_max=10_000),
+}
+"""A producer has a list of topics, an acknowledgement one of handles."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All settings of the gateway's process."""
+
+    engine: GatewayConfig = field(default_factory=GatewayConfig)
+    commitlog: PeerConfig = field(default_factory=lambda: PeerConfig(target="127.0.0.1:7101", timeout_ms=5_000))
+    delivery: PeerConfig = field(default_factory=lambda: PeerConfig(target="127.0.0.1:7104", timeout_ms=5_000))
+    server: ServerConfig = field(default_factory=lambda: ServerConfig(port=8081))
+    telemetry: TelemetryConfig = field(default_factory=lambda: TelemetryConfig(metrics_port=7205))
+
+
+class Service:
+    """The gateway as the process shell runs it. Raises ConfigError."""
+
+    def __init__(self, settings: Settings, shell: Shell) -> None:
+        if settings.server.token_file is not None:
+            raise ConfigError("token_file: RocketMQ's clients have no tokens: set access_keys_file, or neither")
+        config, clock = settings.engine, SystemClock()
+        self._connections = {
+            "commitlog": self._connect("commitlog", settings.commitlog, settings, shell),
+            "delivery": self._connect("delivery", settings.delivery, settings, shell),
+        }
+        log = LogClient(self._connections["commitlog"], creates_topics=config.auto_create_topics)
+        delivery = DeliveryClient(self._connections["delivery"])
+        renewals = Renewals(delivery, clock, count_max=config.renewal_count_max)
+        self._ending = Ending()
+        self._renewing = SupervisedLoop("renewals", renewals.tend, interval_ms=RENEW_INTERVAL_MS)
+        self.server = GrpcServer(
+            settings.server,
+            errors={},
+            telemetry=shell.telemetry,
+            request_size_bytes_max=APPEND_REQUEST_SIZE_BYTES_MAX,
+            limits=LIMITS,
+        )
+        most = config.body_size_bytes_max
+        servicer = MessagingServicer(
+            log,
+            Routes(log),
+            Receiving(delivery, renewals, self._ending, clock),
+            Telemetry(delivery, renewals, self._ending, body_size_bytes_max=most),
+            renewals,
+            AccessKeys(config.access_keys_file),
+            body_size_bytes_max=most,
+        )
+        service = wire.DESCRIPTOR.services_by_name["MessagingService"]
+        self.server.add_service(service, servicer, served_as=SERVED_AS)
+
+    def _connect(self, name: str, config: PeerConfig, settings: Settings, shell: Shell) -> Connection:
+        peer = Peer(name=name, config=config, token=service_token_of(settings.server))
+        interceptors = shell.telemetry.client_interceptors()
+        return peer.connect(interceptors=interceptors, reconnect_ms_max=settings.engine.reconnect_ms_max)
+
+    async def open(self) -> None:
+        """Begin to renew."""
+        self._renewing.start()
+
+    async def until_connected(self) -> None:
+        """Return at once: services that are away are a matter of the calls, not of the start."""
+
+    async def until_complete(self) -> None:
+        """Return at once: there is nothing to read."""
+
+    async def drain(self) -> None:
+        """End receives that wait, and the streams of clients, which come again elsewhere."""
+        self._ending.end()
+
+    async def close(self) -> None:
+        """Let go of the CommitLog and Delivery."""
+        await self._renewing.stop()
+        for connection in self._connections.values():
+            await connection.channel.close()

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GatewayConfig: every setting of the gateway, with its unit. Values only; bounds are checked when they are loaded."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from libs.formats.limits import BODY_SIZE_BYTES_MAX
+
+Positive = Annotated[int, Meta(ge=1)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GatewayConfig:
+    """Settings of the gateway. It keeps nothing: any number of them may serve one store."""
+
+    access_keys_file: Path | None = None
+    """File with the access keys of clients: in each line a key, a space and its secret. Nobody else may read it
+    (chmod 600). Without it clients need none."""
+
+    auto_create_topics: bool = True
+    """Make a topic when a client first asks where it is; else there has to be one."""
+
+    body_size_bytes_max: Annotated[int, Meta(ge=1, le=BODY_SIZE_BYTES_MAX)] = BODY_SIZE_BYTES_MAX
+    """Largest body that producers are told to send; no more than the store's largest message."""
+
+    renewal_count_max: Positive = 100_000
+    """Messages that push consumers work on and that are kept theirs, at once; some 500 bytes each. Further ones are
+    theirs for a minute."""
+
+    reconnect_ms_max: Positive = 2_000
+    """Longest wait between two attempts to reach the CommitLog or Delivery, in milliseconds."""

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages: what a client says of one, as the properties that RocketMQ's own proxy stores, and back.
+
+Whatever would not come back as it was sent is refused, with what is wrong.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from services.gateway.errors import Refused
+
+TAGS, KEYS, UNIQ_KEY, GROUP = "TAGS", "KEYS", "UNIQ_KEY", "__SHARDINGKEY"
+BORN_HOST, BORN_TIME, TRACE = "__BORNHOST", "BORN_TIMESTAMP", "TRACE_CONTEXT"
+ORIGIN_TOPIC, ORIGIN_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
+TRANSACTION = "TRAN_MSG"
+DELAYS = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
+
+RESERVED = frozenset(
+    {
+        "1ST_POP_TIME",
+        "ARRIVE_TIME",
+        "BORN_TIMESTAMP",
+        "BUYER_ID",
+        "CHECK_IMMUNITY_TIME_IN_SECONDS",
+        "CLUSTER",
+        "CONSUME_START_TIME",
+        "CORRECTION_FLAG",
+        "CORRELATION_ID",
+        "DELAY",
+        "DLQ_ORIGIN_MESSAGE_ID",
+        "DLQ_ORIGIN_TOPIC",
+        "DUP_INFO",
+        "EXTEND_UNIQ_INFO",
+        "INNER_BASE",
+        "INNER_MULTI_DISPATCH",
+        "INNER_MULTI_QUEUE_OFFSET",
+        "INNER_NUM",
+        "INSTANCE_ID",
+        "KEYS",
+        "MAX_OFFSET",
+        "MAX_RECONSUME_TIMES",
+        "MIN_OFFSET",
+        "MQ2_FLAG",
+        "MSG_REGION",
+        "MSG_TYPE",
+        "ORIGIN_MESSAGE_ID",
+        "PGROUP",
+        "POP_CK",
+        "POP_CK_OFFSET",
+        "PUSH_REPLY_TIME",
+        "REAL_QID",
+        "REAL_TOPIC",
+        "RECONSUME_TIME",
+        "REPLY_TO_CLIENT",
+        "REPUT_WRITER",
+        "RETRY_TOPIC",
+        "TAGS",
+        "TRACE_CONTEXT",
+        "TRACE_ON",
+        "TRANSACTION_CHECK_TIMES",
+        "TRANSFER_FLAG",
+        "TRAN_MSG",
+        "TRAN_PREPARED_QUEUE_OFFSET",
+        "TTL",
+        "UNIQ_KEY",
+        "WAIT",
+        "__BORNHOST",
+        "__CRC32#",
+        "__SHARDINGKEY",
+        "__transactionId__",
+    }
+)
+"""Names of properties that are RocketMQ's, or the store's, besides all that begin with TIMER_."""
+
+USER_PROPERTY_COUNT_MAX, USER_PROPERTIES_SIZE_BYTES_MAX = 128, 16 << 10
+GROUP_SIZE_BYTES_MAX = 64
+ID_SIZE_BYTES_MAX, TEXT_SIZE_BYTES_MAX = 255, 4 << 10
+DIGESTS = {"MD5": hashlib.md5, "SHA1": hashlib.sha1}
+"""Those that all clients write in the same way. A CRC-32 they don't, so it is not looked at."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """A message as clients see it. What it has not is empty."""
+
+    id: str
+    tag: str = ""
+    keys: Sequence[str] = ()
+    group: str = ""
+    user: Mapping[str, str] = field(default_factory=dict)
+    born_host: str = ""
+    trace: str = ""
+    origin_topic: str = ""
+    origin_id: str = ""
+    """Where a dead letter came from."""
+
+    def check(self) -> None:
+        """Return if it can be stored, and comes back as it is. Raises Refused."""
+        _check_text(self.id, "ILLEGAL_MESSAGE_ID", "the message id", ID_SIZE_BYTES_MAX)
+        if not self.id:
+            raise Refused("ILLEGAL_MESSAGE_ID", "the message has no id: its sender makes one")
+        _check_text(self.tag, "ILLEGAL_MESSAGE_TAG", "the tag", TEXT_SIZE_BYTES_MAX)
+        if "|" in self.tag or self.tag != self.tag.strip():
+            raise Refused("ILLEGAL_MESSAGE_TAG", "the tag must have no | and no spaces around it")
+        for key in self.keys:
+            _check_text(key, "ILLEGAL_MESSAGE_KEY", "a key", TEXT_SIZE_BYTES_MAX)
+            if not key or " " in key:
+                raise Refused("ILLEGAL_MESSAGE_KEY", "a key must not be empty, nor have spaces")
+        _check_text(self.group, "ILLEGAL_MESSAGE_GROUP", "the message group", GROUP_SIZE_BYTES_MAX)
+        if self.group and not self.group.strip():
+            raise Refused("ILLEGAL_MESSAGE_GROUP", "the message group must not be blank")
+        self._check_user()
+
+    def _check_user(self) -> None:
+        code = "ILLEGAL_MESSAGE_PROPERTY_KEY"
+        if len(self.user) > USER_PROPERTY_COUNT_MAX:
+            text = f"the message has {len(self.user)} properties, the limit is {USER_PROPERTY_COUNT_MAX}"
+            raise Refused("MESSAGE_PROPERTIES_TOO_LARGE", text)
+        size = sum(len(name.encode()) + len(value.encode()) for name, value in self.user.items())
+        if size > USER_PROPERTIES_SIZE_BYTES_MAX:
+            text = f"the properties have {size} bytes, the limit is {USER_PROPERTIES_SIZE_BYTES_MAX}"
+            raise Refused("MESSAGE_PROPERTIES_TOO_LARGE", text)
+        for name, value in self.user.items():
+            if is_reserved(name):
+                raise Refused(code, f"the property {name[:64]} is the store's own: give it another name")
+            if not name or not value:
+                raise Refused(code, f"the property {name[:64]!r} must have a name and a value")
+            _check_text(name + value, code, f"the property {name[:64]!r}", USER_PROPERTIES_SIZE_BYTES_MAX)
+
+    def properties(self, born_ms: int) -> dict[str, str]:
+        """Return what is stored with the body. `born_ms` 0: it does not say when it was made."""
+        own = {
+            UNIQ_KEY: self.id,
+            TAGS: self.tag,
+            KEYS: " ".join(self.keys),
+            GROUP: self.group,
+            TRACE: self.trace,
+            BORN_HOST: self.born_host,
+            BORN_TIME: str(born_ms) if born_ms else "",
+        }
+        return {**self.user, **{name: value for name, value in own.items() if value}}
+
+
+def from_properties(properties: Mapping[str, str], offset_message_id: str) -> Message:
+    """Return a stored message as clients see it. One that has no id has that of its place."""
+    return Message(
+        id=properties.get(UNIQ_KEY) or offset_message_id,
+        tag=properties.get(TAGS, ""),
+        keys=properties.get(KEYS, "").split(),
+        group=properties.get(GROUP, ""),
+        user={name: value for name, value in properties.items() if not is_reserved(name)},
+        born_host=properties.get(BORN_HOST, ""),
+        trace=properties.get(TRACE, ""),
+        origin_topic=properties.get(ORIGIN_TOPIC, ""),
+        origin_id=properties.get(ORIGIN_ID, ""),
+    )
+
+
+def kind_of(properties: Mapping[str, str]) -> str:
+    """Return the kind of a stored message, by its name in the protocol."""
+    if properties.get(TRANSACTION) == "true":
+        return "TRANSACTION"
+    if any(name in properties for name in DELAYS):
+        return "DELAY"
+    return "FIFO" if GROUP in properties else "NORMAL"
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether senders can't give this name to a property."""
+    return name in RESERVED or name.startswith("TIMER_")
+
+
+def digest_of(body: bytes, kind: str = "MD5") -> str:
+    """Return a body's digest as clients write it."""
+    return DIGESTS[kind](body).hexdigest().upper()
+
+
+def check_digest(body: bytes, kind: str, digest: str) -> None:
+    """Return if the body is what its sender says, as far as that can be told. Raises Refused."""
+    if kind in DIGESTS and digest_of(body, kind) != digest.upper():
+        raise Refused("MESSAGE_CORRUPTED", f"the body is not what its {kind} says: send it again")
+
+
+def _check_text(text: str, code: str, what: str, size_bytes_max: int) -> None:
+    size = len(text.encode())
+    if size > size_bytes_max:
+        raise Refused(code, f"{what} has {size} bytes, the limit is {size_bytes_max}")
+    if any(character < " " or character == "\x7f" for character in text):
+        raise Refused(code, f"{what} must have no control characters")

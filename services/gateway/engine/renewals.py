@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Renewals: messages that push consumers work on stay theirs as long as the consumers live.
+
+A message is delivered for a minute, and renewed in time while its client has a stream or was heard of lately. Its
+handle stays the same, so a gateway that dies takes nothing along but the renewing: the message comes again after that
+minute, unless it is settled before, at any gateway.
+Callers: the event loop's thread. Memory: `count_max` messages, and a time for each client.
+"""
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from libs.machine.clock import Clock
+from libs.requests.errors import ServiceError
+
+INVISIBLE_S = 60.0
+RENEW_BEFORE_S = 25.0
+"""A message is renewed when so much of its time is left."""
+HELD_S_MAX = 3 * 3_600.0
+"""After so long a message is not renewed any more."""
+SILENCE_S_MAX = 75.0
+"""Libraries tell every 10 s that they live, the one for Rust every 30 s."""
+CALL_COUNT_MAX = 500
+
+_log = logging.getLogger(__name__)
+
+
+class Renewing(Protocol):
+    """What makes messages last."""
+
+    async def renew(self, handles: Sequence[str], invisible_s: float) -> Mapping[str, bool]:
+        """Return for each handle whether its message is its consumer's for so long, from now on."""
+        ...
+
+
+class Renewals:
+    """See the module. `tend` it about once a second."""
+
+    def __init__(self, renewing: Renewing, clock: Clock, *, count_max: int) -> None:
+        self._renewing, self._clock, self._count_max = renewing, clock, count_max
+        self._clients: dict[str, float] = {}
+        """When each was heard of last."""
+        self._streams: dict[str, int] = {}
+        self._held: dict[str, tuple[str, float]] = {}
+        """By handle: whose it is, and since when."""
+        self._due: list[tuple[float, str]] = []
+
+    @property
+    def count(self) -> int:
+        """Messages that are renewed."""
+        return len(self._held)
+
+    def hear(self, client: str) -> None:
+        """Note that a client lives."""
+        self._clients[client] = self._clock.monotonic_s()
+
+    def connected(self, client: str) -> None:
+        """Note that a client has a stream."""
+        self.hear(client)
+        self._streams[client] = self._streams.get(client, 0) + 1
+
+    def disconnected(self, client: str) -> None:
+        """Note that a stream has ended."""
+        count = self._streams.pop(client, 0) - 1
+        if count >= 0:  # else it has said that it goes
+            self.hear(client)
+        if count > 0:
+            self._streams[client] = count
+
+    def leave(self, client: str) -> None:
+        """Note that a client goes: its messages come again when their time is over."""
+        self._clients.pop(client, None)
+        self._streams.pop(client, None)
+
+    def add(self, client: str, handle: str) -> None:
+        """Renew a message from now on, if there is room."""
+        self.hear(client)
+        if len(self._held) < self._count_max:
+            now_s = self._clock.monotonic_s()
+            self._held[handle] = client, now_s
+            self._schedule(handle, now_s)
+
+    def drop(self, handle: str) -> None:
+        """Renew a message no more: it is settled, or its consumer says itself how long it wants it."""
+        self._held.pop(handle, None)
+
+    async def tend(self) -> None:
+        """Renew what is due."""
+        now_s = self._clock.monotonic_s()
+        due: list[str] = []
+        while self._due and self._due[0][0] <= now_s:
+            _, handle = heapq.heappop(self._due)
+            found = self._held.get(handle)
+            if found is None:
+                continue
+            if self._is_alive(found[0], now_s) and now_s - found[1] < HELD_S_MAX:
+                due.append(handle)
+            else:
+                self.drop(handle)
+        for start in range(0, len(due), CALL_COUNT_MAX):
+            await self._renew(due[start : start + CALL_COUNT_MAX])
+        for client, heard_s in list(self._clients.items()):
+            if client not in self._streams and now_s - heard_s > SILENCE_S_MAX:
+                del self._clients[client]
+
+    async def _renew(self, handles: list[str]) -> None:
+        try:
+            renewed = await self._renewing.renew(handles, INVISIBLE_S)
+        except ServiceError as error:
+            _log.warning("%d messages could not be renewed, and are tried again: %s", len(handles), error)
+            renewed = dict.fromkeys(handles, True)
+            retry_s = 1.0
+        else:
+            retry_s = INVISIBLE_S - RENEW_BEFORE_S
+        now_s = self._clock.monotonic_s()
+        for handle, is_renewed in renewed.items():
+            if not is_renewed:
+                self.drop(handle)
+            elif handle in self._held:
+                heapq.heappush(self._due, (now_s + retry_s, handle))
+        await asyncio.sleep(0)
+
+    def _schedule(self, handle: str, now_s: float) -> None:
+        heapq.heappush(self._due, (now_s + INVISIBLE_S - RENEW_BEFORE_S, handle))
+
+    def _is_alive(self, client: str, now_s: float) -> bool:
+        heard_s = self._clients.get(client)
+        return client in self._streams or (heard_s is not None and now_s - heard_s <= SILENCE_S_MAX)

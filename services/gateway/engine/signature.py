@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signature: how a client shows that it knows the secret of its access key, in the metadata `authorization`.
+
+`MQv2-HMAC-SHA1 Credential=KEY/…, SignedHeaders=x-mq-date-time, Signature=HEX`: the HMAC-SHA1 of the metadata
+`x-mq-date-time` with the secret. Clients write the digits in either case, and the time as they like: many write local
+time and call it UTC, so that nothing can be said of its age. Whoever reads along can use a signature again: use TLS.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from services.gateway.errors import Refused
+
+ALGORITHM = "MQv2-HMAC-SHA1"
+SIZE_MAX = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a client shows."""
+
+    key: str
+    digits: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return what the text says. Raises Refused."""
+        algorithm, _, rest = text.partition(" ")
+        if algorithm != ALGORITHM or len(text) > SIZE_MAX:
+            raise Refused("UNAUTHORIZED", f"the metadata authorization must begin with {ALGORITHM}: set an access key")
+        fields = dict(part.strip().partition("=")[::2] for part in rest.split(","))
+        return cls(fields.get("Credential", "").partition("/")[0], fields.get("Signature", "").lower())
+
+    def check(self, secrets: Iterable[bytes], date_time: str) -> None:
+        """Return if it was made with one of the secrets. Raises Refused."""
+        is_right = False
+        for secret in secrets:
+            made = hmac.new(secret, date_time.encode(), hashlib.sha1).hexdigest()
+            is_right |= hmac.compare_digest(made.encode(), self.digits.encode())
+        if not is_right:
+            raise Refused("UNAUTHORIZED", f"no such access key, or a wrong signature: {self.key[:64]!r}")

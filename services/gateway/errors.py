@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the gateway refuses, and what the services behind it refused; the protocol has a code for each."""
+
+from libs.requests.errors import ServiceError
+
+
+class Refused(ServiceError):
+    """A request is refused. `code` is the name of a code of the protocol, without its prefix."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class PeerRefused(ServiceError):
+    """A service behind the gateway has refused a call, or could not be reached.
+
+    `reason` is the name of its ErrorReason; empty if it did not answer, and `is_late` if that took too long.
+    """
+
+    def __init__(self, service: str, reason: str, text: str, *, is_late: bool = False) -> None:
+        super().__init__(f"{service}: {text}")
+        self.reason, self.is_late = reason, is_late

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages between the protocol and the store."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from reput.commitlog.v1.append_service_pb2 import AppendMessage
+from reput.common.v1.message_pb2 import Host
+from reput.delivery.v1.delivery_service_pb2 import ReceivedMessage
+
+from libs.formats.records.host import Host as StoredHost
+from libs.formats.records.record import COMPRESSED_FLAG
+from libs.runtime.rpc.timestamps import timestamp
+from services.gateway.engine import messages
+from services.gateway.errors import Refused
+from services.gateway.rpc.caller import Caller
+from services.gateway.rpc.wire import messaging_pb2 as wire
+
+OtherField = Literal["delivery_timestamp", "lite_topic", "priority", "orphaned_transaction_recovery_duration"]
+
+NOT_YET = {
+    wire.MESSAGE_TYPE_DELAY: "delayed",
+    wire.MESSAGE_TYPE_TRANSACTION: "transactional",
+    wire.MESSAGE_TYPE_LITE: "lite",
+    wire.MESSAGE_TYPE_PRIORITY: "priority",
+}
+OF_OTHER_KINDS: Sequence[OtherField] = (
+    "delivery_timestamp",
+    "lite_topic",
+    "priority",
+    "orphaned_transaction_recovery_duration",
+)
+"""Fields that say that a message is of a kind that is not served."""
+
+DIGEST_NAMES = {wire.DIGEST_TYPE_MD5: "MD5", wire.DIGEST_TYPE_SHA1: "SHA1"}
+
+
+def to_store(sent: wire.Message, topic: str, caller: Caller, *, body_size_bytes_max: int) -> AppendMessage:
+    """Return a message as it is appended. Raises Refused."""
+    system = sent.system_properties
+    _check_kind(system)
+    if not sent.body:
+        raise Refused("MESSAGE_BODY_EMPTY", "the message has no body")
+    if len(sent.body) > body_size_bytes_max:
+        text = f"the body has {len(sent.body)} bytes, the limit is {body_size_bytes_max}"
+        raise Refused("MESSAGE_BODY_TOO_LARGE", text)
+    kind = DIGEST_NAMES.get(system.body_digest.type, "")
+    messages.check_digest(sent.body, kind, system.body_digest.checksum)
+    message = messages.Message(
+        id=system.message_id,
+        tag=system.tag,
+        keys=system.keys,
+        group=system.message_group,
+        user=sent.user_properties,
+        born_host=system.born_host,
+        trace=system.trace_context,
+    )
+    message.check()
+    born_ms = milliseconds(system.born_timestamp)
+    return AppendMessage(
+        topic=topic,
+        body=sent.body,
+        properties=message.properties(born_ms),
+        sys_flag=COMPRESSED_FLAG if system.body_encoding == wire.ENCODING_GZIP else 0,
+        born_time_ms=max(born_ms, 0),
+        born_host=caller.host(),
+    )
+
+
+def _check_kind(system: wire.SystemProperties) -> None:
+    what = NOT_YET.get(system.message_type)
+    if what is not None:
+        raise Refused("UNSUPPORTED", f"{what} messages are not served yet")
+    for field in OF_OTHER_KINDS:
+        if system.HasField(field):
+            raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", f"{field} belongs to messages that are not served yet")
+    is_fifo = bool(system.message_group)
+    if system.message_type == wire.MESSAGE_TYPE_FIFO and not is_fifo:
+        raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", "a message of the type FIFO must have a message group")
+    if system.message_type == wire.MESSAGE_TYPE_NORMAL and is_fifo:
+        raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", "a message with a message group is of the type FIFO")
+
+
+def to_client(received: ReceivedMessage, caller: Caller, *, invisible_ms: int | None) -> wire.Message:
+    """Return a message as its consumer gets it, with all that libraries can't do without."""
+    stored = received.message
+    message = messages.from_properties(stored.properties, stored.offset_message_id)
+    is_compressed = bool(stored.sys_flag & COMPRESSED_FLAG)
+    system = wire.SystemProperties(
+        keys=message.keys,
+        message_id=message.id,
+        body_digest=wire.Digest(type=wire.DIGEST_TYPE_MD5, checksum=messages.digest_of(stored.body)),
+        body_encoding=wire.ENCODING_GZIP if is_compressed else wire.ENCODING_IDENTITY,
+        message_type=wire.MessageType.Value(f"MESSAGE_TYPE_{messages.kind_of(stored.properties)}"),
+        born_timestamp=timestamp(stored.born_time_ms),
+        born_host=message.born_host or host_text(stored.born_host),
+        store_timestamp=timestamp(stored.store_time_ms),
+        store_host=host_text(stored.store_host),
+        receipt_handle=received.handle,
+        queue_id=stored.queue_id,
+        queue_offset=stored.queue_offset,
+        delivery_attempt=received.attempt,
+    )
+    if message.tag:
+        system.tag = message.tag
+    if message.group:
+        system.message_group = message.group
+    if message.trace:
+        system.trace_context = message.trace
+    if invisible_ms is not None:
+        system.invisible_duration.CopyFrom(Duration(seconds=invisible_ms // 1000, nanos=invisible_ms % 1000 * 10**6))
+    if message.origin_topic:
+        origin = wire.DeadLetterQueue(topic=message.origin_topic, message_id=message.origin_id)
+        system.dead_letter_queue.CopyFrom(origin)
+    topic = caller.shown(stored.topic)
+    return wire.Message(topic=topic, user_properties=message.user, system_properties=system, body=stored.body)
+
+
+def host_text(host: Host) -> str:
+    """Return a host as text, "" if there is none."""
+    return str(StoredHost(host.address, host.port)) if host.address else ""
+
+
+def milliseconds(time: Timestamp | Duration) -> int:
+    """Return a time as whole milliseconds."""
+    return time.seconds * 1000 + time.nanos // 1_000_000

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MessagingService: every method of the protocol that is served. What goes wrong is a status in the answer."""
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from typing import Any, TypeVar
+
+from libs.requests.errors import ServiceError
+from services.gateway.engine.renewals import Renewals
+from services.gateway.errors import Refused
+from services.gateway.rpc.access_keys import AccessKeys
+from services.gateway.rpc.caller import Caller, Context
+from services.gateway.rpc.codec import to_store
+from services.gateway.rpc.receiving import Receiving
+from services.gateway.rpc.routes import Routes
+from services.gateway.rpc.settings import check_client_type
+from services.gateway.rpc.statuses import OK, status_of
+from services.gateway.rpc.store.log_client import LogClient
+from services.gateway.rpc.telemetry import Telemetry
+from services.gateway.rpc.wire import messaging_pb2 as wire
+
+SERVED_AS = "apache.rocketmq.v2.MessagingService"
+SEND_COUNT_MAX = 1_000
+
+R = TypeVar("R")
+
+
+def _answers(make: Callable[..., R]) -> Callable[[Any], Callable[..., Coroutine[Any, Any, R]]]:
+    """Let a method answer with a status: its own answer if it gives one, else that all went well."""
+
+    def decorate(method: Any) -> Callable[..., Coroutine[Any, Any, R]]:
+        async def answer(self: "MessagingServicer", request: Any, context: Context) -> R:
+            try:
+                caller = self.admit(context)
+                return await method(self, request, caller) or make(status=OK)
+            except ServiceError as error:
+                return make(status=status_of(error))
+
+        return answer
+
+    return decorate
+
+
+class MessagingServicer:
+    """See the module."""
+
+    def __init__(
+        self,
+        log: LogClient,
+        routes: Routes,
+        receiving: Receiving,
+        telemetry: Telemetry,
+        renewals: Renewals,
+        keys: AccessKeys,
+        *,
+        body_size_bytes_max: int,
+    ) -> None:
+        self._log, self._routes, self._receiving, self._telemetry = log, routes, receiving, telemetry
+        self._renewals, self._keys = renewals, keys
+        self._body_size_bytes_max = body_size_bytes_max
+
+    def admit(self, context: Context) -> Caller:
+        """Return who calls. Raises Refused."""
+        self._keys.check(context)
+        return Caller.of(context)
+
+    @_answers(wire.QueryRouteResponse)
+    async def QueryRoute(self, request: wire.QueryRouteRequest, caller: Caller) -> wire.QueryRouteResponse:
+        """Return the queues of a topic."""
+        return wire.QueryRouteResponse(status=OK, message_queues=await self._routes.queues(request, caller))
+
+    @_answers(wire.QueryAssignmentResponse)
+    async def QueryAssignment(
+        self, request: wire.QueryAssignmentRequest, caller: Caller
+    ) -> wire.QueryAssignmentResponse:
+        """Return what a push consumer receives from."""
+        return wire.QueryAssignmentResponse(status=OK, assignments=await self._routes.assignments(request, caller))
+
+    @_answers(wire.HeartbeatResponse)
+    async def Heartbeat(self, request: wire.HeartbeatRequest, caller: Caller) -> None:
+        """Hear that a client lives."""
+        check_client_type(request.client_type)
+        self._renewals.hear(caller.client)
+
+    @_answers(wire.NotifyClientTerminationResponse)
+    async def NotifyClientTermination(self, _: wire.NotifyClientTerminationRequest, caller: Caller) -> None:
+        """Hear that a client goes."""
+        self._renewals.leave(caller.client)
+
+    @_answers(wire.SendMessageResponse)
+    async def SendMessage(self, request: wire.SendMessageRequest, caller: Caller) -> wire.SendMessageResponse:
+        """Store messages of one topic, all of them or none."""
+        count = len(request.messages)
+        if not 1 <= count <= SEND_COUNT_MAX:
+            raise Refused("BAD_REQUEST", f"the request has {count} messages, and must have 1 to {SEND_COUNT_MAX}")
+        topics = {caller.topic(message.topic) for message in request.messages}
+        if len(topics) > 1:
+            raise Refused("BAD_REQUEST", "all messages of a request must be of one topic")
+        (topic,) = topics
+        most = self._body_size_bytes_max
+        stored = [to_store(message, topic, caller, body_size_bytes_max=most) for message in request.messages]
+        offsets = await self._log.append(stored)
+        entries = [
+            wire.SendResultEntry(status=OK, message_id=message.system_properties.message_id, offset=offset)
+            for message, offset in zip(request.messages, offsets, strict=True)
+        ]
+        return wire.SendMessageResponse(status=OK, entries=entries)
+
+    async def ReceiveMessage(
+        self, request: wire.ReceiveMessageRequest, context: Context
+    ) -> AsyncGenerator[wire.ReceiveMessageResponse, None]:
+        """Give messages to a consumer."""
+        try:
+            caller = self.admit(context)
+            async with contextlib.aclosing(self._receiving.receive(request, caller, context)) as answers:
+                async for answer in answers:
+                    yield answer
+        except ServiceError as error:
+            yield wire.ReceiveMessageResponse(status=status_of(error))
+
+    @_answers(wire.AckMessageResponse)
+    async def AckMessage(self, request: wire.AckMessageRequest, _: Caller) -> wire.AckMessageResponse:
+        """Settle messages."""
+        return await self._receiving.ack(request)
+
+    @_answers(wire.ChangeInvisibleDurationResponse)
+    async def ChangeInvisibleDuration(
+        self, request: wire.ChangeInvisibleDurationRequest, caller: Caller
+    ) -> wire.ChangeInvisibleDurationResponse:
+        """Set for how long a message is its consumer's."""
+        handle = await self._receiving.change(request, caller)
+        return wire.ChangeInvisibleDurationResponse(status=OK, receipt_handle=handle)
+
+    @_answers(wire.ForwardMessageToDeadLetterQueueResponse)
+    async def ForwardMessageToDeadLetterQueue(
+        self, request: wire.ForwardMessageToDeadLetterQueueRequest, _: Caller
+    ) -> None:
+        """Put a message among the dead letters."""
+        await self._receiving.bury(request)
+
+    async def Telemetry(
+        self, requests: AsyncIterator[wire.TelemetryRequest], context: Context
+    ) -> AsyncGenerator[wire.TelemetryResponse, None]:
+        """Tell a client by what rules it plays."""
+        try:
+            caller = self.admit(context)
+        except ServiceError as error:
+            yield wire.TelemetryResponse(status=status_of(error))
+            return
+        async with contextlib.aclosing(self._telemetry.answers(caller, requests, context)) as answers:
+            async for answer in answers:
+                yield answer
+
+    @_answers(wire.EndTransactionResponse)
+    async def EndTransaction(self, _: wire.EndTransactionRequest, __: Caller) -> None:
+        """Refuse."""
+        raise Refused("UNSUPPORTED", "transactions are not served yet")
+
+    @_answers(wire.RecallMessageResponse)
+    async def RecallMessage(self, _: wire.RecallMessageRequest, __: Caller) -> None:
+        """Refuse."""
+        raise Refused("UNSUPPORTED", "delayed messages are not served yet, so none can be taken back")
+
+    @_answers(wire.SyncLiteSubscriptionResponse)
+    async def SyncLiteSubscription(self, _: wire.SyncLiteSubscriptionRequest, __: Caller) -> None:
+        """Refuse."""
+        raise Refused("UNSUPPORTED", "lite topics are not served yet")

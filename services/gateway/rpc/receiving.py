@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Receiving: messages that are a consumer's for a while, and what it says became of them."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+
+from google.protobuf.duration import from_milliseconds
+from google.protobuf.duration_pb2 import Duration
+from reput.delivery.v1.delivery_service_pb2 import Ack, Bury, Extend, Nack, ReceivedMessage
+
+from libs.machine.clock import Clock
+from libs.requests.errors import ServiceError
+from libs.runtime.rpc.timestamps import timestamp
+from services.gateway.engine import retries
+from services.gateway.engine.renewals import INVISIBLE_S, Renewals
+from services.gateway.engine.waiting import wait_s
+from services.gateway.errors import Refused
+from services.gateway.rpc.caller import Caller, Context, Ending
+from services.gateway.rpc.codec import milliseconds, to_client
+from services.gateway.rpc.statuses import OK, status, status_of
+from services.gateway.rpc.store.delivery_client import DeliveryClient, Entry
+from services.gateway.rpc.wire import messaging_pb2 as wire
+
+BATCH_SIZE_MAX = 32
+INVISIBLE_MS_MAX = 12 * 3_600_000
+ACK_COUNT_MAX = 1_000
+
+
+class Receiving:
+    """See the module."""
+
+    def __init__(self, delivery: DeliveryClient, renewals: Renewals, ending: Ending, clock: Clock) -> None:
+        self._delivery, self._renewals, self._ending, self._clock = delivery, renewals, ending, clock
+        self._giving_back: set[asyncio.Task[None]] = set()
+
+    async def receive(
+        self, request: wire.ReceiveMessageRequest, caller: Caller, context: Context
+    ) -> AsyncGenerator[wire.ReceiveMessageResponse, None]:
+        """Give the status, the messages, and the time. Those that its caller does not take come again at once."""
+        await context.send_initial_metadata(())
+        invisible_ms = _invisible_ms(request)
+        received = list(await self._received(request, caller, context, invisible_ms))
+        try:
+            yield wire.ReceiveMessageResponse(status=OK)
+            while received:
+                one = received[0]
+                if request.auto_renew:
+                    self._renewals.add(caller.client, one.handle)
+                yield wire.ReceiveMessageResponse(message=to_client(one, caller, invisible_ms=invisible_ms))
+                received.pop(0)
+            yield wire.ReceiveMessageResponse(delivery_timestamp=timestamp(self._clock.now_ms()))
+        finally:
+            if received:
+                self._give_back(received)
+
+    async def _received(
+        self, request: wire.ReceiveMessageRequest, caller: Caller, context: Context, invisible_ms: int | None
+    ) -> Sequence[ReceivedMessage]:
+        receiving = asyncio.ensure_future(
+            self._delivery.receive(
+                caller.group(request.group),
+                caller.topic(request.message_queue.topic),
+                count=min(max(request.batch_size, 1), BATCH_SIZE_MAX),
+                invisible_ms=invisible_ms,
+                tags=_tags(request.filter_expression),
+                wait_s=wait_s(_asked_s(request), context.time_remaining()),
+            )
+        )
+        return receiving.result() if await self._ending.unless(receiving) else ()
+
+    def _give_back(self, received: Sequence[ReceivedMessage]) -> None:
+        for one in received:
+            self._renewals.drop(one.handle)
+        task = asyncio.create_task(self._nack([one.handle for one in received]), name="give messages back")
+        self._giving_back.add(task)
+        task.add_done_callback(self._giving_back.discard)
+
+    async def _nack(self, handles: list[str]) -> None:
+        with contextlib.suppress(ServiceError):  # then they come again when their time is over
+            await self._delivery.settle([Entry(handle=handle, nack=Nack(delay=Duration())) for handle in handles])
+
+    async def ack(self, request: wire.AckMessageRequest) -> wire.AckMessageResponse:
+        """Settle messages, each by itself."""
+        count = len(request.entries)
+        if not 1 <= count <= ACK_COUNT_MAX:
+            raise Refused("BAD_REQUEST", f"the request has {count} entries, and must have 1 to {ACK_COUNT_MAX}")
+        handles = [entry.receipt_handle for entry in request.entries]
+        outcomes = await self._delivery.settle([Entry(handle=handle, ack=Ack()) for handle in handles])
+        for handle in handles:
+            self._renewals.drop(handle)
+        statuses = [OK if isinstance(outcome, str) else status_of(outcome) for outcome in outcomes]
+        codes = {one.code for one in statuses}
+        several = status("MULTIPLE_RESULTS", "each entry has a status of its own")
+        entries = [
+            wire.AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=one)
+            for entry, one in zip(request.entries, statuses, strict=True)
+        ]
+        return wire.AckMessageResponse(status=statuses[0] if len(codes) == 1 else several, entries=entries)
+
+    async def change(self, request: wire.ChangeInvisibleDurationRequest, caller: Caller) -> str:
+        """Set for how long a message is its consumer's. Returns its handle from now on."""
+        invisible_ms = milliseconds(request.invisible_duration)
+        if not 0 <= invisible_ms <= INVISIBLE_MS_MAX:
+            text = f"invisible_duration is {invisible_ms} ms, and must be 0 to {INVISIBLE_MS_MAX}"
+            raise Refused("ILLEGAL_INVISIBLE_TIME", text)
+        entry = Entry(handle=request.receipt_handle)
+        if retries.is_misread(invisible_ms, is_node=caller.is_node):
+            entry.nack.SetInParent()
+        elif invisible_ms:
+            entry.extend.CopyFrom(Extend(invisible=from_milliseconds(invisible_ms)))
+        else:
+            entry.nack.CopyFrom(Nack(delay=Duration()))
+        handle = await self._delivery.settle_one(entry)
+        self._renewals.drop(request.receipt_handle)
+        return handle or request.receipt_handle
+
+    async def bury(self, request: wire.ForwardMessageToDeadLetterQueueRequest) -> None:
+        """Put a message among the dead letters of its group."""
+        await self._delivery.settle_one(Entry(handle=request.receipt_handle, bury=Bury()))
+        self._renewals.drop(request.receipt_handle)
+
+
+def _invisible_ms(request: wire.ReceiveMessageRequest) -> int | None:
+    """Return for how long messages are the consumer's, None if that is its group's to say."""
+    if request.auto_renew:
+        return round(INVISIBLE_S * 1000)
+    if not request.HasField("invisible_duration"):
+        return None
+    invisible_ms = milliseconds(request.invisible_duration)
+    if not 1 <= invisible_ms <= INVISIBLE_MS_MAX:
+        text = f"invisible_duration is {invisible_ms} ms, and must be 1 to {INVISIBLE_MS_MAX}"
+        raise Refused("ILLEGAL_INVISIBLE_TIME", text)
+    return invisible_ms
+
+
+def _asked_s(request: wire.ReceiveMessageRequest) -> float | None:
+    if not request.HasField("long_polling_timeout"):
+        return None
+    return milliseconds(request.long_polling_timeout) / 1000
+
+
+def _tags(expression: wire.FilterExpression) -> str:
+    if expression.type == wire.FILTER_TYPE_SQL:
+        raise Refused("ILLEGAL_FILTER_EXPRESSION", "filters in SQL are not served yet: filter by tags")
+    return expression.expression or "*"

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Routes: the queues of a topic as clients see them, all of them at the address that the client has called.
+
+So it finds the gateway behind load balancers and mapped ports, and keeps to the port that it has chosen. Messages of a
+topic come from any of its queues, so whatever a consumer receives from is the whole topic.
+"""
+
+from reput.commitlog.v1.topic_service_pb2 import Topic
+
+from services.gateway.errors import Refused
+from services.gateway.rpc.caller import Caller
+from services.gateway.rpc.store.log_client import LogClient
+from services.gateway.rpc.wire import messaging_pb2 as wire
+
+BROKER = "reput"
+ANY_QUEUE = -1
+KINDS = (wire.MESSAGE_TYPE_NORMAL, wire.MESSAGE_TYPE_FIFO)
+"""Kinds of messages that are served: libraries refuse others by themselves."""
+
+
+class Routes:
+    """See the module. Raises Refused and PeerRefused."""
+
+    def __init__(self, log: LogClient) -> None:
+        self._log = log
+
+    async def queues(self, request: wire.QueryRouteRequest, caller: Caller) -> list[wire.MessageQueue]:
+        """Return all queues of a topic."""
+        broker = _broker(request.endpoints)
+        topic = await self._log.topic(caller.topic(request.topic))
+        count = max(topic.read_queue_count, topic.write_queue_count)
+        return [_queue(request.topic, topic, queue_id, broker) for queue_id in range(count)]
+
+    async def assignments(self, request: wire.QueryAssignmentRequest, caller: Caller) -> list[wire.Assignment]:
+        """Return what a push consumer receives from."""
+        broker = _broker(request.endpoints)
+        caller.group(request.group)
+        topic = await self._log.topic(caller.topic(request.topic))
+        return [wire.Assignment(message_queue=_queue(request.topic, topic, ANY_QUEUE, broker))]
+
+
+def _broker(endpoints: wire.Endpoints) -> wire.Broker:
+    if not endpoints.addresses:
+        raise Refused("BAD_REQUEST", "endpoints must say where the client has called")
+    return wire.Broker(name=BROKER, id=0, endpoints=endpoints)
+
+
+def _queue(name: wire.Resource, topic: Topic, queue_id: int, broker: wire.Broker) -> wire.MessageQueue:
+    can_send = topic.is_writable and queue_id < topic.write_queue_count
+    can_receive = topic.is_readable and queue_id < topic.read_queue_count
+    permission = wire.PERMISSION_NONE
+    if can_send:
+        permission = wire.PERMISSION_READ_WRITE if can_receive else wire.PERMISSION_WRITE
+    elif can_receive:
+        permission = wire.PERMISSION_READ
+    return wire.MessageQueue(topic=name, id=queue_id, permission=permission, broker=broker, accept_message_types=KINDS)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What became of a request, as the protocol tells it: by a status in an answer of a call that went well."""
+
+import logging
+from collections.abc import Mapping
+
+from libs.requests.errors import ServiceError
+from services.gateway.errors import PeerRefused, Refused
+from services.gateway.rpc.wire import messaging_pb2 as wire
+
+OK = wire.Status(code=wire.CODE_OK, message="OK")
+
+CODES: Mapping[str, str] = {
+    "BAD_ARGUMENT": "BAD_REQUEST",
+    "BAD_PROPERTIES": "ILLEGAL_MESSAGE_PROPERTY_KEY",
+    "BAD_TOPIC_NAME": "ILLEGAL_TOPIC",
+    "BATCH_TOO_LARGE": "MESSAGE_BODY_TOO_LARGE",
+    "DELAY_NOT_SUPPORTED": "ILLEGAL_DELIVERY_TIME",
+    "DEPENDENCY_UNAVAILABLE": "HA_NOT_AVAILABLE",
+    "GROUP_NOT_FOUND": "CONSUMER_GROUP_NOT_FOUND",
+    "HANDLE_OUTDATED": "INVALID_RECEIPT_HANDLE",
+    "MESSAGE_TOO_LARGE": "MESSAGE_BODY_TOO_LARGE",
+    "NOT_ENOUGH_REPLICAS": "HA_NOT_AVAILABLE",
+    "NOT_LEADER": "HA_NOT_AVAILABLE",
+    "PROPERTIES_TOO_LARGE": "MESSAGE_PROPERTIES_TOO_LARGE",
+    "QUEUE_OFFSETS_UNKNOWN": "HA_NOT_AVAILABLE",
+    "RECOVERING": "HA_NOT_AVAILABLE",
+    "REQUEST_TOO_LARGE": "BAD_REQUEST",
+    "STOPPING": "HA_NOT_AVAILABLE",
+    "STORE_FULL": "TOO_MANY_REQUESTS",
+    "STORE_SEALED": "HA_NOT_AVAILABLE",
+    "TOPIC_FORBIDDEN": "FORBIDDEN",
+    "TOPIC_NOT_FOUND": "TOPIC_NOT_FOUND",
+    "TOPIC_SET_APART": "ILLEGAL_TOPIC",
+    "WINDOW_FULL": "TOO_MANY_REQUESTS",
+    "": "HA_NOT_AVAILABLE",
+}
+"""Codes of what the services behind the gateway refuse, by their reasons; what is not here is a bug of ours."""
+
+_log = logging.getLogger(__name__)
+
+
+def status(code: str, text: str) -> wire.Status:
+    """Return a status by the name of its code, without its prefix."""
+    return wire.Status(code=wire.Code.Value(f"CODE_{code}"), message=text)
+
+
+def status_of(error: ServiceError) -> wire.Status:
+    """Return the status that tells of an error."""
+    if isinstance(error, Refused):
+        return status(error.code, str(error))
+    assert isinstance(error, PeerRefused)
+    if error.is_late:
+        return status("PROXY_TIMEOUT", str(error))
+    code = CODES.get(error.reason)
+    if code is None:
+        _log.error("a service has refused what a gateway should not ask for: %s: %s", error.reason, error)
+        return status("INTERNAL_SERVER_ERROR", str(error))
+    return status(code, str(error))

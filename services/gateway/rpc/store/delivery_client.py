@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeliveryClient: Delivery, as far as the gateway needs it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from google.protobuf.duration import from_milliseconds
+from google.protobuf.duration_pb2 import Duration
+from reput.delivery.v1 import (
+    delivery_service_pb2,
+    delivery_service_pb2_grpc,
+    group_service_pb2,
+    group_service_pb2_grpc,
+)
+
+from libs.formats.records.delivery_record import Policy
+from libs.runtime.rpc.peer import Connection
+from services.gateway.errors import PeerRefused, Refused
+from services.gateway.rpc.store.errors import error_of, errors_of
+
+SERVICE = "delivery"
+Entry = delivery_service_pb2.SettleEntry
+
+
+class DeliveryClient:
+    """All calls raise PeerRefused."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._deliveries: Any = delivery_service_pb2_grpc.DeliveryServiceStub(connection.channel)
+        self._groups: Any = group_service_pb2_grpc.GroupServiceStub(connection.channel)
+
+    async def receive(
+        self, group: str, topic: str, *, count: int, invisible_ms: int | None, tags: str, wait_s: float
+    ) -> Sequence[delivery_service_pb2.ReceivedMessage]:
+        """Return messages that are the caller's for a while, as the group's policy says if no time is given."""
+        request = delivery_service_pb2.ReceiveRequest(
+            group=group,
+            topic=topic,
+            message_count_max=count,
+            invisible=None if invisible_ms is None else from_milliseconds(invisible_ms),
+            tag_expression=tags,
+            wait=from_milliseconds(round(wait_s * 1000)),
+        )
+        timeout_s = self._connection.timeout_s + wait_s
+        with errors_of(SERVICE):
+            response = await self._deliveries.Receive(request, timeout=timeout_s, metadata=self._connection.metadata())
+        messages: Sequence[delivery_service_pb2.ReceivedMessage] = response.messages
+        return messages
+
+    async def settle(self, entries: Sequence[Entry]) -> list[str | PeerRefused | Refused]:
+        """Do as the entries say. Returns the handle of each from now on, "" for none, or why nothing was done."""
+        with errors_of(SERVICE):
+            request = delivery_service_pb2.SettleRequest(entries=entries)
+            response = await self._deliveries.Settle(request, **self._connection.options())
+        return [_outcome(one) for one in response.outcomes]
+
+    async def settle_one(self, entry: Entry) -> str:
+        """Do as an entry says. Returns its handle from now on, "" for none. Raises Refused, too."""
+        (outcome,) = await self.settle([entry])
+        if isinstance(outcome, str):
+            return outcome
+        raise outcome
+
+    async def renew(self, handles: Sequence[str], invisible_s: float) -> Mapping[str, bool]:
+        """Return for each handle whether its message is its consumer's for so long, from now on."""
+        extend = delivery_service_pb2.Extend(invisible=Duration(seconds=round(invisible_s)), keeps_handle=True)
+        outcomes = await self.settle([Entry(handle=handle, extend=extend) for handle in handles])
+        return {handle: isinstance(outcome, str) for handle, outcome in zip(handles, outcomes, strict=True)}
+
+    async def policy(self, group: str) -> group_service_pb2.GroupPolicy:
+        """Return how a group gets its messages: by default, if nothing is known of it."""
+        try:
+            with errors_of(SERVICE):
+                request = group_service_pb2.GetGroupRequest(group=group)
+                response = await self._groups.GetGroup(request, **self._connection.options())
+        except PeerRefused as error:
+            if error.reason != "GROUP_NOT_FOUND":
+                raise
+            default = Policy()
+            backoffs = map(from_milliseconds, default.backoffs_ms)
+            return group_service_pb2.GroupPolicy(attempts_max=default.attempts_max, backoffs=backoffs)
+        policy: group_service_pb2.GroupPolicy = response.group.policy
+        return policy
+
+
+def _outcome(outcome: delivery_service_pb2.SettleOutcome) -> str | PeerRefused | Refused:
+    if not outcome.HasField("error"):
+        return str(outcome.handle)
+    error = error_of(SERVICE, outcome.error)
+    if error.reason in ("BAD_ARGUMENT", "HANDLE_OUTDATED"):  # libraries send others again and again
+        return Refused("INVALID_RECEIPT_HANDLE", str(error))
+    return error

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Telemetry: the stream by which a client says what it is, and hears by what rules it plays."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from libs.requests.errors import ServiceError
+from services.gateway.engine.renewals import Renewals
+from services.gateway.rpc import settings
+from services.gateway.rpc.caller import Caller, Context, Ending
+from services.gateway.rpc.statuses import OK, status_of
+from services.gateway.rpc.store.delivery_client import DeliveryClient
+from services.gateway.rpc.wire import messaging_pb2 as wire
+
+NODE_DELAY_S = 0.15
+"""A client for Node.js that hears of its settings before it has asked for all its topics waits for them for ever."""
+
+
+class Telemetry:
+    """See the module."""
+
+    def __init__(
+        self, delivery: DeliveryClient, renewals: Renewals, ending: Ending, *, body_size_bytes_max: int
+    ) -> None:
+        self._delivery, self._renewals, self._ending = delivery, renewals, ending
+        self._body_size_bytes_max = body_size_bytes_max
+
+    async def answers(
+        self, caller: Caller, requests: AsyncIterator[wire.TelemetryRequest], context: Context
+    ) -> AsyncGenerator[wire.TelemetryResponse, None]:
+        """Answer what the client says until it, or the gateway, goes."""
+        await context.send_initial_metadata(())  # the library for Rust says nothing before it
+        self._renewals.connected(caller.client)
+        try:
+            while (request := await self._next(requests)) is not None:
+                if request.HasField("settings"):
+                    yield await self._answer(caller, request.settings)
+        finally:
+            self._renewals.disconnected(caller.client)
+
+    async def _next(self, requests: AsyncIterator[wire.TelemetryRequest]) -> wire.TelemetryRequest | None:
+        coming = asyncio.ensure_future(_next_of(requests))
+        return coming.result() if await self._ending.unless(coming) else None
+
+    async def _answer(self, caller: Caller, said: wire.Settings) -> wire.TelemetryResponse:
+        try:
+            settings.check(said)
+            completed = await self._completed(caller, said)
+        except ServiceError as error:
+            return wire.TelemetryResponse(status=status_of(error))
+        return wire.TelemetryResponse(status=OK, settings=completed)
+
+    async def _completed(self, caller: Caller, said: wire.Settings) -> wire.Settings:
+        is_node = caller.is_node or settings.is_of_node(said)
+        if is_node:
+            await asyncio.sleep(NODE_DELAY_S)
+        if said.HasField("publishing"):
+            return settings.of_producer(said, body_size_bytes_max=self._body_size_bytes_max)
+        policy = await self._delivery.policy(caller.group(said.subscription.group))
+        return settings.of_consumer(said, policy, is_node=is_node)
+
+
+async def _next_of(requests: AsyncIterator[wire.TelemetryRequest]) -> wire.TelemetryRequest | None:
+    return await anext(requests, None)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of the RocketMQ 5 client protocol, made from protos/reput_rocketmq."""

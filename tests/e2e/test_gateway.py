@@ -1,0 +1,442 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gateway as each client's library calls it; with the libraries themselves it is tried by `make clients`."""
+
+import hashlib
+import hmac
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from libs.machine.clock import SystemClock
+from libs.runtime.errors import ConfigError
+from libs.runtime.process import running
+from libs.runtime.rpc.peer import Connection
+from libs.runtime.settings import ServerConfig
+from services.gateway.bootstrap import Service, Settings
+from services.gateway.engine.renewals import Renewals
+from services.gateway.rpc.caller import Caller as GatewayCaller
+from services.gateway.rpc.caller import Ending
+from services.gateway.rpc.receiving import Receiving
+from services.gateway.rpc.store.delivery_client import DeliveryClient
+from services.gateway.rpc.telemetry import NODE_DELAY_S
+from services.gateway.rpc.wire import messaging_pb2 as wire
+from tests.support.patience import LIMIT_S
+from tests.support.served_gateway import PLACE, Served, gateway, named, receive_request, store
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+OK = wire.CODE_OK
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    """A gateway with a store."""
+    async with store(tmp_path) as targets, gateway(*targets) as found:
+        yield found
+
+
+def publishing(language: int = wire.LANGUAGE_JAVA) -> wire.Settings:
+    """What a producer says."""
+    return wire.Settings(
+        client_type=wire.CLIENT_TYPE_PRODUCER,
+        request_timeout=Duration(seconds=3),
+        publishing=wire.Publishing(topics=[named("t")], max_body_size=128 << 20),
+        user_agent=wire.UserAgent(language=language, version="1"),
+    )
+
+
+def subscription(group: str = "g", language: int = wire.LANGUAGE_JAVA) -> wire.Settings:
+    """What a push consumer says."""
+    expression = wire.FilterExpression(type=wire.FILTER_TYPE_TAG, expression="*")
+    entry = wire.SubscriptionEntry(topic=named("t"), expression=expression)
+    return wire.Settings(
+        client_type=wire.CLIENT_TYPE_PUSH_CONSUMER,
+        subscription=wire.Subscription(group=named(group), subscriptions=[entry]),
+        user_agent=wire.UserAgent(language=language, version="1"),
+    )
+
+
+async def test_the_life_of_a_producer_and_a_simple_consumer(served: Served) -> None:
+    """Route, settings, send, receive, acknowledge, end; all that libraries need is there."""
+    producer, consumer = served.caller("p", x_mq_language="JAVA"), served.caller("c", x_mq_language="GO")
+    route = await producer.call("QueryRoute", wire.QueryRouteRequest(topic=named("t"), endpoints=PLACE))
+    assert (route.status.code, [queue.id for queue in route.message_queues]) == (OK, [0, 1, 2, 3])
+    for queue in route.message_queues:
+        assert (queue.broker.id, queue.permission) == (0, wire.PERMISSION_READ_WRITE)
+        assert queue.broker.endpoints == PLACE, "the address that was called, whoever stands there"
+        assert list(queue.accept_message_types) == [wire.MESSAGE_TYPE_NORMAL, wire.MESSAGE_TYPE_FIFO]
+    sent = producer.message("t", b"hello", tag="a", keys=["k"], born_timestamp=Timestamp(seconds=1_700_000_000))
+    sent.user_properties["color"] = "red"
+    answer = await producer.send("t", sent)
+    assert (answer.status.code, answer.entries[0].message_id) == (OK, sent.system_properties.message_id)
+    (message,) = await consumer.receive("t")
+    system = message.system_properties
+    assert (message.topic.name, message.body, dict(message.user_properties)) == ("t", b"hello", {"color": "red"})
+    assert (system.tag, list(system.keys), system.message_id) == ("a", ["k"], sent.system_properties.message_id)
+    assert (system.body_digest.type, system.body_digest.checksum) == (
+        wire.DIGEST_TYPE_MD5,
+        hashlib.md5(b"hello").hexdigest().upper(),
+    )
+    assert (system.body_encoding, system.delivery_attempt) == (wire.ENCODING_IDENTITY, 1)
+    assert (system.born_timestamp.seconds, system.born_host) == (1_700_000_000, "host")
+    acked = await consumer.ack("t", system.receipt_handle)
+    assert (acked.status.code, acked.entries[0].status.code) == (OK, OK)
+    for caller, kind in ((producer, wire.CLIENT_TYPE_PRODUCER), (consumer, wire.CLIENT_TYPE_SIMPLE_CONSUMER)):
+        heard = await caller.call("Heartbeat", wire.HeartbeatRequest(client_type=kind))
+        assert heard.status.code == OK
+        left = await caller.call("NotifyClientTermination", wire.NotifyClientTerminationRequest())
+        assert left.status.code == OK
+
+
+async def test_nobody_needs_to_have_been_here_before(tmp_path: Path) -> None:
+    """Another gateway takes a handle, and serves a client that never opened a stream: nothing is kept of either."""
+    async with store(tmp_path) as targets:
+        async with gateway(*targets) as first:
+            await first.caller().send("t")
+            (message,) = await first.caller().receive("t", auto_renew=True)
+        async with gateway(*targets) as second:
+            acked = await second.caller("another").ack("t", message.system_properties.receipt_handle)
+            assert acked.status.code == OK
+
+
+async def test_a_producer_hears_what_its_library_needs(served: Served) -> None:
+    """Java and Node.js don't begin without a growing wait; a largest body of 0 would refuse every body."""
+    answer = await served.caller().settings(publishing())
+    settings = answer.settings
+    assert (answer.status.code, settings.WhichOneof("pub_sub")) == (OK, "publishing")
+    assert (settings.publishing.max_body_size, settings.publishing.validate_message_type) == (4 << 20, True)
+    assert settings.backoff_policy.max_attempts == 3
+    assert settings.backoff_policy.exponential_backoff.initial.nanos == 10_000_000
+    assert not settings.metric.on, "libraries would send their metrics here"
+    assert settings.publishing.topics[0].name == "t"
+
+
+@pytest.mark.parametrize(
+    ("language", "strategy"),
+    [
+        (wire.LANGUAGE_JAVA, "customized_backoff"),
+        (wire.LANGUAGE_GOLANG, "customized_backoff"),
+        (wire.LANGUAGE_PYTHON, "customized_backoff"),
+        (wire.LANGUAGE_NODE_JS, "exponential_backoff"),
+    ],
+)
+async def test_a_consumer_hears_its_groups_policy_as_its_library_reads_it(
+    served: Served, language: int, strategy: str
+) -> None:
+    """Python reads lists alone, Node.js growing waits alone."""
+    await served.policy("g", attempts_max=5, backoffs=[Duration(seconds=2), Duration(seconds=9)], is_ordered=True)
+    answer = await served.caller().settings(subscription(language=language))
+    settings = answer.settings
+    assert (settings.backoff_policy.WhichOneof("strategy"), settings.backoff_policy.max_attempts) == (strategy, 5)
+    assert settings.subscription.fifo
+    assert settings.subscription.receive_batch_size > 0
+    assert settings.subscription.long_polling_timeout.seconds > 0
+    if strategy == "customized_backoff":
+        assert [one.seconds for one in settings.backoff_policy.customized_backoff.next] == [2, 9]
+    else:
+        assert settings.backoff_policy.exponential_backoff.max.seconds == 9
+
+
+async def test_a_group_that_nobody_has_heard_of_has_the_default(served: Served) -> None:
+    """So a consumer's stream comes before its first receive."""
+    answer = await served.caller().settings(subscription("new"))
+    policy = answer.settings.backoff_policy
+    assert (policy.max_attempts, policy.customized_backoff.next[0].seconds) == (17, 10)
+    assert not answer.settings.subscription.fifo
+
+
+async def test_a_stream_begins_at_once(served: Served) -> None:
+    """The library for Rust says nothing before it has seen the head of the answer."""
+    stream = served.caller().telemetry()
+    await stream.initial_metadata()
+    await stream.write(wire.TelemetryRequest(settings=publishing()))
+    assert (await stream.read()).status.code == OK
+    stream.cancel()
+
+
+async def test_node_hears_of_its_settings_a_little_later(served: Served) -> None:
+    """One that hears of them while it asks for its second topic waits for them for ever."""
+    began_s = time.monotonic()
+    await served.caller(x_mq_language="HTTP").settings(publishing(wire.LANGUAGE_NODE_JS))
+    assert time.monotonic() - began_s >= NODE_DELAY_S
+
+
+async def test_a_failure_told_by_node_waits_as_the_group_says(served: Served) -> None:
+    """It asks for a thousandth of what it means; other libraries mean what they say."""
+    await served.policy("g", backoffs=[Duration(seconds=3_600)])
+    await served.caller().send("t")
+    (message,) = await served.caller(x_mq_language="HTTP").receive("t")
+    changed = await served.caller(x_mq_language="HTTP").change(message.system_properties.receipt_handle, 10)
+    assert changed.status.code == OK
+    assert await served.caller().receive("t", wait_s=1) == []
+    await served.caller().send("t")
+    (message,) = await served.caller(x_mq_language="JAVA").receive("t")
+    await served.caller(x_mq_language="JAVA").change(message.system_properties.receipt_handle, 10)
+    (again,) = await served.caller().receive("t")
+    assert again.system_properties.delivery_attempt == 2
+
+
+async def test_an_outdated_handle_is_told_so(served: Served) -> None:
+    """Libraries repeat an acknowledgement that is refused in any other way for ever."""
+    caller = served.caller()
+    await caller.send("t")
+    (message,) = await caller.receive("t")
+    first = message.system_properties.receipt_handle
+    changed = await caller.change(first, 3_600_000)
+    assert changed.receipt_handle not in ("", first)
+    invalid = wire.CODE_INVALID_RECEIPT_HANDLE
+    assert (await caller.change(first, 1_000)).status.code == invalid
+    for handle in (first, "nonsense", ""):
+        acked = await caller.ack("t", handle)
+        assert (acked.status.code, acked.entries[0].status.code) == (invalid, invalid)
+    several = await caller.ack("t", changed.receipt_handle, first)
+    assert several.status.code == wire.CODE_MULTIPLE_RESULTS
+    assert [entry.status.code for entry in several.entries] == [OK, invalid]
+
+
+async def test_the_server_chooses_the_queue(served: Served) -> None:
+    """By the message group: libraries of different languages would choose differently."""
+    first, second = served.caller("a", x_mq_language="JAVA"), served.caller("b", x_mq_language="PYTHON")
+    for index in range(8):
+        caller = (first, second)[index % 2]
+        message = caller.message("t", str(index).encode(), message_group="g1")
+        message.system_properties.queue_id = index % 4
+        assert (await caller.send("t", message)).status.code == OK
+    messages = await first.receive("t")
+    assert [one.body for one in messages] == [str(index).encode() for index in range(8)]
+    assert len({one.system_properties.queue_id for one in messages}) == 1
+    assert {one.system_properties.message_type for one in messages} == {wire.MESSAGE_TYPE_FIFO}
+
+
+async def test_an_ordered_group_gets_one_of_a_message_group_at_a_time(served: Served) -> None:
+    """The next one comes when the one before is settled."""
+    await served.policy("g", is_ordered=True)
+    caller = served.caller()
+    for body in (b"1", b"2"):
+        await caller.send("t", caller.message("t", body, message_group="g1"))
+    (first,) = await caller.receive("t", auto_renew=True)
+    assert first.body == b"1"
+    assert await caller.receive("t", wait_s=1) == []
+    await caller.ack("t", first.system_properties.receipt_handle)
+    (second,) = await caller.receive("t")
+    assert second.body == b"2"
+
+
+async def test_a_namespace_from_the_metadata(served: Served) -> None:
+    """Node.js names it nowhere else; topics of two namespaces have nothing to do with each other."""
+    shop = served.caller(x_mq_namespace="shop")
+    await shop.send("t", shop.message("t", b"of the shop"))
+    await served.caller().send("t", shop.message("t", b"of nobody"))
+    (message,) = await shop.receive("t")
+    assert (message.topic.resource_namespace, message.topic.name, message.body) == ("shop", "t", b"of the shop")
+    (message,) = await served.caller().receive("t")
+    assert (message.topic.resource_namespace, message.topic.name, message.body) == ("", "t", b"of nobody")
+
+
+async def test_a_simple_consumer_for_go_waits_by_its_deadline(served: Served) -> None:
+    """It says no time. Nothing is an empty answer that went well, which Go takes for an error otherwise."""
+    await served.caller().call("QueryRoute", wire.QueryRouteRequest(topic=named("t"), endpoints=PLACE))
+    request = receive_request("t")
+    request.ClearField("long_polling_timeout")
+    parts = [part async for part in served.caller().receiving(request, timeout_s=8)]
+    assert [part.WhichOneof("content") for part in parts] == ["status", "delivery_timestamp"]
+    assert parts[0].status.code == OK
+
+
+class Gone:
+    """The context of a caller that goes."""
+
+    async def send_initial_metadata(self, _: object) -> None:
+        """See ServicerContext."""
+
+    def time_remaining(self) -> None:
+        """See ServicerContext."""
+
+
+async def test_what_a_consumer_does_not_take_comes_again_at_once(served: Served) -> None:
+    """It went while the messages were on their way to it."""
+    caller = served.caller()
+    await caller.send("t", *[caller.message("t", bytes([index])) for index in range(3)])
+    delivery = DeliveryClient(Connection(served.delivery, LIMIT_S, lambda: ()))
+    renewals = Renewals(delivery, SystemClock(), count_max=10)
+    receiving = Receiving(delivery, renewals, Ending(), SystemClock())
+    answers = receiving.receive(receive_request("t", auto_renew=True), GatewayCaller("c", "", "", ""), Gone())  # type: ignore[arg-type]
+    parts = [(await anext(answers)).WhichOneof("content") for _ in range(2)]
+    assert parts == ["status", "message"]
+    await answers.aclose()
+    assert renewals.count == 0
+    messages = await caller.receive("t")
+    while len(messages) < 3:
+        messages += await caller.receive("t")
+    assert sorted(one.body for one in messages) == [b"\0", b"\1", b"\2"]
+    taken = {one.body: one.system_properties.delivery_attempt for one in messages}
+    assert 2 in taken.values(), "what was on its way counts as an attempt"
+
+
+async def test_a_push_consumer_receives_from_the_whole_topic(served: Served) -> None:
+    """One assignment, of any queue."""
+    await served.caller().send("t")
+    request = wire.QueryAssignmentRequest(topic=named("t"), group=named("g"), endpoints=PLACE)
+    answer = await served.caller().call("QueryAssignment", request)
+    (assignment,) = answer.assignments
+    queue = assignment.message_queue
+    assert (queue.id, queue.broker.id, queue.broker.endpoints) == (-1, 0, PLACE)
+
+
+async def test_a_dead_letter_by_its_consumers_wish(served: Served) -> None:
+    """As FIFO push consumers put it there; once."""
+    caller = served.caller()
+    await caller.send("t", caller.message("t", b"bad"))
+    (message,) = await caller.receive("t", auto_renew=True)
+    handle = message.system_properties.receipt_handle
+    request = wire.ForwardMessageToDeadLetterQueueRequest(group=named("g"), topic=named("t"), receipt_handle=handle)
+    answers = [await caller.call("ForwardMessageToDeadLetterQueue", request) for _ in range(2)]
+    assert [one.status.code for one in answers] == [OK, wire.CODE_INVALID_RECEIPT_HANDLE]
+    (letter,) = await caller.receive("%DLQ%g", "other")
+    assert letter.body == b"bad"
+    assert letter.system_properties.dead_letter_queue.topic == "t"
+    assert letter.system_properties.message_id == message.system_properties.message_id
+    assert await caller.receive("%DLQ%g", "other", wait_s=1) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (wire.MESSAGE_TYPE_DELAY, {"delivery_timestamp": Timestamp(seconds=2_000_000_000)}),
+        (wire.MESSAGE_TYPE_TRANSACTION, {}),
+        (wire.MESSAGE_TYPE_LITE, {"lite_topic": "l"}),
+        (wire.MESSAGE_TYPE_PRIORITY, {"priority": 1}),
+    ],
+)
+async def test_kinds_that_are_not_served_are_refused(served: Served, kind: int, fields: dict[str, object]) -> None:
+    """Never taken and forgotten; nor if the message says that it is a normal one."""
+    caller = served.caller()
+    message = caller.message("t", message_type=kind, **fields)
+    answer = await caller.send("t", message)
+    assert (answer.status.code, len(answer.entries)) == (wire.CODE_UNSUPPORTED, 0)
+    if fields:
+        message.system_properties.message_type = wire.MESSAGE_TYPE_NORMAL
+        answer = await caller.send("t", caller.message("t"), message)
+        assert answer.status.code == wire.CODE_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+    await caller.call("QueryRoute", wire.QueryRouteRequest(topic=named("t"), endpoints=PLACE))
+    assert await caller.receive("t", wait_s=1) == [], "all messages of a request, or none"
+
+
+async def test_calls_that_are_not_served_are_refused(served: Served) -> None:
+    """By a status, as the protocol tells it."""
+    for method, request in (
+        ("EndTransaction", wire.EndTransactionRequest()),
+        ("RecallMessage", wire.RecallMessageRequest()),
+        ("SyncLiteSubscription", wire.SyncLiteSubscriptionRequest()),
+    ):
+        answer = await served.caller().call(method, request)
+        assert (answer.status.code, bool(answer.status.message)) == (wire.CODE_UNSUPPORTED, True)
+
+
+async def test_requests_that_are_refused(served: Served) -> None:
+    """With the code that libraries know what to do about."""
+    caller = served.caller()
+    codes = {
+        "no client": (await served.caller("").send("t")).status.code,
+        "no topic": (await caller.send("", caller.message(""))).status.code,
+        "bad topic": (await caller.send("a/b", caller.message("a/b"))).status.code,
+        "no body": (await caller.send("t", caller.message("t", b""))).status.code,
+        "large body": (await caller.send("t", caller.message("t", bytes((4 << 20) + 1)))).status.code,
+        "two topics": (await caller.send("t", caller.message("t"), caller.message("u"))).status.code,
+        "fifo alone": (await caller.send("t", caller.message("t", message_type=wire.MESSAGE_TYPE_FIFO))).status.code,
+        "no place": (await caller.call("QueryRoute", wire.QueryRouteRequest(topic=named("t")))).status.code,
+        "lite": (
+            await caller.call("Heartbeat", wire.HeartbeatRequest(client_type=wire.CLIENT_TYPE_LITE_PUSH_CONSUMER))
+        ).status.code,
+        "no settings": (await caller.settings(wire.Settings())).status.code,
+    }
+    assert codes == {
+        "no client": wire.CODE_CLIENT_ID_REQUIRED,
+        "no topic": wire.CODE_ILLEGAL_TOPIC,
+        "bad topic": wire.CODE_ILLEGAL_TOPIC,
+        "no body": wire.CODE_MESSAGE_BODY_EMPTY,
+        "large body": wire.CODE_MESSAGE_BODY_TOO_LARGE,
+        "two topics": wire.CODE_BAD_REQUEST,
+        "fifo alone": wire.CODE_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+        "no place": wire.CODE_BAD_REQUEST,
+        "lite": wire.CODE_UNSUPPORTED,
+        "no settings": wire.CODE_BAD_REQUEST,
+    }
+    expression = wire.FilterExpression(type=wire.FILTER_TYPE_SQL, expression="a > 1")
+    parts = [part async for part in caller.receiving(receive_request("t", filter_expression=expression))]
+    assert [part.status.code for part in parts] == [wire.CODE_ILLEGAL_FILTER_EXPRESSION]
+
+
+async def test_topics_are_made_only_where_that_is_wanted(tmp_path: Path) -> None:
+    """Elsewhere an unknown one is told so, whatever the store would do with a message for it."""
+    async with store(tmp_path) as targets, gateway(*targets, auto_create_topics=False) as served:
+        request = wire.QueryRouteRequest(topic=named("t"), endpoints=PLACE)
+        assert (await served.caller().call("QueryRoute", request)).status.code == wire.CODE_TOPIC_NOT_FOUND
+        parts = [part async for part in served.caller().receiving(receive_request("t"))]
+        assert [part.status.code for part in parts] == [wire.CODE_TOPIC_NOT_FOUND]
+
+
+def signed(key: str, secret: str) -> dict[str, str]:
+    """What a client with a key shows."""
+    digits = hmac.new(secret.encode(), b"20260101T000000Z", hashlib.sha1).hexdigest()
+    shown = f"MQv2-HMAC-SHA1 Credential={key}, SignedHeaders=x-mq-date-time, Signature={digits}"
+    return {"x_mq_date_time": "20260101T000000Z", "authorization": shown}
+
+
+async def test_access_keys(tmp_path: Path) -> None:
+    """Nobody gets anything without; a stream says why, and ends."""
+    keys = tmp_path / "keys"
+    keys.write_text("# of the shop\nalice secret\nalice newer\nbob other\n")
+    keys.chmod(0o600)
+    async with store(tmp_path) as targets, gateway(*targets, access_keys_file=keys) as served:
+        for secret in ("secret", "newer"):
+            assert (await served.caller(**signed("alice", secret)).send("t")).status.code == OK
+        wrong = [served.caller(), served.caller(**signed("alice", "other")), served.caller(**signed("eve", ""))]
+        for caller in wrong:
+            assert (await caller.send("t")).status.code == wire.CODE_UNAUTHORIZED
+            parts = [part async for part in caller.receiving(receive_request("t"))]
+            assert [part.status.code for part in parts] == [wire.CODE_UNAUTHORIZED]
+            assert (await caller.telemetry().read()).status.code == wire.CODE_UNAUTHORIZED
+
+
+async def test_settings_that_can_not_work(tmp_path: Path) -> None:
+    """The gateway does not start, and says what to do."""
+    keys = tmp_path / "keys"
+    for text, mode, said in (
+        ("alice secret\n", 0o644, "chmod 600"),
+        ("alice\n", 0o600, "line 1"),
+        ("", 0o600, "no key"),
+    ):
+        keys.write_text(text)
+        keys.chmod(mode)
+        with pytest.raises(ConfigError, match=said):
+            async with gateway("127.0.0.1:1", "127.0.0.1:1", access_keys_file=keys):
+                pass
+    with pytest.raises(ConfigError, match="access_keys_file"):
+        async with running(Service, Settings(server=ServerConfig(port=0, token_file=keys))):
+            pass
+
+
+async def test_a_store_that_is_away_is_told_so() -> None:
+    """Libraries try again then."""
+    async with gateway("127.0.0.1:1", "127.0.0.1:1") as served:
+        assert (await served.caller().send("t")).status.code == wire.CODE_HA_NOT_AVAILABLE
+        acked = await served.caller().ack("t", "handle")
+        assert acked.status.code == wire.CODE_HA_NOT_AVAILABLE
+
+
+async def test_a_stop_lets_nobody_wait(tmp_path: Path) -> None:
+    """Streams and receives end by themselves."""
+    async with store(tmp_path) as targets, gateway(*targets) as served:
+        await served.caller().call("QueryRoute", wire.QueryRouteRequest(topic=named("t"), endpoints=PLACE))
+        stream = served.caller().telemetry()
+        await stream.initial_metadata()
+        call = served.caller().receiving(receive_request("t"))
+        await call.initial_metadata()
+        await served.gateway.drain()
+        assert [part.WhichOneof("content") async for part in call] == ["status", "delivery_timestamp"]
+        assert [one async for one in stream] == []

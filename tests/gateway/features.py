@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Features: what programs do with the official clients, each as a function that a driver is taken through."""
+
+import asyncio
+import itertools
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from google.protobuf.duration import from_milliseconds
+from reput.delivery.v1 import group_service_pb2
+
+from tests.gateway.drivers import Driver
+from tests.gateway.stage import Stage
+
+INVISIBLE_S = 60
+RECEIVE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A driver, a stage, and names that nobody else has."""
+
+    driver: Driver
+    stage: Stage
+    topic: str
+    group: str
+
+    async def send(self, body: str, **more: Any) -> str:
+        """Send a message, and return its id."""
+        sent = await self.driver.ask("send", topic=self.topic, body=body, **more)
+        return str(sent["id"])
+
+    async def receive(self, count: int, *, invisible_s: int = INVISIBLE_S, **more: Any) -> list[dict[str, Any]]:
+        """Receive until so many have come, or the time is over."""
+        found: list[dict[str, Any]] = []
+        end_s = time.monotonic() + RECEIVE_S
+        names = {"topic": self.topic, "consumer_group": self.group, **more}
+        while len(found) < count and time.monotonic() < end_s:
+            answer = await self.driver.ask("receive", count=count, invisible_s=invisible_s, **names)
+            found += answer["messages"]
+        return found
+
+    async def nothing(self, **more: Any) -> None:
+        """Receive, and get nothing."""
+        names = {"topic": self.topic, "consumer_group": self.group, **more}
+        answer = await self.driver.ask("receive", count=10, invisible_s=INVISIBLE_S, **names)
+        assert answer["messages"] == []
+
+    async def policy(self, **fields: Any) -> None:
+        """Give the group a policy."""
+        policy = group_service_pb2.GroupPolicy(**fields)
+        await self.stage.groups.SetGroup(group_service_pb2.SetGroupRequest(group=self.group, policy=policy))
+
+    async def push(self, count: int, **more: Any) -> list[dict[str, Any]]:
+        """Let a push consumer work, and return what it was called with."""
+        asked = {"topic": self.topic, "consumer_group": self.group, "count": count, "seconds": 60, **more}
+        answer = await self.driver.ask("push", **asked)
+        events: list[dict[str, Any]] = answer["events"]
+        return events
+
+
+def bodies(messages: list[dict[str, Any]]) -> list[str]:
+    return [one["body"] for one in messages]
+
+
+async def send_normal(scene: Scene) -> None:
+    """What was sent comes back as it was, with all that it has."""
+    properties = {"color": "grün", "size": "3"}
+    sent = await scene.send("héllo", tag="a", keys=["k1"], properties=properties)
+    (message,) = await scene.receive(1)
+    expected = {"body": "héllo", "tag": "a", "keys": ["k1"], "properties": properties, "id": sent, "attempt": 1}
+    assert {name: message[name] for name in expected} == expected
+
+
+async def send_fifo(scene: Scene) -> None:
+    """Messages of a message group are in one queue, in their order."""
+    sent = [f"m{index}" for index in range(6)]
+    for body in sent:
+        await scene.send(body, group="g1")
+    messages = await scene.receive(6)
+    assert bodies(messages) == sent
+    assert {one["group"] for one in messages} == {"g1"}
+
+
+async def receive_and_ack(scene: Scene) -> None:
+    """What is acknowledged does not come again."""
+    for index in range(5):
+        await scene.send(f"m{index}")
+    messages = await scene.receive(5, invisible_s=15)
+    assert sorted(bodies(messages)) == [f"m{index}" for index in range(5)]
+    for message in messages:
+        await scene.driver.ask("ack", number=message["number"])
+    await asyncio.sleep(15)
+    await scene.nothing()
+
+
+async def change_invisible(scene: Scene) -> None:
+    """A message comes again when its consumer says so, and its former handle fits no more."""
+    await scene.send("m")
+    (first,) = await scene.receive(1)
+    await scene.driver.ask("change", number=first["number"], invisible_s=2)
+    (again,) = await scene.receive(1)
+    assert (again["body"], again["attempt"]) == ("m", 2)
+    with pytest.raises(AssertionError, match=r"(?i)40013|handle|receipt"):
+        await scene.driver.ask("ack", number=first["number"])
+    await scene.driver.ask("ack", number=again["number"])
+
+
+async def redelivery(scene: Scene) -> None:
+    """What is not settled in time comes again, and says how often it came."""
+    await scene.send("m")
+    (first,) = await scene.receive(1, invisible_s=10)
+    (again,) = await scene.receive(1, invisible_s=INVISIBLE_S)
+    assert (first["attempt"], again["attempt"], first["id"]) == (1, 2, again["id"])
+    await scene.driver.ask("ack", number=again["number"])
+
+
+async def tag_filter(scene: Scene) -> None:
+    """Only messages with a tag that was asked for come."""
+    for index, tag in enumerate("abcab"):
+        await scene.send(f"m{index}", tag=tag)
+    messages = await scene.receive(3, tags="a || c")
+    assert sorted(bodies(messages)) == ["m0", "m2", "m3"]
+    await scene.nothing(tags="a || c")
+
+
+async def push(scene: Scene) -> None:
+    """A push consumer gets all messages, and again what failed, after the time of its group."""
+    await scene.policy(backoffs=[from_milliseconds(2_000)], attempts_max=5)
+    for index in range(8):
+        await scene.send(f"m{index}")
+    events = await scene.push(8, fail={"m3": 2})
+    assert sorted(bodies([one for one in events if not one["failed"]])) == [f"m{index}" for index in range(8)]
+    tries = [one for one in events if one["body"] == "m3"]
+    assert [one["attempt"] for one in tries] == [1, 2, 3]
+    gaps_ms = [later["time_ms"] - one["time_ms"] for one, later in itertools.pairwise(tries)]
+    assert all(gap_ms > 1_500 for gap_ms in gaps_ms), gaps_ms
+
+
+async def push_fifo(scene: Scene) -> None:
+    """Of an ordered group each message group is processed in order, also where one fails once."""
+    await scene.policy(is_ordered=True, backoffs=[from_milliseconds(1_000)], attempts_max=5)
+    for index in range(4):
+        for group in ("g1", "g2"):
+            await scene.send(f"{group}-{index}", group=group)
+    events = await scene.push(8, fail={"g1-1": 1})
+    for group in ("g1", "g2"):
+        done = [one["body"] for one in events if one["group"] == group and not one["failed"]]
+        assert done == [f"{group}-{index}" for index in range(4)]
+
+
+async def dead_letter(scene: Scene) -> None:
+    """What fails too often is found among the dead letters of its group, once, and others go on."""
+    await scene.policy(backoffs=[from_milliseconds(1_000)], attempts_max=2)
+    for body in ("good", "bad"):
+        await scene.send(body)
+    events = await scene.push(2, fail={"bad": 100}, seconds=25)
+    assert [one["attempt"] for one in events if one["body"] == "bad"] == [1, 2]
+    letters = await scene.receive(1, topic=f"%DLQ%{scene.group}", consumer_group=f"{scene.group}-dead")
+    assert bodies(letters) == ["bad"]
+    await scene.nothing(topic=f"%DLQ%{scene.group}", consumer_group=f"{scene.group}-dead")
+
+
+async def dead_letter_fifo(scene: Scene) -> None:
+    """What fails too often in an ordered group goes to the dead letters, and those after it come."""
+    await scene.policy(is_ordered=True, backoffs=[from_milliseconds(1_000)], attempts_max=2)
+    for index in range(3):
+        await scene.send(f"m{index}", group="g1")
+    events = await scene.push(2, fail={"m1": 100})
+    assert [one["body"] for one in events if not one["failed"]] == ["m0", "m2"]
+    letters = await scene.receive(1, topic=f"%DLQ%{scene.group}", consumer_group=f"{scene.group}-dead")
+    assert bodies(letters) == ["m1"]
+
+
+async def authentication(scene: Scene) -> None:
+    """With the right secret all goes well; with another one, or an unknown key, or none, nothing does."""
+    place = scene.stage.places["guarded"]
+    await scene.driver.ask("connect", endpoints=place, key="alice", secret="secret-of-alice")
+    await scene.send("m")
+    (message,) = await scene.receive(1)
+    assert message["body"] == "m"
+    for wrong in ({"key": "alice", "secret": "wrong"}, {"key": "bob", "secret": "secret-of-alice"}, {}):
+        await scene.driver.ask("connect", endpoints=place, **wrong)
+        with pytest.raises(AssertionError):
+            await scene.send("m")
+
+
+async def tls(scene: Scene) -> None:
+    """Over TLS."""
+    await scene.driver.ask("connect", endpoints=scene.stage.places["tls"], tls=True)
+    await scene.send("m")
+    (message,) = await scene.receive(1)
+    await scene.driver.ask("ack", number=message["number"])
+
+
+FEATURES: Mapping[str, Callable[[Scene], Awaitable[None]]] = {
+    "normal send": send_normal,
+    "FIFO send": send_fifo,
+    "SimpleConsumer: receive, ack": receive_and_ack,
+    "change invisible duration": change_invisible,
+    "redelivery": redelivery,
+    "tag filter": tag_filter,
+    "PushConsumer": push,
+    "PushConsumer: FIFO": push_fifo,
+    "dead letter": dead_letter,
+    "dead letter: FIFO": dead_letter_fifo,
+    "access keys": authentication,
+    "TLS": tls,
+}
+
+
+async def wrong_with(feature: str, driver: Driver, stage: Stage) -> str:
+    """Take a driver through a feature. Returns what is wrong, "" if nothing is."""
+    name = uuid.uuid4().hex[:10]
+    scene = Scene(driver, stage, f"topic-{name}", f"group-{name}")
+    try:
+        await driver.ask("connect", endpoints=stage.places["plain"])
+        await FEATURES[feature](scene)
+    except (AssertionError, TimeoutError, ValueError, pytest.fail.Exception) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stage: a store, Delivery and three gateways as processes: one for everybody, one with access keys, one with TLS."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from reput.delivery.v1 import group_service_pb2_grpc
+
+from tests.support import reput_up
+from tests.support.certificates import self_signed
+
+KEYS = "alice secret-of-alice\n"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where the gateways are, by what they ask for, and the groups behind them."""
+
+    places: dict[str, str]
+    authorities: Path
+    groups: Any
+
+
+@contextlib.asynccontextmanager
+async def stage(directory: Path) -> AsyncIterator[Stage]:
+    """All of it within the block."""
+    files = self_signed(directory, "gateway")
+    keys = directory / "keys"
+    keys.write_text(KEYS)
+    keys.chmod(0o600)
+    async with contextlib.AsyncExitStack() as stack:
+        store = stack.enter_context(reput_up.store(directory / "store"))
+        targets = [f"--{name}-target={store.targets[name]}" for name in ("commitlog", "indexer")]
+        delivery = await stack.enter_async_context(_service("delivery", directory, *targets))
+        behind = [targets[0], f"--delivery-target=127.0.0.1:{delivery}"]
+        tls = [f"--tls-certificate-file={files['gateway.pem']}", f"--tls-key-file={files['gateway.key']}"]
+        places = {}
+        for name, host, flags in (
+            ("plain", "127.0.0.1", []),
+            ("guarded", "127.0.0.1", [f"--access-keys-file={keys}"]),
+            ("tls", "localhost", tls),
+        ):
+            port = await stack.enter_async_context(_service("gateway", directory, *behind, *flags))
+            places[name] = f"{host}:{port}"
+        channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{delivery}"))
+        yield Stage(places, files["gateway.pem"], group_service_pb2_grpc.GroupServiceStub(channel))
+
+
+@contextlib.asynccontextmanager
+async def _service(name: str, directory: Path, *flags: str) -> AsyncIterator[int]:
+    """A service as a child, and its port."""
+    environment = {**os.environ, f"REPUT_{name.upper()}_LOG_FORMAT": "json"}
+    command = [sys.executable, "-m", f"services.{name}", "--port=0", "--metrics-port=0", *flags]
+    log = directory / f"{uuid.uuid4().hex}.log"
+    with log.open("wb") as file:
+        child = await asyncio.create_subprocess_exec(*command, env=environment, stderr=file)
+        try:
+            while True:
+                lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+                ports = [line["port"] for line in lines if line["event"] == "serving"]
+                if ports:
+                    break
+                assert child.returncode is None, log.read_text()
+                await asyncio.sleep(0.1)
+            yield ports[0]
+        finally:
+            if child.returncode is None:
+                child.send_signal(signal.SIGTERM)
+            await child.wait()

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table language × feature: fetches and builds the official clients, and takes each through all features."""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.gateway.drivers import BUILD, LANGUAGES, Command, Missing, running
+from tests.gateway.features import FEATURES, wrong_with
+from tests.gateway.stage import stage
+from tests.support.surroundings import forget_surroundings
+
+Results = dict[tuple[str, str], str]
+"""What is wrong, by language and feature; "" where nothing is."""
+
+
+async def run_all(commands: Mapping[str, Command], features: Sequence[str], console: Console) -> Results:
+    """Take each driver through all features."""
+    results: Results = {}
+    with tempfile.TemporaryDirectory(prefix="reput-gateway-") as directory:
+        async with stage(Path(directory)) as there:
+            for language, command in commands.items():
+                for feature in features:
+                    began_s = time.monotonic()
+                    async with running(command, there.authorities, BUILD / f"{language}.log") as driver:
+                        wrong = results[language, feature] = await wrong_with(feature, driver, there)
+                    took_s = time.monotonic() - began_s
+                    mark = "yes" if not wrong else f"no: {wrong}"
+                    console.print(f"{language}, {feature}: {mark} ({took_s:.0f} s)", markup=False, soft_wrap=True)
+    return results
+
+
+def tell(results: Results, languages: Sequence[str], features: Sequence[str], console: Console) -> None:
+    """Print the table, and write it for people to read."""
+    table = Table("feature", *languages)
+    lines = [f"| feature | {' | '.join(languages)} |", f"|---|{'---|' * len(languages)}"]
+    for feature in features:
+        row = ["no" if results[language, feature] else "yes" for language in languages]
+        table.add_row(feature, *row)
+        lines.append(f"| {feature} | {' | '.join(row)} |")
+    console.print(table)
+    (BUILD / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def built(wanted: Sequence[str], console: Console) -> dict[str, Command]:
+    """Build the drivers that this machine can build, and say which it can't."""
+    commands = {}
+    for language in wanted:
+        try:
+            with console.status(f"fetching the client for {language}"):
+                commands[language] = LANGUAGES[language]()
+        except Missing as lacking:
+            console.print(f"{language} is left out: this machine has no {lacking}")
+    return commands
+
+
+def main() -> None:
+    """Exit with 1 if a feature does not work."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--language", action="append", choices=LANGUAGES, help="only this one; may be repeated")
+    parser.add_argument("--only", default="", help="only features with this in their name")
+    arguments = parser.parse_args()
+    forget_surroundings()
+    console = Console(file=sys.stdout)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    features = [feature for feature in FEATURES if arguments.only in feature]
+    commands = built(arguments.language or list(LANGUAGES), console)
+    results = asyncio.run(run_all(commands, features, console))
+    tell(results, list(commands), features, console)
+    if any(results.values()):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

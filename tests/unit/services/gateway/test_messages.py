@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a client says of a message, as properties, and back; and what is refused."""
+
+import pytest
+
+from services.gateway.engine.messages import Message, check_digest, digest_of, from_properties, is_reserved, kind_of
+from services.gateway.errors import Refused
+
+ID = "01" + "A" * 32
+FULL = Message(id=ID, tag="a", keys=["k1", "k2"], group="g", user={"color": "grün"}, born_host="host", trace="00-trace")
+
+
+def refusal(**fields: object) -> str:
+    """The code of what is wrong with a message that is right otherwise, "" if nothing is."""
+    try:
+        Message(**{"id": ID, **fields}).check()  # type: ignore[arg-type]
+    except Refused as error:
+        return error.code
+    return ""
+
+
+def test_a_message_comes_back_as_it_was_sent() -> None:
+    """All that its sender gave it is in the properties, by RocketMQ's names."""
+    FULL.check()
+    properties = FULL.properties(1_700_000_000_123)
+    assert properties == {
+        "UNIQ_KEY": ID,
+        "TAGS": "a",
+        "KEYS": "k1 k2",
+        "__SHARDINGKEY": "g",
+        "color": "grün",
+        "__BORNHOST": "host",
+        "BORN_TIMESTAMP": "1700000000123",
+        "TRACE_CONTEXT": "00-trace",
+    }
+    assert from_properties(properties, "F" * 32) == FULL
+
+
+def test_what_a_message_has_not_is_not_stored() -> None:
+    """The store refuses empty values."""
+    assert Message(id=ID).properties(0) == {"UNIQ_KEY": ID}
+
+
+def test_a_message_of_another_producer_has_the_id_of_its_place() -> None:
+    """Libraries need one."""
+    assert from_properties({}, "F" * 32).id == "F" * 32
+
+
+def test_a_dead_letter_says_where_it_came_from() -> None:
+    """In a field of its own, not among its sender's properties."""
+    found = from_properties({"DLQ_ORIGIN_TOPIC": "t", "DLQ_ORIGIN_MESSAGE_ID": "i", "x": "1"}, "")
+    assert (found.origin_topic, found.origin_id, found.user) == ("t", "i", {"x": "1"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({}, ""),
+        ({"id": ""}, "ILLEGAL_MESSAGE_ID"),
+        ({"id": "x" * 256}, "ILLEGAL_MESSAGE_ID"),
+        ({"tag": "a|b"}, "ILLEGAL_MESSAGE_TAG"),
+        ({"tag": " a"}, "ILLEGAL_MESSAGE_TAG"),
+        ({"tag": "a\nb"}, "ILLEGAL_MESSAGE_TAG"),
+        ({"keys": ["a b"]}, "ILLEGAL_MESSAGE_KEY"),
+        ({"keys": [""]}, "ILLEGAL_MESSAGE_KEY"),
+        ({"keys": ["a\x01"]}, "ILLEGAL_MESSAGE_KEY"),
+        ({"group": "g" * 64}, ""),
+        ({"group": "g" * 65}, "ILLEGAL_MESSAGE_GROUP"),
+        ({"group": " "}, "ILLEGAL_MESSAGE_GROUP"),
+        ({"user": {"KEYS": "x"}}, "ILLEGAL_MESSAGE_PROPERTY_KEY"),
+        ({"user": {"TIMER_DELIVER_MS": "1"}}, "ILLEGAL_MESSAGE_PROPERTY_KEY"),
+        ({"user": {"DELAY": "3"}}, "ILLEGAL_MESSAGE_PROPERTY_KEY"),
+        ({"user": {"a": ""}}, "ILLEGAL_MESSAGE_PROPERTY_KEY"),
+        ({"user": {"a": "\x02"}}, "ILLEGAL_MESSAGE_PROPERTY_KEY"),
+        ({"user": {str(index): "x" for index in range(128)}}, ""),
+        ({"user": {str(index): "x" for index in range(129)}}, "MESSAGE_PROPERTIES_TOO_LARGE"),
+        ({"user": {"a": "x" * (16 << 10)}}, "MESSAGE_PROPERTIES_TOO_LARGE"),
+    ],
+)
+def test_what_would_not_come_back_is_refused(fields: dict[str, object], code: str) -> None:
+    """By the code that the protocol has for it."""
+    assert refusal(**fields) == code
+
+
+def test_kinds() -> None:
+    """By what is stored."""
+    assert [kind_of(one) for one in ({}, {"__SHARDINGKEY": "g"}, {"DELAY": "3"}, {"TRAN_MSG": "true"})] == [
+        "NORMAL",
+        "FIFO",
+        "DELAY",
+        "TRANSACTION",
+    ]
+    assert is_reserved("TIMER_ANYTHING")
+    assert not is_reserved("color")
+
+
+def test_a_body_that_is_not_what_its_digest_says_is_refused() -> None:
+    """In either case of the digits; a CRC-32 is written differently by each library, and not looked at."""
+    check_digest(b"x", "MD5", digest_of(b"x").lower())
+    check_digest(b"x", "CRC32", "whatever")
+    with pytest.raises(Refused) as refused:
+        check_digest(b"y", "SHA1", digest_of(b"x", "SHA1"))
+    assert refused.value.code == "MESSAGE_CORRUPTED"

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages stay a push consumer's while it lives, and no longer."""
+
+from collections.abc import Mapping, Sequence
+
+from libs.machine.testing.manual_clock import ManualClock
+from services.gateway.engine.renewals import HELD_S_MAX, INVISIBLE_S, RENEW_BEFORE_S, SILENCE_S_MAX, Renewals
+from services.gateway.errors import PeerRefused
+
+DUE_MS = round((INVISIBLE_S - RENEW_BEFORE_S) * 1000)
+
+
+class Delivery:
+    """Renews what is not settled, and can be away."""
+
+    def __init__(self) -> None:
+        self.settled: set[str] = set()
+        self.renewed: list[str] = []
+        self.is_away = False
+
+    async def renew(self, handles: Sequence[str], invisible_s: float) -> Mapping[str, bool]:
+        """See Renewing."""
+        assert invisible_s == INVISIBLE_S
+        if self.is_away:
+            raise PeerRefused("delivery", "", "away")
+        self.renewed += [handle for handle in handles if handle not in self.settled]
+        return {handle: handle not in self.settled for handle in handles}
+
+
+def made(count_max: int = 100) -> tuple[Renewals, Delivery, ManualClock]:
+    delivery, clock = Delivery(), ManualClock()
+    return Renewals(delivery, clock, count_max=count_max), delivery, clock
+
+
+async def test_a_message_is_renewed_in_time_while_its_client_has_a_stream() -> None:
+    """Again and again, and not before it is due."""
+    renewals, delivery, clock = made()
+    renewals.connected("c")
+    renewals.add("c", "h")
+    clock.advance(DUE_MS - 1)
+    await renewals.tend()
+    assert delivery.renewed == []
+    for _ in range(5):
+        clock.advance(DUE_MS)
+        await renewals.tend()
+    assert delivery.renewed == ["h"] * 5
+
+
+async def test_heartbeats_are_enough() -> None:
+    """A client whose stream is at another gateway, or broken, is alive all the same."""
+    renewals, delivery, clock = made()
+    renewals.add("c", "h")
+    for _ in range(4):
+        clock.advance(DUE_MS)
+        renewals.hear("c")
+        await renewals.tend()
+    assert delivery.renewed == ["h"] * 4
+
+
+async def test_a_client_that_is_gone_keeps_nothing() -> None:
+    """Silent for too long, or gone with a word, also if its stream ends after that."""
+    renewals, delivery, clock = made()
+    renewals.add("silent", "h1")
+    renewals.connected("leaves")
+    renewals.add("leaves", "h2")
+    renewals.leave("leaves")
+    renewals.disconnected("leaves")
+    clock.advance(DUE_MS)
+    await renewals.tend()
+    assert delivery.renewed == ["h1"]
+    clock.advance(round(SILENCE_S_MAX * 1000) + 1)
+    await renewals.tend()
+    assert renewals.count == 0
+
+
+async def test_a_stream_that_ends_leaves_the_others() -> None:
+    """A client may open the next one before the last one ends."""
+    renewals, delivery, clock = made()
+    renewals.connected("c")
+    renewals.connected("c")
+    renewals.disconnected("c")
+    renewals.add("c", "h")
+    clock.advance(round(SILENCE_S_MAX * 1000) + DUE_MS)
+    await renewals.tend()
+    assert delivery.renewed == ["h"]
+
+
+async def test_what_is_settled_is_not_renewed() -> None:
+    """Whether that is heard here, or told by Delivery."""
+    renewals, delivery, clock = made()
+    for handle in ("h1", "h2"):
+        renewals.add("c", handle)
+    renewals.drop("h1")
+    delivery.settled.add("h2")
+    clock.advance(DUE_MS)
+    await renewals.tend()
+    assert (delivery.renewed, renewals.count) == ([], 0)
+
+
+async def test_delivery_may_be_away_for_a_while() -> None:
+    """Then it is tried again soon."""
+    renewals, delivery, clock = made()
+    renewals.add("c", "h")
+    delivery.is_away = True
+    clock.advance(DUE_MS)
+    await renewals.tend()
+    delivery.is_away = False
+    clock.advance(1_000)
+    await renewals.tend()
+    assert delivery.renewed == ["h"]
+
+
+async def test_nothing_is_held_for_ever() -> None:
+    """A client that never settles loses the message in the end."""
+    renewals, _, clock = made()
+    renewals.connected("c")
+    renewals.add("c", "h")
+    for _ in range(round(HELD_S_MAX * 1000 / DUE_MS) + 1):
+        clock.advance(DUE_MS)
+        await renewals.tend()
+    assert renewals.count == 0
+
+
+async def test_there_is_a_limit() -> None:
+    """What is beyond is its consumer's for a minute."""
+    renewals, _, _ = made(count_max=1)
+    renewals.add("c", "h1")
+    renewals.add("c", "h2")
+    assert renewals.count == 1

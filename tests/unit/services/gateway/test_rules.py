@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How clients wait and try again, what names become, whose signature is right."""
+
+import hashlib
+import hmac
+
+import pytest
+
+from services.gateway.engine.names import shown_name, stored_name
+from services.gateway.engine.retries import Exponential, is_misread, of_consumer
+from services.gateway.engine.signature import Signature
+from services.gateway.engine.waiting import wait_s
+from services.gateway.errors import Refused
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "stored"),
+    [
+        ("", "orders", "orders"),
+        ("shop", "orders", "shop%orders"),
+        ("shop", "%DLQ%billing", "%DLQ%shop%billing"),
+        ("", "%DLQ%billing", "%DLQ%billing"),
+        ("shop", "%RETRY%billing", "%RETRY%shop%billing"),
+    ],
+)
+def test_names_with_a_namespace(namespace: str, name: str, stored: str) -> None:
+    """As RocketMQ writes them, and back."""
+    assert stored_name(namespace, name) == stored
+    assert shown_name(namespace, stored) == name
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "remaining_s", "expected_s"),
+    [
+        (3.0, None, 3.0),
+        (3.0, 6.0, 3.0),
+        (30.0, 33.0, 20.0),
+        (5.0, 4.0, 3.5),
+        (None, 5.0, 3.5),
+        (None, None, 20.0),
+        (5.0, 0.2, 0.0),
+        (0.0, 3.0, 0.0),
+    ],
+)
+def test_a_receive_waits_as_long_as_its_caller_does(
+    asked_s: float | None, remaining_s: float | None, expected_s: float
+) -> None:
+    """Simple consumers for Go ask for no time; the deadline says it. An answer leaves before the deadline."""
+    assert wait_s(asked_s, remaining_s) == expected_s
+
+
+def test_a_client_for_node_is_told_of_waits_that_grow() -> None:
+    """It knows no other; and what it asks for after a failure is a thousandth of what it means."""
+    assert of_consumer([10_000, 30_000, 7_200_000], is_node=True) == Exponential(10_000, 7_200_000, 2.0)
+    assert of_consumer([5_000], is_node=True) == Exponential(5_000, 5_000, 1.0)
+    assert of_consumer([1_000, 2_000], is_node=False) == [1_000, 2_000]
+    assert is_misread(10, is_node=True)
+    assert not is_misread(1_000, is_node=True)
+    assert not is_misread(10, is_node=False)
+
+
+def header(secret: str, date_time: str, *, key: str = "alice", is_upper: bool = False, more: str = "") -> str:
+    """What a client shows."""
+    digits = hmac.new(secret.encode(), date_time.encode(), hashlib.sha1).hexdigest()
+    digits = digits.upper() if is_upper else digits
+    return f"MQv2-HMAC-SHA1 Credential={key}{more}, SignedHeaders=x-mq-date-time, Signature={digits}"
+
+
+@pytest.mark.parametrize("is_upper", [False, True])
+@pytest.mark.parametrize("more", ["", "/region/service"])
+def test_a_right_signature(is_upper: bool, more: str) -> None:
+    """Libraries write the digits in either case, and some a region behind the key."""
+    signature = Signature.parse(header("s", "20260101T000000Z", is_upper=is_upper, more=more))
+    assert signature.key == "alice"
+    signature.check([b"old", b"s"], "20260101T000000Z")
+
+
+@pytest.mark.parametrize("text", ["", "Bearer x", "MQv2-HMAC-SHA1", "MQv2-HMAC-SHA1 x, =", "MQv2-HMAC-SHA1 " * 99])
+def test_a_wrong_signature(text: str) -> None:
+    """Of another time or secret, or none at all."""
+    with pytest.raises(Refused, match=r"."):
+        Signature.parse(text).check([b"s"], "t")
+    for secrets, date_time in (([b"s"], "u"), ([b"r"], "t"), ([], "t")):
+        with pytest.raises(Refused) as refused:
+            Signature.parse(header("s", "t")).check(secrets, date_time)
+        assert refused.value.code == "UNAUTHORIZED"

@@ -60,7 +60,7 @@ def inspect(
     if as_json:
         print_json({"summary": summary})
     else:
-        write("".join(f"{line}\n" for line in _block(str(file), _exact(summary))))
+        write("".join(f"{line}\n" for line in _block(str(file), exact(summary))))
     if not inspection.is_sound:
         raise CommandFailed(
             "DAMAGED", f"{counted(inspection.finding_count, 'finding')} in {file}", code=ExitCode.DAMAGED
@@ -87,11 +87,11 @@ def _print_steps(steps: list[Item | Finding], *, as_json: bool) -> None:
         for step in steps:
             print_json({"finding" if isinstance(step, Finding) else "item": dataclasses.asdict(step)})
     elif items and items[0].kind in TABLED:
-        rows = [{item.kind: item.number, "at": item.position, **_exact(item.fields)} for item in items]
+        rows = [{item.kind: item.number, "at": item.position, **exact(item.fields)} for item in items]
         write("".join(f"{line}\n" for line in [*table_lines(rows, tuple(rows[0]), output_width()), ""]))
     elif items:
         head = f"{items[0].kind} {items[0].number} at {items[0].position}"
-        write("".join(f"{line}\n" for line in [*_block(head, _exact(items[0].fields)), ""]))
+        write("".join(f"{line}\n" for line in [*_block(head, exact(items[0].fields)), ""]))
     else:
         for step in steps:
             assert isinstance(step, Finding)
@@ -106,7 +106,7 @@ def _block(head: str, fields: Mapping[str, object]) -> Iterator[str]:
         yield f"  {title:<{width}}  {cell(title, value)}".rstrip()
 
 
-def _exact(values: Mapping[str, object]) -> dict[str, object]:
+def exact(values: Mapping[str, object]) -> dict[str, object]:
     """Return titles and values. Sizes and times are as the file has them. A time is told in words, too."""
     fields: dict[str, object] = {}
     for name, value in values.items():

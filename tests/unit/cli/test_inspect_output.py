@@ -50,7 +50,7 @@ def test_others_are_line_by_line(tmp_path: Path) -> None:
 
 def test_times_are_told_in_words(tmp_path: Path) -> None:
     """Beside the number that the file has."""
-    fields = inspect._exact({"store_time_ms": 1_795_397_076_803, "time_ms": 0, "properties": {"a": "b", "c": "d"}})
+    fields = inspect.exact({"store_time_ms": 1_795_397_076_803, "time_ms": 0, "properties": {"a": "b", "c": "d"}})
     assert fields == {
         "store time ms": "1795397076803 (2026-11-23T01:24:36.803Z)", "time ms": 0, "properties": "a=b, c=d"
     }  # fmt: skip

@@ -82,7 +82,7 @@ DIFFERENT = {  # a row of the table in docs/filters.md for each
 
 def ask_rocketmq(questions: list[tuple[str, list[dict[str, str]]]]) -> list[list[Any]]:
     """What RocketMQ's filter of 5.3 says."""
-    arguments = [*command("5")[:-1], "reput.interop.FilterTool"]
+    arguments = [*command("5")[:-1], "reput.interop.Release5Filter"]
     lines = "".join(json.dumps({"expression": text, "messages": messages}) + "\n" for text, messages in questions)
     done = subprocess.run(arguments, input=lines, capture_output=True, text=True, check=True, timeout=300)
     return [json.loads(line) for line in done.stdout.splitlines()]

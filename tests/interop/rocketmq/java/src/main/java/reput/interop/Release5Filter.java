@@ -17,7 +17,7 @@ import org.apache.rocketmq.filter.parser.SelectorParser;
  * RocketMQ's own filters. Reads questions, one JSON object a line: an expression, and the properties of messages.
  * Answers each with a JSON list: true, false, null (unknown) or "error" of each message, or "refused" alone.
  */
-public final class FilterTool {
+public final class Release5Filter {
     private static final class Question {
         String expression;
         List<Map<String, String>> messages;
@@ -35,7 +35,7 @@ public final class FilterTool {
         }
     }
 
-    private FilterTool() {
+    private Release5Filter() {
     }
 
     public static void main(String[] arguments) throws Exception {

@@ -35,12 +35,14 @@ class ServiceName(StrEnum):
     INDEXER = "indexer"
     JANITOR = "janitor"
     DELIVERY = "delivery"
+    GATEWAY = "gateway"
 
 
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 """The service's own parser reads the flags; --help is one of them."""
 
 
+@serve.command("gateway", help="Run the gateway.", context_settings=PASS_THROUGH, add_help_option=False)
 @serve.command("delivery", help="Run Delivery.", context_settings=PASS_THROUGH, add_help_option=False)
 @serve.command("janitor", help="Run the Janitor.", context_settings=PASS_THROUGH, add_help_option=False)
 @serve.command("indexer", help="Run the Indexer.", context_settings=PASS_THROUGH, add_help_option=False)

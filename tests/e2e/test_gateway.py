@@ -30,6 +30,8 @@ from tests.support.served_gateway import PLACE, Served, gateway, named, receive_
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 OK = wire.CODE_OK
+LONG_ENOUGH_S = 3
+"""To renew a message before its time is over."""
 
 
 @pytest.fixture
@@ -275,6 +277,19 @@ async def test_what_a_consumer_does_not_take_comes_again_at_once(served: Served)
     assert sorted(one.body for one in messages) == [b"\0", b"\1", b"\2"]
     taken = {one.body: one.system_properties.delivery_attempt for one in messages}
     assert 2 in taken.values(), "what was on its way counts as an attempt"
+
+
+async def test_a_renewed_message_keeps_its_handle(served: Served) -> None:
+    """Until it is settled: then there is nothing to renew."""
+    caller = served.caller()
+    await caller.send("t")
+    (message,) = await caller.receive("t", invisible_duration=Duration(seconds=LONG_ENOUGH_S))
+    handle = message.system_properties.receipt_handle
+    delivery = DeliveryClient(Connection(served.delivery, LIMIT_S, lambda: ()))
+    assert await delivery.renew([handle, "nonsense"], 3_600) == {handle: True, "nonsense": False}
+    assert await caller.receive("t", wait_s=LONG_ENOUGH_S + 1) == []
+    assert (await caller.ack("t", handle)).status.code == OK
+    assert await delivery.renew([handle], 3_600) == {handle: False}
 
 
 async def test_a_push_consumer_receives_from_the_whole_topic(served: Served) -> None:

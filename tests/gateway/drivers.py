@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,10 @@ class Command:
 
     words: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
+    needs_tls: bool = False
+    """The client has no other way."""
+    lacks: Collection[str] = ()
+    """What the client has not, by parts of the names of features."""
 
 
 def _run(*words: str | Path, cwd: Path | None = None) -> None:
@@ -77,7 +81,15 @@ def java() -> Command:
     return Command(["java", logs, "-cp", f"{home / 'gateway-driver-1.jar'}:{home / 'lib'}/*", "driver.Driver"])
 
 
-LANGUAGES: Mapping[str, Callable[[], Command]] = {"python": python, "node": node, "java": java}
+def go() -> Command:
+    """The client for Go, in the last release that Go's proxy has: without push consumers."""
+    built = BUILD / "go" / "driver"
+    _run(_need("go"), "build", "-o", built, ".", cwd=HERE / "go")
+    logs = {"rocketmq.client.logRoot": str(BUILD / "go" / "logs")}
+    return Command([str(built)], logs, needs_tls=True, lacks=("PushConsumer", "dead letter"))
+
+
+LANGUAGES: Mapping[str, Callable[[], Command]] = {"python": python, "node": node, "java": java, "go": go}
 
 
 class Driver:

@@ -86,7 +86,7 @@ class Ending:
         self._ended.set()
 
     async def unless(self, work: "asyncio.Future[Any]") -> bool:
-        """Wait for work, and return whether it is done; it is cancelled when the gateway stops, or the caller goes."""
+        """Wait for work, and return whether it is done. It is cancelled when the gateway stops, or the caller goes."""
         waiting = asyncio.ensure_future(self._ended.wait())
         try:
             await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED)

@@ -67,7 +67,12 @@ class Receiving:
                 wait_s=wait_s(_asked_s(request), context.time_remaining()),
             )
         )
-        return receiving.result() if await self._ending.unless(receiving) else ()
+        try:
+            return receiving.result() if await self._ending.unless(receiving) else ()
+        except asyncio.CancelledError:  # the caller went in the moment in which they came
+            if receiving.done() and not receiving.cancelled() and receiving.exception() is None:
+                self._give_back(receiving.result())
+            raise
 
     def _give_back(self, received: Sequence[ReceivedMessage]) -> None:
         for one in received:

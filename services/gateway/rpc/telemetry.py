@@ -4,8 +4,11 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 
+from reput.delivery.v1.group_service_pb2 import GroupPolicy
+
 from libs.requests.errors import ServiceError
 from services.gateway.engine.renewals import Renewals
+from services.gateway.errors import PeerRefused
 from services.gateway.rpc import settings
 from services.gateway.rpc.caller import Caller, Context, Ending
 from services.gateway.rpc.statuses import OK, status_of
@@ -14,6 +17,9 @@ from services.gateway.rpc.wire import messaging_pb2 as wire
 
 NODE_DELAY_S = 0.15
 """A client for Node.js that hears of its settings before it has asked for all its topics waits for them for ever."""
+
+POLICY_TRIES, POLICY_INTERVAL_S = 16, 0.5
+"""A client that hears that its settings can't be had asks again after minutes, or never; so it had better wait."""
 
 
 class Telemetry:
@@ -56,8 +62,17 @@ class Telemetry:
             await asyncio.sleep(NODE_DELAY_S)
         if said.HasField("publishing"):
             return settings.of_producer(said, body_size_bytes_max=self._body_size_bytes_max)
-        policy = await self._delivery.policy(caller.group(said.subscription.group))
+        policy = await self._policy(caller.group(said.subscription.group))
         return settings.of_consumer(said, policy, is_node=is_node)
+
+    async def _policy(self, group: str) -> GroupPolicy:
+        """Return a group's policy. Raises PeerRefused when it could not be had for a while."""
+        for _ in range(POLICY_TRIES - 1):
+            try:
+                return await self._delivery.policy(group)
+            except PeerRefused:
+                await asyncio.sleep(POLICY_INTERVAL_S)
+        return await self._delivery.policy(group)
 
 
 async def _next_of(requests: AsyncIterator[wire.TelemetryRequest]) -> wire.TelemetryRequest | None:

@@ -16,7 +16,7 @@ from cli.registry import COMMANDS, app, load, run
 from libs.runtime.version import VERSION
 from tests.support.reput_up import run_here
 
-WITHOUT_JSON = {"serve commitlog", "serve indexer", "serve janitor", "serve delivery"}
+WITHOUT_JSON = {"serve commitlog", "serve indexer", "serve janitor", "serve delivery", "serve gateway"}
 
 
 def commands() -> dict[str, Any]:

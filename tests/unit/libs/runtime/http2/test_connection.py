@@ -38,7 +38,6 @@ class Servicer:
 
     def __init__(self) -> None:
         self.taken: list[bytes] = []
-        self.remaining_s: float | None = None
         self.cancelled_count = 0
         self.may_take = asyncio.Event()
         self.may_take.set()
@@ -66,12 +65,6 @@ class Servicer:
             self.taken.append(request)
             await context.write(request)
 
-    async def greet(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        await context.send_initial_metadata(())
-        async for request in requests:
-            self.taken.append(request)
-        self.remaining_s = context.time_remaining()
-
     async def many(self, request: bytes, context: Any) -> None:
         for _ in range(int(request)):
             await context.write(b"x" * 100_000)
@@ -85,7 +78,6 @@ class Servicer:
                 "Wait": grpc.unary_unary_rpc_method_handler(self.wait),
                 "Fail": grpc.unary_unary_rpc_method_handler(self.fail),
                 "Each": grpc.stream_stream_rpc_method_handler(self.each),
-                "Greet": grpc.stream_stream_rpc_method_handler(self.greet),
                 "Many": grpc.unary_stream_rpc_method_handler(self.many),
             },
         )
@@ -339,25 +331,6 @@ async def test_a_stream_both_ways() -> None:
         pair.caller.end_stream(stream_id)
         assert (await pair.end_of(stream_id))[b"grpc-status"] == b"0"
         assert (servicer.taken, pair.data[stream_id]) == ([b"a", b"bb"], frame(b"a") + frame(b"bb"))
-
-
-async def test_a_stream_may_begin_with_its_head_alone() -> None:
-    """Some callers say nothing before they have seen it; and a handler knows how much time is left."""
-    with serving() as (servicer, _, connect):
-        pair = connect()
-        stream_id = pair.begin("Greet", (b"grpc-timeout", b"60S"))
-
-        def has_begun() -> bool:
-            pair.pass_on()
-            return bool(pair.heads.get(stream_id))
-
-        await eventually(has_begun)
-        assert pair.heads[stream_id][0][b":status"] == b"200"
-        pair.caller.send_data(stream_id, frame(b"a"), end_stream=True)
-        assert await pair.end_of(stream_id) == {b"grpc-status": b"0"}
-        assert servicer.taken == [b"a"]
-        assert servicer.remaining_s is not None
-        assert 0 < servicer.remaining_s <= 60
 
 
 async def test_requests_that_nobody_takes_stay_with_the_caller() -> None:

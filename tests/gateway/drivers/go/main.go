@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The official client for Go as a driver of the table. This release of it has no push consumer, and always uses TLS.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sort"
+	"time"
+
+	rmq "github.com/apache/rocketmq-clients/golang/v5"
+	"github.com/apache/rocketmq-clients/golang/v5/credentials"
+)
+
+type ask struct {
+	Do            string            `json:"do"`
+	Endpoints     string            `json:"endpoints"`
+	Key           string            `json:"key"`
+	Secret        string            `json:"secret"`
+	Topic         string            `json:"topic"`
+	Body          string            `json:"body"`
+	Tag           string            `json:"tag"`
+	Keys          []string          `json:"keys"`
+	Group         string            `json:"group"`
+	Properties    map[string]string `json:"properties"`
+	ConsumerGroup string            `json:"consumer_group"`
+	Tags          string            `json:"tags"`
+	Count         int32             `json:"count"`
+	InvisibleS    int               `json:"invisible_s"`
+	Number        int               `json:"number"`
+}
+
+type held struct {
+	consumer rmq.SimpleConsumer
+	message  *rmq.MessageView
+}
+
+type driver struct {
+	config    rmq.Config
+	producers map[string]rmq.Producer
+	consumers map[string]rmq.SimpleConsumer
+	messages  []held
+}
+
+func text(value *string) string {
+	if value == nil {
+		return ""
+	}
+	return *value
+}
+
+func (d *driver) connect(a ask) (any, error) {
+	for _, producer := range d.producers {
+		_ = producer.GracefulStop()
+	}
+	for _, consumer := range d.consumers {
+		_ = consumer.GracefulStop()
+	}
+	*d = driver{producers: map[string]rmq.Producer{}, consumers: map[string]rmq.SimpleConsumer{}}
+	d.config = rmq.Config{
+		Endpoint:    a.Endpoints,
+		Credentials: &credentials.SessionCredentials{AccessKey: a.Key, AccessSecret: a.Secret},
+	}
+	return map[string]any{}, nil
+}
+
+func (d *driver) send(a ask) (any, error) {
+	producer, found := d.producers[a.Topic]
+	if !found {
+		config := d.config
+		made, err := rmq.NewProducer(&config, rmq.WithTopics(a.Topic))
+		if err != nil {
+			return nil, err
+		}
+		if err := made.Start(); err != nil {
+			return nil, err
+		}
+		producer, d.producers[a.Topic] = made, made
+	}
+	message := &rmq.Message{Topic: a.Topic, Body: []byte(a.Body)}
+	if a.Tag != "" {
+		message.SetTag(a.Tag)
+	}
+	if a.Group != "" {
+		message.SetMessageGroup(a.Group)
+	}
+	if len(a.Keys) > 0 {
+		message.SetKeys(a.Keys...)
+	}
+	for name, value := range a.Properties {
+		message.AddProperty(name, value)
+	}
+	receipts, err := producer.Send(context.Background(), message)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{"id": receipts[0].MessageID}, nil
+}
+
+func (d *driver) receive(a ask) (any, error) {
+	if a.Tags == "" {
+		a.Tags = "*"
+	}
+	name := a.Topic + " " + a.ConsumerGroup + " " + a.Tags
+	consumer, found := d.consumers[name]
+	if !found {
+		config := d.config
+		config.ConsumerGroup = a.ConsumerGroup
+		expressions := map[string]*rmq.FilterExpression{a.Topic: rmq.NewFilterExpression(a.Tags)}
+		made, err := rmq.NewSimpleConsumer(
+			&config, rmq.WithAwaitDuration(5*time.Second), rmq.WithSubscriptionExpressions(expressions))
+		if err != nil {
+			return nil, err
+		}
+		if err := made.Start(); err != nil {
+			return nil, err
+		}
+		consumer, d.consumers[name] = made, made
+	}
+	views, err := consumer.Receive(context.Background(), a.Count, time.Duration(a.InvisibleS)*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	told := []map[string]any{}
+	for _, view := range views {
+		keys := append([]string{}, view.GetKeys()...)
+		sort.Strings(keys)
+		told = append(told, map[string]any{
+			"body": string(view.GetBody()), "tag": text(view.GetTag()), "keys": keys,
+			"properties": view.GetProperties(), "group": text(view.GetMessageGroup()),
+			"attempt": view.GetDeliveryAttempt(), "id": view.GetMessageId(), "number": len(d.messages),
+		})
+		d.messages = append(d.messages, held{consumer, view})
+	}
+	return map[string]any{"messages": told}, nil
+}
+
+func (d *driver) answer(a ask) (any, error) {
+	switch a.Do {
+	case "connect":
+		return d.connect(a)
+	case "send":
+		return d.send(a)
+	case "receive":
+		return d.receive(a)
+	case "ack":
+		one := d.messages[a.Number]
+		return map[string]any{}, one.consumer.Ack(context.Background(), one.message)
+	case "change":
+		one := d.messages[a.Number]
+		return map[string]any{}, one.consumer.ChangeInvisibleDuration(one.message, time.Duration(a.InvisibleS)*time.Second)
+	}
+	return nil, fmt.Errorf("no %s", a.Do)
+}
+
+func main() {
+	var d driver
+	input := bufio.NewScanner(os.Stdin)
+	output := json.NewEncoder(os.Stdout)
+	for input.Scan() {
+		var a ask
+		if err := json.Unmarshal(input.Bytes(), &a); err != nil {
+			panic(err)
+		}
+		answer := map[string]any{}
+		if ok, err := d.answer(a); err != nil {
+			answer["error"] = err.Error()
+		} else {
+			answer["ok"] = ok
+		}
+		if err := output.Encode(answer); err != nil {
+			panic(err)
+		}
+	}
+}

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages whose receiver has gone are given back, however late it went."""
+
+import asyncio
+from typing import Any
+
+from reput.delivery.v1.delivery_service_pb2 import ReceivedMessage
+
+from libs.machine.testing.manual_clock import ManualClock
+from services.gateway.engine.renewals import Renewals
+from services.gateway.rpc.caller import Caller, Ending
+from services.gateway.rpc.receiving import Receiving
+from services.gateway.rpc.wire import messaging_pb2 as wire
+
+
+class Delivery:
+    """Gives two messages."""
+
+    def __init__(self) -> None:
+        self.gave = asyncio.Event()
+        self.given_back: list[str] = []
+        self.took_back = asyncio.Event()
+
+    async def receive(self, *_: object, **__: object) -> list[ReceivedMessage]:
+        """See DeliveryClient."""
+        self.gave.set()
+        return [ReceivedMessage(handle="h1"), ReceivedMessage(handle="h2")]
+
+    async def settle(self, entries: Any) -> list[str]:
+        """See DeliveryClient."""
+        self.given_back += [entry.handle for entry in entries if entry.HasField("nack")]
+        self.took_back.set()
+        return [""] * len(entries)
+
+
+class Context:
+    """Of a call."""
+
+    async def send_initial_metadata(self, _: object) -> None:
+        """See ServicerContext."""
+
+    def time_remaining(self) -> None:
+        """See ServicerContext."""
+
+
+async def test_a_caller_that_goes_in_the_moment_in_which_messages_come() -> None:
+    """They are nobody's otherwise, until their time is over."""
+    delivery = Delivery()
+    subject: Any = Receiving(
+        delivery,  # type: ignore[arg-type]
+        Renewals(delivery, ManualClock(), count_max=1),  # type: ignore[arg-type]
+        Ending(),
+        ManualClock(),
+    )
+    request = wire.ReceiveMessageRequest(
+        group=wire.Resource(name="g"), message_queue=wire.MessageQueue(topic=wire.Resource(name="t"))
+    )
+    answers = subject.receive(request, Caller("c", "", "", ""), Context())
+    first = asyncio.ensure_future(anext(answers))
+    await delivery.gave.wait()
+    first.cancel()
+    await asyncio.wait([first])
+    assert first.cancelled()
+    async with asyncio.timeout(10):
+        await delivery.took_back.wait()
+    assert delivery.given_back == ["h1", "h2"]

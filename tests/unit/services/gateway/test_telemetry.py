@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A consumer hears of its settings also while Delivery begins."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from reput.delivery.v1.group_service_pb2 import GroupPolicy
+
+from libs.machine.testing.manual_clock import ManualClock
+from services.gateway.engine.renewals import Renewals
+from services.gateway.errors import PeerRefused
+from services.gateway.rpc import telemetry
+from services.gateway.rpc.caller import Caller, Ending
+from services.gateway.rpc.wire import messaging_pb2 as wire
+
+
+class Delivery:
+    """Is away for so many calls."""
+
+    def __init__(self, away_count: int) -> None:
+        self.away_count = away_count
+
+    async def policy(self, group: str) -> GroupPolicy:
+        """See DeliveryClient."""
+        if self.away_count:
+            self.away_count -= 1
+            raise PeerRefused("delivery", "RECOVERING", "the journal is not read yet")
+        return GroupPolicy(attempts_max=7, backoffs=[Duration(seconds=1)])
+
+    async def renew(self, handles: Sequence[str], invisible_s: float) -> Mapping[str, bool]:
+        """See Renewing."""
+        raise NotImplementedError
+
+
+class Context:
+    """Of a call."""
+
+    async def send_initial_metadata(self, _: object) -> None:
+        """See ServicerContext."""
+
+
+async def answer_of(away_count: int) -> wire.TelemetryResponse:
+    """What a push consumer hears."""
+    delivery: Any = Delivery(away_count)
+    context: Any = Context()
+    renewals = Renewals(delivery, ManualClock(), count_max=1)
+    subject = telemetry.Telemetry(delivery, renewals, Ending(), body_size_bytes_max=1)
+    said = wire.Settings(subscription=wire.Subscription(group=wire.Resource(name="g")))
+
+    async def requests() -> AsyncIterator[wire.TelemetryRequest]:
+        yield wire.TelemetryRequest(settings=said)
+
+    (answer,) = [one async for one in subject.answers(Caller("c", "JAVA", "", ""), requests(), context)]
+    return answer
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here is about how long it waits."""
+    monkeypatch.setattr(telemetry, "POLICY_INTERVAL_S", 0.001)
+
+
+async def test_delivery_may_begin_later() -> None:
+    """The client waits; it would ask again after minutes, or never."""
+    answer = await answer_of(telemetry.POLICY_TRIES - 1)
+    assert (answer.status.code, answer.settings.backoff_policy.max_attempts) == (wire.CODE_OK, 7)
+
+
+async def test_a_client_does_not_wait_for_ever() -> None:
+    """It is told that the store is away."""
+    answer = await answer_of(telemetry.POLICY_TRIES)
+    assert (answer.status.code, answer.HasField("settings")) == (wire.CODE_HA_NOT_AVAILABLE, False)

@@ -34,16 +34,20 @@ class MemoryStore:
         self.lost_answers = 0
         """So many of the next writes happen, and nobody hears of it."""
         self.refused_writes = 0
-        self.write_delay_s = 0.0
+        self.write_delay_s = self.pull_delay_s = 0.0
+        self.indexed_count: int | None = None
+        """So many messages of each queue are indexed; None: all."""
         self.is_following = False
         self.written = asyncio.Condition()
         self._queues: dict[str, list[list[Found]]] = {}
         self._queue_count = queue_count
 
-    async def append(self, topic: str, message: str, *, queue_id: int = 0, key: int = 0) -> int:
+    async def append(
+        self, topic: str, message: str, *, queue_id: int = 0, key: int = 0, size_bytes: int = RECORD_SIZE_BYTES
+    ) -> int:
         """Append a message. Returns its queue offset."""
         queue = self.queues(topic)[queue_id]
-        queue.append(Found(len(queue), key, RECORD_SIZE_BYTES, message))
+        queue.append(Found(len(queue), key, size_bytes, message))
         self.end += RECORD_SIZE_BYTES
         await self._tell()
         return len(queue) - 1
@@ -86,12 +90,20 @@ class MemoryStore:
         self, topic: str, queue_id: int, queue_offset: int, *, tags: str, count: int, size_bytes: int, wait_s: float
     ) -> Pulled:
         """See Index. A tag is the first letter of a message."""
-        del size_bytes
-        queue, least = self.queues(topic)[queue_id], self.min_offsets[topic, queue_id]
+        await asyncio.sleep(self.pull_delay_s if not wait_s else 0)
+        queue, least = self.queues(topic)[queue_id][: self.indexed_count], self.min_offsets[topic, queue_id]
+        if queue_offset > len(queue):
+            return Pulled([], len(queue), least, len(queue))
         queue_offset = max(queue_offset, least)
         if queue_offset >= len(queue) and wait_s:
             await self._wait(wait_s)
-        some = queue[queue_offset : queue_offset + count]
+        some: list[Found] = []
+        room = size_bytes
+        for one in self.queues(topic)[queue_id][: self.indexed_count][queue_offset : queue_offset + count]:
+            if some and one.size_bytes > room:
+                break
+            some.append(one)
+            room -= one.size_bytes
         found = [one for one in some if tags == "*" or one.message[0] in tags]
         return Pulled(found, queue_offset + len(some), least, len(queue))
 

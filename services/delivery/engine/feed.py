@@ -17,6 +17,8 @@ from services.delivery.errors import TopicNotFound
 
 COUNT, SIZE_BYTES = 256, 1 << 20
 WAIT_S = 20.0
+BEHIND_S = 1.0
+"""How often an index is looked at that ends before the group's position."""
 
 
 class Feed:
@@ -83,6 +85,8 @@ class Feed:
             wait_s=WAIT_S,
         )
         self._found += pulled.found
-        if pulled.next_queue_offset != self._read_to:
+        if pulled.next_queue_offset > self._read_to:
             self._read_to = pulled.next_queue_offset
             self._on_news()
+        elif pulled.next_queue_offset < self._read_to:
+            await asyncio.sleep(BEHIND_S)  # what is before it was delivered: the index is being built again

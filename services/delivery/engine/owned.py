@@ -27,6 +27,8 @@ from services.delivery.errors import GroupNotFound, HandleOutdated
 
 TOPIC_LOOK_S = 5.0
 """How long a number of queues is believed."""
+AGAIN_S = 0.2
+"""When a receive looks again at messages that were due, and that it could not read."""
 IDLE_S = 120.0
 """After so long without a receive nothing is read ahead any more."""
 STORE_INTERVAL_S = 5.0
@@ -240,7 +242,8 @@ class Owned:
         """Wait until there may be something to receive, at most so long."""
         due_ms = subscription.due_ms()
         if due_ms is not None:
-            left_s = min(left_s, max(0.0, (due_ms - self._time.now_ms()) / 1000))
+            due_s = (due_ms - self._time.now_ms()) / 1000
+            left_s = min(left_s, due_s if due_s > 0 else AGAIN_S)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(left_s, TOPIC_LOOK_S)):
                 await subscription.news.wait()

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from libs.formats.records.delivery_record import Event, Flight, Place, Policy, Postponed, Settled, Took
 from libs.machine.clock import Clock
+from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.feed import Feed
 from services.delivery.engine.journal import Journal
 from services.delivery.engine.ports import DeadLetter, Found, Index, Written
@@ -27,8 +28,8 @@ from services.delivery.engine.steady_time import SteadyTime
 from services.delivery.engine.tally import Tally
 
 DEAD_LETTER_PREFIX = "%DLQ%"
-READ_SIZE_BYTES_MAX = 8 << 20
-"""Of messages that are delivered again, in one pull."""
+SIZE_BYTES_MAX = 8 << 20
+"""Of the messages of one receive, unless the last one makes it more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,26 @@ class _Chosen:
     held: list[tuple[int, int]]
     next: int
     found: list[Found]
+
+    @property
+    def event(self) -> Took:
+        return Took(self.queue.place, self.next, tuple(self.flights), tuple(self.held))
+
+
+@dataclass(slots=True)
+class _Room:
+    """What one receive may still take. The last message may be larger than what is left."""
+
+    count: int
+    size_bytes: int = SIZE_BYTES_MAX
+
+    @property
+    def is_left(self) -> bool:
+        return self.count > 0 and self.size_bytes > 0
+
+    def take(self, found: Sequence[Found]) -> None:
+        self.count -= len(found)
+        self.size_bytes -= sum(one.size_bytes for one in found)
 
 
 class Subscription:
@@ -103,17 +124,18 @@ class Subscription:
             policy = self._groups.policy(self.group)
             if policy.is_paused:
                 return []
-            chosen = await self._again(count, policy, invisible_ms)
-            room = count - sum(len(one.flights) for one in chosen)
-            chosen += await self._fresh(room, policy, invisible_ms, tags, list(queue_ids))
-            events: list[Event] = [
-                Took(one.queue.place, one.next, tuple(one.flights), tuple(one.held)) for one in chosen
-            ]
-            if not events:
-                return []
-            for event in events:
-                self._groups.apply(event)
-            written = self._journal.write(events, is_safe=False)
+            chosen: list[_Chosen] = []
+            room = _Room(count)
+            try:
+                await self._again(chosen, room, policy, invisible_ms)
+                await self._fresh(chosen, room, policy, invisible_ms, tags, list(queue_ids))
+            except BaseException:
+                self._write(chosen)
+                self._give_back(chosen)
+                raise
+            written = self._write(chosen)
+        if written is None:
+            return []
         try:
             await written
         except asyncio.CancelledError:
@@ -123,6 +145,17 @@ class Subscription:
         self._tally.redelivered_count += sum(flight.attempt > 1 for one in chosen for flight in one.flights)
         pairs = [(one, *pair) for one in chosen for pair in zip(one.flights, one.found, strict=True)]
         return [_delivered(*pair) for pair in pairs]
+
+    def _choose(self, chosen: list[_Chosen], one: _Chosen) -> None:
+        """Let messages be in flight from this moment on, so that a former handle of theirs fits no more."""
+        chosen.append(one)
+        self._groups.apply(one.event)
+
+    def _write(self, chosen: Sequence[_Chosen]) -> "asyncio.Future[Written] | None":
+        """Write what was chosen. Returns what tells when it is written, None if there is nothing, or no journal."""
+        if not chosen or self._journal.failure is not None:
+            return None
+        return self._journal.write([one.event for one in chosen], is_safe=False)
 
     def skipped(self) -> list[Event]:
         """Return what moves queues past messages that no filter lets through. The caller applies and writes it."""
@@ -141,24 +174,28 @@ class Subscription:
     def _queues(self) -> list[QueueState]:
         return [queue for queue in self._groups.queues(self.group) if queue.place.topic == self.topic]
 
-    async def _again(self, count: int, policy: Policy, invisible_ms: int) -> list[_Chosen]:
+    async def _again(self, chosen: list[_Chosen], room: _Room, policy: Policy, invisible_ms: int) -> None:
         """Choose messages that are due again, or were held until now."""
         now_ms = self._time.now_ms()
-        chosen: list[_Chosen] = []
         for queue in self._queues():
-            room = count - sum(len(one.flights) for one in chosen)
-            offsets = queue.ready(now_ms, room) if room else []
+            offsets = queue.ready(now_ms, room.count) if room.is_left else []
             if not offsets:
                 continue
-            found = await self._read(queue, offsets)
-            gone = tuple(offset for offset in offsets if offset not in found)
-            dead = [offset for offset in found if queue.attempts(offset) >= policy.attempts_max]
-            self._settle(queue, gone, [found[offset] for offset in dead])
-            alive = [offset for offset in found if offset not in dead]
-            flights = [self._flight(queue, found[offset], now_ms, invisible_ms, queue.key(offset)) for offset in alive]
-            if flights:
-                chosen.append(_Chosen(queue, flights, [], queue.next, [found[offset] for offset in alive]))
-        return chosen
+            before = {offset: queue.flight(offset) for offset in offsets}
+            found, gone = await self._read(queue, offsets, room.size_bytes)
+            same = [offset for offset in offsets if queue.is_open(offset) and queue.flight(offset) == before[offset]]
+            if settled := tuple(offset for offset in same if offset in gone):
+                self._settle(queue, settled)
+            alive = []
+            for one in (found[offset] for offset in same if offset in found):
+                if queue.attempts(one.queue_offset) >= policy.attempts_max:
+                    self.bury(queue, one)
+                else:
+                    alive.append(one)
+            if alive:
+                room.take(alive)
+                flights = [self._flight(queue, one, now_ms, invisible_ms, queue.key(one.queue_offset)) for one in alive]
+                self._choose(chosen, _Chosen(queue, flights, [], queue.next, alive))
 
     def _give_back(self, chosen: Sequence[_Chosen]) -> None:
         """Let messages be delivered again at once, as if they had not been: their receiver has gone."""
@@ -171,35 +208,42 @@ class Subscription:
                 self._journal.write([event], is_safe=False)
         self.news.set()
 
-    async def _read(self, queue: QueueState, offsets: list[int]) -> dict[int, Found]:
-        """Read messages again, those that stand together at once. Those that are gone are missing."""
+    async def _read(
+        self, queue: QueueState, offsets: list[int], size_bytes_max: int
+    ) -> tuple[dict[int, Found], set[int]]:
+        """Read messages again, those that stand together at once, and find those that are gone from the log.
+
+        What is in neither was not reached: there was no room for it, or the index does not have it at the moment.
+        """
         found: dict[int, Found] = {}
+        gone: set[int] = set()
+        size_bytes = 0
         for start, count in _runs(offsets):
             position, end = start, start + count
-            while position < end:
+            while position < end and size_bytes < size_bytes_max:
                 pulled = await self._index.pull(
                     self.topic,
                     queue.place.queue_id,
                     position,
                     tags="*",
                     count=end - position,
-                    size_bytes=READ_SIZE_BYTES_MAX,
+                    size_bytes=size_bytes_max - size_bytes,
                     wait_s=0,
                 )
-                found.update({one.queue_offset: one for one in pulled.found if one.queue_offset < end})
+                gone.update(range(position, min(end, pulled.min_queue_offset)))
+                some = [one for one in pulled.found if one.queue_offset < end]
+                found.update({one.queue_offset: one for one in some})
+                size_bytes += sum(one.size_bytes for one in some)
                 if pulled.next_queue_offset <= position:
                     break
                 position = pulled.next_queue_offset
-        return found
+        return found, gone
 
-    def _settle(self, queue: QueueState, gone: tuple[int, ...], dead: list[Found]) -> None:
-        """Be done with messages that are gone from the log, and with those that were given back too often."""
-        if gone:
-            event = Settled(queue.place, gone)
-            self._groups.apply(event)
-            self._journal.write([event], is_safe=True)
-        for one in dead:
-            self.bury(queue, one)
+    def _settle(self, queue: QueueState, gone: tuple[int, ...]) -> None:
+        """Be done with messages that are gone from the log."""
+        event = Settled(queue.place, gone)
+        self._groups.apply(event)
+        self._journal.write([event], is_safe=True)
 
     def bury(self, queue: QueueState, found: Found) -> "asyncio.Future[Written]":
         """Put a message that is in flight among the dead letters, in one record with the event that settles it.
@@ -213,30 +257,32 @@ class Subscription:
         return self._journal.write([event], [letter], is_safe=True)
 
     async def read(self, queue: QueueState, offset: int) -> Found | None:
-        """Read a message again, None if it is gone. Raises what the index raises."""
-        return (await self._read(queue, [offset])).get(offset)
+        """Read a message again, None if it is gone. Raises what the index raises, and DependencyUnavailable."""
+        found, gone = await self._read(queue, [offset], SIZE_BYTES_MAX)
+        if offset not in found and offset not in gone:
+            raise DependencyUnavailable("indexer", f"it has no message {offset} of {self.topic} at the moment")
+        return found.get(offset)
 
     async def _fresh(
-        self, room: int, policy: Policy, invisible_ms: int, tags: str, queue_ids: list[int]
-    ) -> list[_Chosen]:
+        self, chosen: list[_Chosen], room: _Room, policy: Policy, invisible_ms: int, tags: str, queue_ids: list[int]
+    ) -> None:
         """Choose messages that were never delivered, the queues in turn."""
-        chosen: list[_Chosen] = []
         self._turn += 1
-        for index in range(len(queue_ids) if room else 0):
+        for index in range(len(queue_ids)):
+            if not room.is_left:
+                break
             queue_id = queue_ids[(self._turn + index) % len(queue_ids)]
             feed = await self._feed(queue_id, tags)
             queue = self._groups.find(Place(self.group, self.topic, queue_id))
             assert queue is not None
             one = self._from_feed(feed, queue, policy, room, invisible_ms)
             if one.flights or one.held:
-                chosen.append(one)
-                room -= len(one.flights)
-        return chosen
+                self._choose(chosen, one)
 
-    def _from_feed(self, feed: Feed, queue: QueueState, policy: Policy, room: int, invisible_ms: int) -> _Chosen:
+    def _from_feed(self, feed: Feed, queue: QueueState, policy: Policy, room: _Room, invisible_ms: int) -> _Chosen:
         one = _Chosen(queue, [], [], queue.next, [])
         now_ms, keys = self._time.now_ms(), set()
-        while len(one.flights) < room and queue.open_count + len(one.flights) + len(one.held) < self._open_count_max:
+        while room.is_left and queue.open_count + len(one.flights) + len(one.held) < self._open_count_max:
             if (found := feed.peek()) is None:
                 break
             feed.take()
@@ -246,6 +292,7 @@ class Subscription:
             else:
                 one.flights.append(self._flight(queue, found, now_ms, invisible_ms, key))
                 one.found.append(found)
+                room.take([found])
             keys.add(key)
             one.next = feed.next
         return one

@@ -52,6 +52,10 @@ class QueueState:
             heapq.heappop(self._open)
         return min(self._open[0], self.next) if self._open else self.next
 
+    def is_open(self, offset: int) -> bool:
+        """Return whether a message is in flight or held."""
+        return offset in self._flights or offset in self._held
+
     def flight(self, offset: int) -> Flight | None:
         """Return the delivery of a message that is in flight."""
         return self._flights.get(offset)

@@ -264,6 +264,55 @@ async def test_what_is_gone_from_the_log_is_settled(clock: ManualClock) -> None:
         assert (await owned.lags(GROUP))[0].committed == 1
 
 
+async def test_an_index_that_is_behind_settles_nothing_and_brings_nothing_back(clock: ManualClock) -> None:
+    """While the index is built again no message counts as gone, and none that was settled is new."""
+    store = await filled("a", "b", "c")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (a, _, _) = await receive(owned, invisible_ms=1)
+        await settle(owned, "ack", a)
+        clock.advance(10)
+        store.indexed_count = 1
+        await store.append(TOPIC, "d")
+        assert await receive(owned, wait_s=0.5) == []
+        assert (await owned.lags(GROUP))[0].flight_count == 2
+        store.indexed_count = None
+        assert sorted(texts(await receive(owned, wait_s=5))) == ["b", "c"]
+        assert texts(await receive(owned, wait_s=5)) == ["d"]
+
+
+async def test_an_ack_that_comes_while_its_message_is_read_again_counts(clock: ManualClock) -> None:
+    """A late ack that is answered well is the end of its message, also if that was about to be delivered again."""
+    store = await filled("a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (a,) = await receive(owned, invisible_ms=1)
+        clock.advance(10)
+        store.pull_delay_s = 0.2
+        receiving = asyncio.create_task(receive(owned, wait_s=0.1))
+        await asyncio.sleep(0.05)
+        assert (await settle(owned, "ack", a))[0].error is None
+        assert await receiving == []
+        assert (await owned.lags(GROUP))[0].committed == 1
+
+
+async def test_a_receive_has_a_size(clock: ManualClock) -> None:
+    """However many messages are asked for, new or again, an answer has 8 MiB and one message at most."""
+    store = await filled()
+    for number in range(6):
+        await store.append(TOPIC, f"large{number}", size_bytes=3 << 20)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        got: list[Delivered] = []
+        while len(got) < 6:
+            some = await receive(owned, invisible_ms=1, wait_s=5)
+            assert 1 <= len(some) <= 3
+            got += some
+        clock.advance(10)
+        assert len(await receive(owned, invisible_ms=60_000)) == 3
+        assert len(await receive(owned, invisible_ms=60_000)) == 3
+
+
 async def test_too_much_in_flight_is_refused(clock: ManualClock) -> None:
     """The memory for messages in flight has a limit, which is named."""
     store = await filled("a", "b", "c")

@@ -50,6 +50,16 @@ class Stack:
         entries = [pb.SettleEntry(handle=one.handle, **{action: kind(**fields)}) for one in received]
         return list((await self.client.deliveries.Settle(pb.SettleRequest(entries=entries))).outcomes)
 
+    async def until_all_is_settled(self) -> None:
+        """Wait until the group has settled everything; an ack whose answer was lost counts, or its message returns."""
+        request = groups_pb.GetGroupRequest(group=GROUP)
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    if all(queue.lag == 0 for queue in (await self.client.groups.GetGroup(request)).group.queues):
+                        return
+                await asyncio.sleep(0.2)
+
 
 @pytest.fixture
 async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
@@ -74,6 +84,16 @@ async def test_messages_are_shared_and_settled(stack: Stack) -> None:
     (again,) = await stack.settle("ack", first[0])
     refusal = Refusal(again.error)
     assert (refusal.reason, refusal.metadata["topic"], refusal.metadata["queue_id"]) == ("HANDLE_OUTDATED", TOPIC, "1")
+
+
+async def test_a_condition_decides_what_comes(stack: Stack) -> None:
+    """Only messages whose properties say so are delivered; the group goes on behind all of them."""
+    for price in range(8):
+        await stack.append(b"%d" % price, queue_id=0, properties={"price": str(price)})
+    received = await stack.receive(where="price BETWEEN 3 AND 4 OR price = 6")
+    assert [one.message.body for one in received] == [b"3", b"4", b"6"]
+    await stack.settle("ack", *received)
+    await stack.until_all_is_settled()
 
 
 async def test_a_receive_that_waits_hears_of_a_message(stack: Stack) -> None:
@@ -147,6 +167,7 @@ BAD: Sequence[tuple[dict[str, object], str, str]] = (
     ({"invisible": Duration(seconds=43_201)}, "invisible in ms", "BAD_ARGUMENT"),
     ({"wait": Duration(seconds=-1)}, "wait", "BAD_ARGUMENT"),
     ({"tag_expression": "x" * 32_768}, "tag_expression", "BAD_ARGUMENT"),
+    ({"where": "price >"}, "where", "BAD_ARGUMENT"),
 )
 
 
@@ -181,16 +202,6 @@ class Kills:
         self.seen: Counter[bytes] = Counter()
         self.broken: list[str] = []
         self.is_over = False
-
-    async def until_all_is_settled(self) -> None:
-        """Wait until the group has settled everything; an ack whose answer was lost counts, or its message returns."""
-        request = groups_pb.GetGroupRequest(group=GROUP)
-        async with asyncio.timeout(LIMIT_S):
-            while not self.broken:
-                with contextlib.suppress(grpc.aio.AioRpcError):
-                    if all(queue.lag == 0 for queue in (await self.stack.client.groups.GetGroup(request)).group.queues):
-                        return
-                await asyncio.sleep(0.2)
 
     async def receive(self) -> None:
         """Be one of the receivers."""
@@ -236,7 +247,7 @@ async def test_kills_lose_nothing_and_bring_nothing_back_that_was_settled(tmp_pa
                 which = chance.choice([0, 1, 2, 2, 2])
                 await processes[which].end(signal.SIGKILL)
                 processes[which] = await (await starts[which]()).wait_serving()
-            await kills.until_all_is_settled()
+            await stack.until_all_is_settled()
             kills.is_over = True
             await asyncio.gather(*receivers)
     finally:

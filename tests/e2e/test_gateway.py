@@ -381,7 +381,7 @@ async def test_requests_that_are_refused(served: Served) -> None:
         "lite": wire.CODE_UNSUPPORTED,
         "no settings": wire.CODE_BAD_REQUEST,
     }
-    expression = wire.FilterExpression(type=wire.FILTER_TYPE_SQL, expression="a > 1")
+    expression = wire.FilterExpression(type=wire.FILTER_TYPE_SQL, expression="a >")
     parts = [part async for part in caller.receiving(receive_request("t", filter_expression=expression))]
     assert [part.status.code for part in parts] == [wire.CODE_ILLEGAL_FILTER_EXPRESSION]
 

@@ -132,6 +132,16 @@ async def tag_filter(scene: Scene) -> None:
     await scene.nothing(tags="a || c")
 
 
+async def sql_filter(scene: Scene) -> None:
+    """Only messages whose properties fulfil a condition come."""
+    for index in range(6):
+        await scene.send(f"m{index}", tag="a", properties={"price": str(index), "region": "eu" if index % 2 else "us"})
+    condition = "price > 2 AND region = 'eu'"
+    messages = await scene.receive(2, sql=condition)
+    assert sorted(bodies(messages)) == ["m3", "m5"]
+    await scene.nothing(sql=condition)
+
+
 async def push(scene: Scene) -> None:
     """A push consumer gets all messages, and again what failed, after the time of its group."""
     await scene.policy(backoffs=[from_milliseconds(2_000)], attempts_max=5)
@@ -208,6 +218,7 @@ FEATURES: Mapping[str, Callable[[Scene], Awaitable[None]]] = {
     "change invisible duration": change_invisible,
     "redelivery": redelivery,
     "tag filter": tag_filter,
+    "SQL filter": sql_filter,
     "PushConsumer": push,
     "PushConsumer: FIFO": push_fifo,
     "dead letter": dead_letter,

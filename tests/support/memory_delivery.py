@@ -13,7 +13,7 @@ from libs.requests.errors import DependencyUnavailable
 from services.delivery.config import DeliveryConfig
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ownership import Ownership
-from services.delivery.engine.ports import DeadLetter, Found, Pulled, Stored, Written
+from services.delivery.engine.ports import DeadLetter, Found, Pulled, Stored, Wanted, Written
 from services.delivery.errors import JournalLost, LogFollows, NotOwner, TopicNotFound
 from tests.support.patience import eventually
 
@@ -87,7 +87,15 @@ class MemoryStore:
         return self._queue_count
 
     async def pull(
-        self, topic: str, queue_id: int, queue_offset: int, *, tags: str, count: int, size_bytes: int, wait_s: float
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        wanted: Wanted,
+        count: int,
+        size_bytes: int,
+        wait_s: float,
     ) -> Pulled:
         """See Index. A tag is the first letter of a message."""
         await asyncio.sleep(self.pull_delay_s if not wait_s else 0)
@@ -104,7 +112,7 @@ class MemoryStore:
                 break
             some.append(one)
             room -= one.size_bytes
-        found = [one for one in some if tags == "*" or one.message[0] in tags]
+        found = [one for one in some if wanted.tags == "*" or one.message[0] in wanted.tags]
         return Pulled(found, queue_offset + len(some), least, len(queue))
 
     async def journal(self, queue_offset: int, *, wait_s: float) -> tuple[list[Stored], int]:

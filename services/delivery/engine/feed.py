@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from libs.machine.loop import SupervisedLoop
 from libs.requests.errors import DependencyUnavailable
-from services.delivery.engine.ports import Found, Index
+from services.delivery.engine.ports import Found, Index, Wanted
 from services.delivery.errors import TopicNotFound
 
 COUNT, SIZE_BYTES = 256, 1 << 20
@@ -25,9 +25,9 @@ class Feed:
     """`start` it, `stop` it. `on_news` hears that there is something to take."""
 
     def __init__(
-        self, index: Index, topic: str, queue_id: int, start: int, *, tags: str, on_news: Callable[[], None]
+        self, index: Index, topic: str, queue_id: int, start: int, *, wanted: Wanted, on_news: Callable[[], None]
     ) -> None:
-        self.tags = tags
+        self.wanted = wanted
         self._index = index
         self._topic, self._queue_id = topic, queue_id
         self._on_news = on_news
@@ -79,7 +79,7 @@ class Feed:
             self._topic,
             self._queue_id,
             self._read_to,
-            tags=self.tags,
+            wanted=self.wanted,
             count=COUNT,
             size_bytes=SIZE_BYTES // 2,
             wait_s=WAIT_S,

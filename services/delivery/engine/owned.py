@@ -16,7 +16,7 @@ from libs.machine.clock import Clock
 from libs.requests.errors import DependencyUnavailable, ServiceError, WindowFull
 from services.delivery.config import DeliveryConfig
 from services.delivery.engine.journal import Journal
-from services.delivery.engine.ports import Index, Log
+from services.delivery.engine.ports import Index, Log, Wanted
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.state.queue import QueueState
@@ -100,7 +100,7 @@ class Owned:
             await subscription.stop()
 
     async def receive(
-        self, group: str, topic: str, *, count: int, invisible_ms: int | None, tags: str, wait_s: float
+        self, group: str, topic: str, *, count: int, invisible_ms: int | None, wanted: Wanted, wait_s: float
     ) -> list[Delivered]:
         """Return messages that are the caller's for `invisible_ms`; wait for the first one. Raises TopicNotFound.
 
@@ -113,7 +113,7 @@ class Owned:
         while True:
             subscription = await self._subscription(group, topic)
             queue_ids = range(await self._queue_count(topic))
-            taken = await subscription.take(count, invisible_ms=invisible_ms, tags=tags, queue_ids=queue_ids)
+            taken = await subscription.take(count, invisible_ms=invisible_ms, wanted=wanted, queue_ids=queue_ids)
             left_s = deadline_s - _now_s()
             if taken or left_s <= 0:
                 return taken

@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,14 @@ class DeadLetter:
     origin_topic: str
 
 
+class Wanted(NamedTuple):
+    """Which messages are read: both must hold."""
+
+    tags: str = "*"
+    where: str = ""
+    """A condition of their properties."""
+
+
 class Log(Protocol):
     """The log that the journal is in."""
 
@@ -76,7 +84,15 @@ class Index(Protocol):
     """What was stored, by queue offset. All raise DependencyUnavailable."""
 
     async def pull(
-        self, topic: str, queue_id: int, queue_offset: int, *, tags: str, count: int, size_bytes: int, wait_s: float
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        wanted: Wanted,
+        count: int,
+        size_bytes: int,
+        wait_s: float,
     ) -> Pulled:
         """Return messages from a queue offset on, waiting for the first one. Outside of it: goes to its border."""
         ...

@@ -20,7 +20,7 @@ from libs.machine.clock import Clock
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.feed import Feed
 from services.delivery.engine.journal import Journal
-from services.delivery.engine.ports import DeadLetter, Found, Index, Written
+from services.delivery.engine.ports import DeadLetter, Found, Index, Wanted, Written
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.state.queue import QueueState
@@ -116,7 +116,7 @@ class Subscription:
         if feed is not None:
             await feed.stop()
 
-    async def take(self, count: int, *, invisible_ms: int, tags: str, queue_ids: Iterable[int]) -> list[Delivered]:
+    async def take(self, count: int, *, invisible_ms: int, wanted: Wanted, queue_ids: Iterable[int]) -> list[Delivered]:
         """Deliver up to so many messages that are there now. Raises what the journal and the index raise."""
         async with self._lock:
             self.used_s = self._clock.monotonic_s()
@@ -128,7 +128,7 @@ class Subscription:
             room = _Room(count)
             try:
                 await self._again(chosen, room, policy, invisible_ms)
-                await self._fresh(chosen, room, policy, invisible_ms, tags, list(queue_ids))
+                await self._fresh(chosen, room, policy, invisible_ms, wanted, list(queue_ids))
             except BaseException:
                 self._write(chosen)
                 self._give_back(chosen)
@@ -225,7 +225,7 @@ class Subscription:
                     self.topic,
                     queue.place.queue_id,
                     position,
-                    tags="*",
+                    wanted=Wanted(),
                     count=end - position,
                     size_bytes=size_bytes_max - size_bytes,
                     wait_s=0,
@@ -264,7 +264,13 @@ class Subscription:
         return found.get(offset)
 
     async def _fresh(
-        self, chosen: list[_Chosen], room: _Room, policy: Policy, invisible_ms: int, tags: str, queue_ids: list[int]
+        self,
+        chosen: list[_Chosen],
+        room: _Room,
+        policy: Policy,
+        invisible_ms: int,
+        wanted: Wanted,
+        queue_ids: list[int],
     ) -> None:
         """Choose messages that were never delivered, the queues in turn."""
         self._turn += 1
@@ -272,7 +278,7 @@ class Subscription:
             if not room.is_left:
                 break
             queue_id = queue_ids[(self._turn + index) % len(queue_ids)]
-            feed = await self._feed(queue_id, tags)
+            feed = await self._feed(queue_id, wanted)
             queue = self._groups.find(Place(self.group, self.topic, queue_id))
             assert queue is not None
             one = self._from_feed(feed, queue, policy, room, invisible_ms)
@@ -302,16 +308,16 @@ class Subscription:
         stamp = now_ms if former is None else max(now_ms, former.stamp + 1)
         return Flight(found.queue_offset, queue.attempts(found.queue_offset) + 1, stamp, now_ms + invisible_ms, key)
 
-    async def _feed(self, queue_id: int, tags: str) -> Feed:
+    async def _feed(self, queue_id: int, wanted: Wanted) -> Feed:
         """Return the feed of a queue, from where the group is."""
         feed = self._feeds.get(queue_id)
         queue = self._groups.find(Place(self.group, self.topic, queue_id))
         assert queue is not None
-        if feed is not None and (feed.tags != tags or feed.next < queue.next):
+        if feed is not None and (feed.wanted != wanted or feed.next < queue.next):
             await self.move(queue_id)
             feed = None
         if feed is None:
-            feed = Feed(self._index, self.topic, queue_id, queue.next, tags=tags, on_news=self.news.set)
+            feed = Feed(self._index, self.topic, queue_id, queue.next, wanted=wanted, on_news=self.news.set)
             self._feeds[queue_id] = feed
             feed.start()
         return feed

@@ -3,6 +3,7 @@
 
 from reput.delivery.v1 import delivery_service_pb2 as messages
 
+from libs.filters.property_filter import parse_where
 from libs.requests import arguments
 from libs.requests.checks import size_of_page
 from libs.requests.errors import BadArgument
@@ -10,6 +11,7 @@ from libs.runtime.rpc.errors import status_of
 from libs.runtime.rpc.timestamps import timestamp
 from services.delivery.engine.owned import Outcome, Wish
 from services.delivery.engine.ownership import Ownership
+from services.delivery.engine.ports import Wanted
 from services.delivery.engine.subscription import Delivered
 from services.delivery.rpc.error_table import ERROR_TABLE
 from services.delivery.rpc.names import group_name
@@ -37,7 +39,7 @@ class DeliveryServicer:
             arguments.topic(request.topic),
             count=size_of_page(request, "message_count_max", default=COUNT_DEFAULT, most=self._receive_count_max),
             invisible_ms=arguments.duration_ms(request, "invisible", least=1, most=DELAY_MS_MAX),
-            tags=_tags(request.tag_expression),
+            wanted=Wanted(_tags(request.tag_expression), parse_where(request.where, field="where").text),
             wait_s=arguments.wait_s(request, "wait", most_s=WAIT_MAX_S),
         )
         return messages.ReceiveResponse(messages=map(_message, delivered))

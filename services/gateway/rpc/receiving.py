@@ -9,8 +9,9 @@ from google.protobuf.duration import from_milliseconds
 from google.protobuf.duration_pb2 import Duration
 from reput.delivery.v1.delivery_service_pb2 import Ack, Bury, Extend, Nack, ReceivedMessage
 
+from libs.filters.property_filter import parse_where
 from libs.machine.clock import Clock
-from libs.requests.errors import ServiceError
+from libs.requests.errors import BadArgument, ServiceError
 from libs.runtime.rpc.timestamps import timestamp
 from services.gateway.engine import retries
 from services.gateway.engine.renewals import INVISIBLE_S, Renewals
@@ -57,13 +58,15 @@ class Receiving:
     async def _received(
         self, request: wire.ReceiveMessageRequest, caller: Caller, context: Context, invisible_ms: int | None
     ) -> Sequence[ReceivedMessage]:
+        tags, where = _filter(request.filter_expression)
         receiving = asyncio.ensure_future(
             self._delivery.receive(
                 caller.group(request.group),
                 caller.topic(request.message_queue.topic),
                 count=min(max(request.batch_size, 1), BATCH_SIZE_MAX),
                 invisible_ms=invisible_ms,
-                tags=_tags(request.filter_expression),
+                tags=tags,
+                where=where,
                 wait_s=wait_s(_asked_s(request), context.time_remaining()),
             )
         )
@@ -145,7 +148,12 @@ def _asked_s(request: wire.ReceiveMessageRequest) -> float | None:
     return milliseconds(request.long_polling_timeout) / 1000
 
 
-def _tags(expression: wire.FilterExpression) -> str:
-    if expression.type == wire.FILTER_TYPE_SQL:
-        raise Refused("ILLEGAL_FILTER_EXPRESSION", "filters in SQL are not served yet: filter by tags")
-    return expression.expression or "*"
+def _filter(expression: wire.FilterExpression) -> tuple[str, str]:
+    """Return tags and a condition of properties, one of which lets everything pass. Raises Refused."""
+    text = expression.expression
+    if expression.type != wire.FILTER_TYPE_SQL:
+        return text or "*", ""
+    try:
+        return "*", parse_where(text, field="filter_expression").text
+    except BadArgument as error:
+        raise Refused("ILLEGAL_FILTER_EXPRESSION", str(error)) from error

@@ -5,6 +5,7 @@ import { createRequire } from 'node:module';
 
 const require = createRequire(process.env.NODE_CLIENT + '/package.json');
 const { ConsumeResult, FilterExpression, Producer, PushConsumer, SimpleConsumer } = require('rocketmq-client-nodejs');
+const { FilterType } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
 
 const quiet = { debug() {}, info() {}, warn() {}, error(...words) { console.error(...words); }, close() {} };
 const sleep = ms => new Promise(resolve => setTimeout(resolve, ms));
@@ -12,6 +13,10 @@ let options = {};
 let producers = new Map();
 let consumers = new Map();
 let messages = [];
+
+function filterOf(ask) {
+  return ask.sql ? new FilterExpression(ask.sql, FilterType.SQL) : new FilterExpression(ask.tags ?? '*');
+}
 
 function described(message) {
   return {
@@ -55,13 +60,13 @@ const verbs = {
   },
 
   async receive(ask) {
-    const name = [ ask.topic, ask.consumer_group, ask.tags ?? '*' ].join(' ');
+    const name = [ ask.topic, ask.consumer_group, ask.tags ?? '*', ask.sql ?? '' ].join(' ');
     let consumer = consumers.get(name);
     if (!consumer) {
       consumer = new SimpleConsumer({
         ...options,
         consumerGroup: ask.consumer_group,
-        subscriptions: new Map([[ ask.topic, new FilterExpression(ask.tags ?? '*') ]]),
+        subscriptions: new Map([[ ask.topic, filterOf(ask) ]]),
         awaitDuration: 5000,
       });
       await consumer.startup();

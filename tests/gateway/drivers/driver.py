@@ -17,6 +17,7 @@ from rocketmq import (  # type: ignore[import-not-found]
     PushConsumer,
     SimpleConsumer,
 )
+from rocketmq.grpc_protocol import FilterType  # type: ignore[import-not-found]
 
 
 class Listener(MessageListener):  # type: ignore[misc]
@@ -87,11 +88,10 @@ class Driver:
 
     def receive(self, ask: dict[str, Any]) -> dict[str, Any]:
         """Receive messages."""
-        name = ask["topic"], ask["consumer_group"], ask.get("tags", "*")
+        name = ask["topic"], ask["consumer_group"], ask.get("tags", "*"), ask.get("sql", "")
         if name not in self.consumers:
-            consumer = SimpleConsumer(
-                self.configuration, name[1], {name[0]: FilterExpression(name[2])}, 5, tls_enable=self.tls
-            )
+            expression = FilterExpression(name[3], FilterType.SQL) if name[3] else FilterExpression(name[2])
+            consumer = SimpleConsumer(self.configuration, name[1], {name[0]: expression}, 5, tls_enable=self.tls)
             consumer.startup()
             self.consumers[name] = consumer
         consumer = self.consumers[name]

@@ -17,7 +17,7 @@ from reput.indexer.v1 import (
 from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC
 from libs.runtime.rpc.peer import Connection
 from libs.runtime.rpc.timestamps import timestamp
-from services.delivery.engine.ports import Found, Pulled, Stored
+from services.delivery.engine.ports import Found, Pulled, Stored, Wanted
 from services.delivery.errors import ConsumerOffsetNotFound, TopicNotFound
 from services.delivery.rpc.log.errors import errors_of
 
@@ -38,10 +38,18 @@ class IndexClient:
         self._offsets: Any = consumer_offset_service_pb2_grpc.ConsumerOffsetServiceStub(connection.channel)
 
     async def pull(
-        self, topic: str, queue_id: int, queue_offset: int, *, tags: str, count: int, size_bytes: int, wait_s: float
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        wanted: Wanted,
+        count: int,
+        size_bytes: int,
+        wait_s: float,
     ) -> Pulled:
         """See Index."""
-        answer = await self._pull(topic, queue_id, queue_offset, tags, count, size_bytes, wait_s)
+        answer = await self._pull(topic, queue_id, queue_offset, wanted, count, size_bytes, wait_s)
         return Pulled(
             [_found(message) for message in answer.messages],
             answer.next_queue_offset,
@@ -52,7 +60,7 @@ class IndexClient:
     async def journal(self, queue_offset: int, *, wait_s: float) -> tuple[list[Stored], int]:
         """See Index."""
         place = DELIVERY_TOPIC, DELIVERY_QUEUE_ID, queue_offset
-        answer = await self._pull(*place, "*", JOURNAL_COUNT, JOURNAL_SIZE_BYTES, wait_s)
+        answer = await self._pull(*place, Wanted(), JOURNAL_COUNT, JOURNAL_SIZE_BYTES, wait_s)
         return [Stored(one.queue_offset, one.body) for one in answer.messages], answer.next_queue_offset
 
     async def bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
@@ -101,7 +109,7 @@ class IndexClient:
                 await self._offsets.CommitConsumerOffset(request, **self._connection.options())
 
     async def _pull(
-        self, topic: str, queue_id: int, queue_offset: int, tags: str, count: int, size_bytes: int, wait_s: float
+        self, topic: str, queue_id: int, queue_offset: int, wanted: Wanted, count: int, size_bytes: int, wait_s: float
     ) -> queue_service_pb2.PullResponse:
         request = queue_service_pb2.PullRequest(
             topic=topic,
@@ -109,7 +117,8 @@ class IndexClient:
             queue_offset=queue_offset,
             message_count_max=count,
             size_bytes_max=size_bytes,
-            tag_expression=tags,
+            tag_expression=wanted.tags,
+            where=wanted.where,
             wait=from_milliseconds(round(wait_s * 1000)),
         )
         metadata = self._connection.metadata()

@@ -31,7 +31,7 @@ class DeliveryClient:
         self._groups: Any = group_service_pb2_grpc.GroupServiceStub(connection.channel)
 
     async def receive(
-        self, group: str, topic: str, *, count: int, invisible_ms: int | None, tags: str, wait_s: float
+        self, group: str, topic: str, *, count: int, invisible_ms: int | None, tags: str, where: str, wait_s: float
     ) -> Sequence[delivery_service_pb2.ReceivedMessage]:
         """Return messages that are the caller's for a while, as the group's policy says if no time is given."""
         request = delivery_service_pb2.ReceiveRequest(
@@ -40,6 +40,7 @@ class DeliveryClient:
             message_count_max=count,
             invisible=None if invisible_ms is None else from_milliseconds(invisible_ms),
             tag_expression=tags,
+            where=where,
             wait=from_milliseconds(round(wait_s * 1000)),
         )
         timeout_s = self._connection.timeout_s + wait_s

@@ -29,6 +29,7 @@ type ask struct {
 	Properties    map[string]string `json:"properties"`
 	ConsumerGroup string            `json:"consumer_group"`
 	Tags          string            `json:"tags"`
+	SQL           string            `json:"sql"`
 	Count         int32             `json:"count"`
 	InvisibleS    int               `json:"invisible_s"`
 	Number        int               `json:"number"`
@@ -105,12 +106,16 @@ func (d *driver) receive(a ask) (any, error) {
 	if a.Tags == "" {
 		a.Tags = "*"
 	}
-	name := a.Topic + " " + a.ConsumerGroup + " " + a.Tags
+	name := a.Topic + " " + a.ConsumerGroup + " " + a.Tags + " " + a.SQL
 	consumer, found := d.consumers[name]
 	if !found {
 		config := d.config
 		config.ConsumerGroup = a.ConsumerGroup
-		expressions := map[string]*rmq.FilterExpression{a.Topic: rmq.NewFilterExpression(a.Tags)}
+		expression := rmq.NewFilterExpression(a.Tags)
+		if a.SQL != "" {
+			expression = rmq.NewFilterExpressionWithType(a.SQL, rmq.SQL92)
+		}
+		expressions := map[string]*rmq.FilterExpression{a.Topic: expression}
 		made, err := rmq.NewSimpleConsumer(
 			&config, rmq.WithAwaitDuration(5*time.Second), rmq.WithSubscriptionExpressions(expressions))
 		if err != nil {

@@ -10,6 +10,7 @@ from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import WindowFull
 from services.delivery.engine.owned import Outcome, Owned, Wish
+from services.delivery.engine.ports import Wanted
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.subscription import Delivered
 from services.delivery.errors import BadHandle, GroupNotFound, HandleOutdated, NotOwner, TopicNotFound
@@ -35,7 +36,7 @@ async def filled(*messages: str, keys: Sequence[int] = ()) -> MemoryStore:
 async def receive(
     owned: Owned, count: int = 10, *, invisible_ms: int | None = None, tags: str = "*", wait_s: float = 0.2
 ) -> list[Delivered]:
-    return await owned.receive(GROUP, TOPIC, count=count, invisible_ms=invisible_ms, tags=tags, wait_s=wait_s)
+    return await owned.receive(GROUP, TOPIC, count=count, invisible_ms=invisible_ms, wanted=Wanted(tags), wait_s=wait_s)
 
 
 def texts(delivered: Sequence[Delivered]) -> list[str]:
@@ -200,7 +201,7 @@ async def test_a_receiver_that_goes_while_it_is_answered_got_nothing(clock: Manu
     store = await filled("a")
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
-        assert await owned.receive(GROUP, TOPIC, count=1, invisible_ms=1, tags="b", wait_s=0.05) == []
+        assert await owned.receive(GROUP, TOPIC, count=1, invisible_ms=1, wanted=Wanted("b"), wait_s=0.05) == []
         await owned.move(GROUP, TOPIC, {0: 0})
         store.write_delay_s = 0.2
         receiving = asyncio.create_task(receive(owned, wait_s=10))
@@ -236,7 +237,7 @@ async def test_groups_begin_where_they_committed_or_at_an_end(clock: ManualClock
         await owned.set_policy("from_end", Policy(from_end=True))
         seen = {}
         for group in ("committed", "from_end", "new"):
-            found = await owned.receive(group, TOPIC, count=9, invisible_ms=None, tags="*", wait_s=0.05)
+            found = await owned.receive(group, TOPIC, count=9, invisible_ms=None, wanted=Wanted("*"), wait_s=0.05)
             seen[group] = texts(found)
         assert seen == {"committed": ["c"], "from_end": [], "new": ["a", "b", "c"]}
 
@@ -343,7 +344,7 @@ async def test_bad_requests_are_told(clock: ManualClock) -> None:
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
         with pytest.raises(TopicNotFound, match="none"):
-            await owned.receive(GROUP, "none", count=1, invisible_ms=None, tags="*", wait_s=0)
+            await owned.receive(GROUP, "none", count=1, invisible_ms=None, wanted=Wanted("*"), wait_s=0)
         with pytest.raises(GroupNotFound, match="nobody"):
             await owned.lags("nobody")
         for text in ("", "x" * 2_000, "é", "AAAA", Handle("g", "t", 0, 0, 0).encode()[:-2]):

@@ -14,6 +14,7 @@ from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.owned import Owned, Wish
 from services.delivery.engine.ownership import Ownership
+from services.delivery.engine.ports import Wanted
 from services.delivery.engine.subscription import Delivered
 from services.delivery.errors import JournalLost, NotOwner
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
@@ -36,7 +37,7 @@ async def filled(count: int) -> MemoryStore:
 
 
 async def receive(owned: Owned, count: int = 10, wait_s: float = 0.2) -> list[Delivered]:
-    return await owned.receive(GROUP, TOPIC, count=count, invisible_ms=1_000, tags="*", wait_s=wait_s)
+    return await owned.receive(GROUP, TOPIC, count=count, invisible_ms=1_000, wanted=Wanted("*"), wait_s=wait_s)
 
 
 async def ack(owned: Owned, delivered: Sequence[Delivered]) -> None:
@@ -206,6 +207,32 @@ async def test_whatever_happens_nothing_is_lost_and_nothing_settled_comes_again(
         store.lost_answers = store.refused_writes = 0
         await _drain(run, ownership)
     everything = {f"m{number}" for number in range(30)}
+    assert run.acked | run.maybe == everything
+    assert set(run.got) == everything
+
+
+@pytest.mark.parametrize("seed", range(100, 104))
+async def test_many_at_once_share_everything(seed: int, clock: ManualClock) -> None:
+    """Receivers that read, settle and are late at the same time, over a slow index: each message ends once."""
+    store, run = await filled(40), Run(seed, clock)
+    store.pull_delay_s = 0.003
+
+    async def work(ownership: Ownership) -> None:
+        for _ in range(25):
+            try:
+                await run.step(store, ownership)
+            except LOST:
+                continue
+            await asyncio.sleep(run.chance.choice([0, 0.001, 0.004]))
+
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await owned.set_policy(GROUP, Policy(is_ordered=bool(seed % 2), attempts_max=1_000))
+        await asyncio.gather(*(work(ownership) for _ in range(4)))
+        store.lost_answers = store.refused_writes = 0
+        store.pull_delay_s = 0.0
+        await _drain(run, ownership)
+    everything = {f"m{number}" for number in range(40)}
     assert run.acked | run.maybe == everything
     assert set(run.got) == everything
 

@@ -28,7 +28,7 @@ from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from reput.common.v1 import message_pb2 as reput_dot_common_dot_v1_dot_message__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(reput/delivery/v1/delivery_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1dreput/common/v1/message.proto\"\xb8\x01\n\x0eReceiveRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x19\n\x11message_count_max\x18\x03 \x01(\x05\x12,\n\tinvisible\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0etag_expression\x18\x05 \x01(\t\x12\'\n\x04wait\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"G\n\x0fReceiveResponse\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".reput.delivery.v1.ReceivedMessage\"\x98\x01\n\x0fReceivedMessage\x12/\n\x07message\x18\x01 \x01(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x0e\n\x06handle\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x33\n\x0finvisible_until\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"@\n\rSettleRequest\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.reput.delivery.v1.SettleEntry\"\x80\x02\n\x0bSettleEntry\x12\x0e\n\x06handle\x18\x01 \x01(\t\x12%\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x16.reput.delivery.v1.AckH\x00\x12\'\n\x04nack\x18\x03 \x01(\x0b\x32\x17.reput.delivery.v1.NackH\x00\x12+\n\x06\x65xtend\x18\x04 \x01(\x0b\x32\x19.reput.delivery.v1.ExtendH\x00\x12\x31\n\tterminate\x18\x05 \x01(\x0b\x32\x1c.reput.delivery.v1.TerminateH\x00\x12\'\n\x04\x62ury\x18\x06 \x01(\x0b\x32\x17.reput.delivery.v1.BuryH\x00\x42\x08\n\x06\x61\x63tion\"\x05\n\x03\x41\x63k\"0\n\x04Nack\x12(\n\x05\x64\x65lay\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"L\n\x06\x45xtend\x12,\n\tinvisible\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0ckeeps_handle\x18\x02 \x01(\x08\"\x0b\n\tTerminate\"\x06\n\x04\x42ury\"D\n\x0eSettleResponse\x12\x32\n\x08outcomes\x18\x01 \x03(\x0b\x32 .reput.delivery.v1.SettleOutcome\"B\n\rSettleOutcome\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.google.rpc.Status\x12\x0e\n\x06handle\x18\x02 \x01(\t2\xb2\x01\n\x0f\x44\x65liveryService\x12P\n\x07Receive\x12!.reput.delivery.v1.ReceiveRequest\x1a\".reput.delivery.v1.ReceiveResponse\x12M\n\x06Settle\x12 .reput.delivery.v1.SettleRequest\x1a!.reput.delivery.v1.SettleResponseBZ\n\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(reput/delivery/v1/delivery_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1dreput/common/v1/message.proto\"\xc7\x01\n\x0eReceiveRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x19\n\x11message_count_max\x18\x03 \x01(\x05\x12,\n\tinvisible\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0etag_expression\x18\x05 \x01(\t\x12\'\n\x04wait\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05where\x18\x07 \x01(\t\"G\n\x0fReceiveResponse\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".reput.delivery.v1.ReceivedMessage\"\x98\x01\n\x0fReceivedMessage\x12/\n\x07message\x18\x01 \x01(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x0e\n\x06handle\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x33\n\x0finvisible_until\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"@\n\rSettleRequest\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.reput.delivery.v1.SettleEntry\"\x80\x02\n\x0bSettleEntry\x12\x0e\n\x06handle\x18\x01 \x01(\t\x12%\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x16.reput.delivery.v1.AckH\x00\x12\'\n\x04nack\x18\x03 \x01(\x0b\x32\x17.reput.delivery.v1.NackH\x00\x12+\n\x06\x65xtend\x18\x04 \x01(\x0b\x32\x19.reput.delivery.v1.ExtendH\x00\x12\x31\n\tterminate\x18\x05 \x01(\x0b\x32\x1c.reput.delivery.v1.TerminateH\x00\x12\'\n\x04\x62ury\x18\x06 \x01(\x0b\x32\x17.reput.delivery.v1.BuryH\x00\x42\x08\n\x06\x61\x63tion\"\x05\n\x03\x41\x63k\"0\n\x04Nack\x12(\n\x05\x64\x65lay\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"L\n\x06\x45xtend\x12,\n\tinvisible\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0ckeeps_handle\x18\x02 \x01(\x08\"\x0b\n\tTerminate\"\x06\n\x04\x42ury\"D\n\x0eSettleResponse\x12\x32\n\x08outcomes\x18\x01 \x03(\x0b\x32 .reput.delivery.v1.SettleOutcome\"B\n\rSettleOutcome\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.google.rpc.Status\x12\x0e\n\x06handle\x18\x02 \x01(\t2\xb2\x01\n\x0f\x44\x65liveryService\x12P\n\x07Receive\x12!.reput.delivery.v1.ReceiveRequest\x1a\".reput.delivery.v1.ReceiveResponse\x12M\n\x06Settle\x12 .reput.delivery.v1.SettleRequest\x1a!.reput.delivery.v1.SettleResponseBZ\n\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,29 +37,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\021reput.delivery.v1P\001Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\252\002\021Reput.Delivery.V1'
   _globals['_RECEIVEREQUEST']._serialized_start=185
-  _globals['_RECEIVEREQUEST']._serialized_end=369
-  _globals['_RECEIVERESPONSE']._serialized_start=371
-  _globals['_RECEIVERESPONSE']._serialized_end=442
-  _globals['_RECEIVEDMESSAGE']._serialized_start=445
-  _globals['_RECEIVEDMESSAGE']._serialized_end=597
-  _globals['_SETTLEREQUEST']._serialized_start=599
-  _globals['_SETTLEREQUEST']._serialized_end=663
-  _globals['_SETTLEENTRY']._serialized_start=666
-  _globals['_SETTLEENTRY']._serialized_end=922
-  _globals['_ACK']._serialized_start=924
-  _globals['_ACK']._serialized_end=929
-  _globals['_NACK']._serialized_start=931
-  _globals['_NACK']._serialized_end=979
-  _globals['_EXTEND']._serialized_start=981
-  _globals['_EXTEND']._serialized_end=1057
-  _globals['_TERMINATE']._serialized_start=1059
-  _globals['_TERMINATE']._serialized_end=1070
-  _globals['_BURY']._serialized_start=1072
-  _globals['_BURY']._serialized_end=1078
-  _globals['_SETTLERESPONSE']._serialized_start=1080
-  _globals['_SETTLERESPONSE']._serialized_end=1148
-  _globals['_SETTLEOUTCOME']._serialized_start=1150
-  _globals['_SETTLEOUTCOME']._serialized_end=1216
-  _globals['_DELIVERYSERVICE']._serialized_start=1219
-  _globals['_DELIVERYSERVICE']._serialized_end=1397
+  _globals['_RECEIVEREQUEST']._serialized_end=384
+  _globals['_RECEIVERESPONSE']._serialized_start=386
+  _globals['_RECEIVERESPONSE']._serialized_end=457
+  _globals['_RECEIVEDMESSAGE']._serialized_start=460
+  _globals['_RECEIVEDMESSAGE']._serialized_end=612
+  _globals['_SETTLEREQUEST']._serialized_start=614
+  _globals['_SETTLEREQUEST']._serialized_end=678
+  _globals['_SETTLEENTRY']._serialized_start=681
+  _globals['_SETTLEENTRY']._serialized_end=937
+  _globals['_ACK']._serialized_start=939
+  _globals['_ACK']._serialized_end=944
+  _globals['_NACK']._serialized_start=946
+  _globals['_NACK']._serialized_end=994
+  _globals['_EXTEND']._serialized_start=996
+  _globals['_EXTEND']._serialized_end=1072
+  _globals['_TERMINATE']._serialized_start=1074
+  _globals['_TERMINATE']._serialized_end=1085
+  _globals['_BURY']._serialized_start=1087
+  _globals['_BURY']._serialized_end=1093
+  _globals['_SETTLERESPONSE']._serialized_start=1095
+  _globals['_SETTLERESPONSE']._serialized_end=1163
+  _globals['_SETTLEOUTCOME']._serialized_start=1165
+  _globals['_SETTLEOUTCOME']._serialized_end=1231
+  _globals['_DELIVERYSERVICE']._serialized_start=1234
+  _globals['_DELIVERYSERVICE']._serialized_end=1412
 # @@protoc_insertion_point(module_scope)

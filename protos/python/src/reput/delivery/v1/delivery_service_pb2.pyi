@@ -34,6 +34,7 @@ class ReceiveRequest(_message.Message):
     INVISIBLE_FIELD_NUMBER: _builtins.int
     TAG_EXPRESSION_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """Name of the group: 1 to 122 bytes of letters, digits, `_`, `-`, `%` and `|`, so that its dead letters can have a topic."""
     topic: _builtins.str
@@ -43,6 +44,10 @@ class ReceiveRequest(_message.Message):
     tag_expression: _builtins.str
     """`*` or empty for all, otherwise at most 1,000 tags separated by `||`. Messages that don't match are settled for the
     group, so its members should ask for the same.
+    """
+    where: _builtins.str
+    """A condition of properties in SQL92 (docs/filters.md); empty for all. It holds beside `tag_expression`, and what it does
+    not let through is settled for the group, too.
     """
     @_builtins.property
     def invisible(self) -> _duration_pb2.Duration:
@@ -61,10 +66,11 @@ class ReceiveRequest(_message.Message):
         invisible: _duration_pb2.Duration | None = ...,
         tag_expression: _builtins.str = ...,
         wait: _duration_pb2.Duration | None = ...,
+        where: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["invisible", b"invisible", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "invisible", b"invisible", "message_count_max", b"message_count_max", "tag_expression", b"tag_expression", "topic", b"topic", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "invisible", b"invisible", "message_count_max", b"message_count_max", "tag_expression", b"tag_expression", "topic", b"topic", "wait", b"wait", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

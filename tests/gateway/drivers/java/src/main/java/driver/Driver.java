@@ -98,7 +98,8 @@ public final class Driver {
     }
 
     private Object receive(JsonObject ask) throws Exception {
-        String name = text(ask, "topic", "") + " " + text(ask, "consumer_group", "") + " " + text(ask, "tags", "*");
+        String filter = text(ask, "tags", "*") + " " + text(ask, "sql", "");
+        String name = text(ask, "topic", "") + " " + text(ask, "consumer_group", "") + " " + filter;
         SimpleConsumer consumer = consumers.get(name);
         if (consumer == null) {
             consumer = provider.newSimpleConsumerBuilder().setClientConfiguration(configuration)
@@ -169,7 +170,11 @@ public final class Driver {
     }
 
     private static Map<String, FilterExpression> subscription(JsonObject ask) {
-        return Map.of(text(ask, "topic", ""), new FilterExpression(text(ask, "tags", "*"), FilterExpressionType.TAG));
+        String sql = text(ask, "sql", "");
+        FilterExpression expression = sql.isEmpty()
+                ? new FilterExpression(text(ask, "tags", "*"), FilterExpressionType.TAG)
+                : new FilterExpression(sql, FilterExpressionType.SQL92);
+        return Map.of(text(ask, "topic", ""), expression);
     }
 
     private static Map<String, Object> described(MessageView message) {

@@ -66,20 +66,6 @@ def test_put_and_find(running: Store) -> None:
     assert running.run("query", "key", "orders", "k1", "--raw").output == "grüße\n"
 
 
-def test_where(running: Store) -> None:
-    """Each way to read takes a condition of properties; a wrong one is told with its place."""
-    for price in (5, 15, 25):
-        running.json("put", "priced", str(price), "--key", "k", "--property", f"price={price}", "--queue", "0")
-    until_indexed(running, "priced", 3)
-    for question in ("pull priced", "tail priced", "query key priced k", "query time priced"):
-        found = running.json(*question.split(), "--where", "price > 10")
-        assert sorted(message["body"] for message in found) == ["15", "25"], question
-    result = running.run("pull", "priced", "--where", "price > 10 price < 20")
-    assert result.code == 5
-    assert "at character 12: 'price' is not expected here" in result.output + result.errors
-    assert running.run("query", "time", "priced", "--where", "price > 99").code == 3
-
-
 def test_put_delayed(running: Store, tmp_path: Path) -> None:
     """Messages with a delay level come to their topic a second later, from the command line and from a file."""
     (stored,) = running.json("put", "late", "one", "--queue", "0", "--delay-level", "1")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `reput` shows of a running store: topics with what they have, and `top` for people and for scripts."""
+"""What `reput` shows of a running store: messages by a condition, topics with what they have, and `top`."""
 
 import json
 import os
@@ -34,6 +34,20 @@ def until_indexed(running: Store, topic: str, count: int) -> None:
         if sum(row["message_count"] for row in rows if row["name"] == topic) >= count:
             return
         assert time.monotonic() < end, rows
+
+
+def test_where(running: Store) -> None:
+    """Each way to read takes a condition of properties; a wrong one is told with its place."""
+    for price in (5, 15, 25):
+        running.json("put", "priced", str(price), "--key", "k", "--property", f"price={price}", "--queue", "0")
+    until_indexed(running, "priced", 3)
+    for question in ("pull priced", "tail priced", "query key priced k", "query time priced"):
+        found = running.json(*question.split(), "--where", "price > 10")
+        assert sorted(message["body"] for message in found) == ["15", "25"], question
+    result = running.run("pull", "priced", "--where", "price > 10 price < 20")
+    assert result.code == 5
+    assert "at character 12: 'price' is not expected here" in result.output + result.errors
+    assert running.run("query", "time", "priced", "--where", "price > 99").code == 3
 
 
 def test_topics_with_what_they_have(running: Store) -> None:

@@ -41,7 +41,7 @@ Options = dict[str, str]
 
 
 def narrowed(given: Mapping[str, str], comparisons: Iterable[Comparison]) -> Options | None:
-    """Return options, by their own names, that read less; None if no row can pass."""
+    """Return options that read less, by their own names, or None if no row can pass."""
     found = {name: text for name, text in given.items() if not _is_whole(name, text)}
     all_asked = list(comparisons)
     for column, narrow in _NARROWING.items():

@@ -51,7 +51,7 @@ async def test_a_stream_may_begin_with_its_head_alone(channel: grpc.aio.Channel)
     call = channel.stream_stream(f"/{NAME}/AppendStream")(timeout=LIMIT_S)
     await call.initial_metadata()
     await call.write(b"")
-    assert 0 < float(await call.read()) <= LIMIT_S
+    assert 0 < float(await call.read()) < LIMIT_S + 1  # it travels in whole units, rounded up
     await call.done_writing()
     assert await call.code() is grpc.StatusCode.OK
 

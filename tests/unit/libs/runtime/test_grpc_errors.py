@@ -13,14 +13,17 @@ from reput.common.v1.error_reason_pb2 import ErrorReason
 
 from libs.runtime.rpc.errors import BASE_TABLE, ErrorRow, code_of, status_of
 from services.commitlog.rpc.error_table import ERROR_TABLE as COMMITLOG_TABLE
+from services.delivery.rpc.error_table import ERROR_TABLE as DELIVERY_TABLE
 from services.indexer.rpc.error_table import ERROR_TABLE as INDEXER_TABLE
 from services.janitor.rpc.error_table import ERROR_TABLE as JANITOR_TABLE
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "errors.md"
 PREFIX = "ERROR_REASON_"
-ROWS = [row for table in (BASE_TABLE, COMMITLOG_TABLE, INDEXER_TABLE, JANITOR_TABLE) for row in table.values()] + [
-    ErrorRow(grpc.StatusCode.INTERNAL, "INTERNAL")
-]
+ROWS = [
+    row
+    for table in (BASE_TABLE, COMMITLOG_TABLE, DELIVERY_TABLE, INDEXER_TABLE, JANITOR_TABLE)
+    for row in table.values()
+] + [ErrorRow(grpc.StatusCode.INTERNAL, "INTERNAL")]
 ACTIONS = {"fix", "retry", "decide", "alarm"}
 
 

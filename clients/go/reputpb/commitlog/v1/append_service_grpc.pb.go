@@ -39,8 +39,8 @@ type AppendServiceClient interface {
 	// The server may put several outcomes into one response; outcomes of LOCAL_DISK batches wait for the sync.
 	// The server may end the stream with UNAVAILABLE at any time; batches without an outcome may or may not be stored.
 	AppendStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AppendStreamRequest, AppendStreamResponse], error)
-	// As Append, for the services of the store: messages may also go to the topic rmq_sys_reput_state, which is made when it is
-	// missing.
+	// As Append, for the services of the store: messages may also go to the topics rmq_sys_reput_state and
+	// rmq_sys_reput_delivery, which are made when they are missing.
 	AppendState(ctx context.Context, in *AppendStateRequest, opts ...grpc.CallOption) (*AppendStateResponse, error)
 }
 
@@ -98,8 +98,8 @@ type AppendServiceServer interface {
 	// The server may put several outcomes into one response; outcomes of LOCAL_DISK batches wait for the sync.
 	// The server may end the stream with UNAVAILABLE at any time; batches without an outcome may or may not be stored.
 	AppendStream(grpc.BidiStreamingServer[AppendStreamRequest, AppendStreamResponse]) error
-	// As Append, for the services of the store: messages may also go to the topic rmq_sys_reput_state, which is made when it is
-	// missing.
+	// As Append, for the services of the store: messages may also go to the topics rmq_sys_reput_state and
+	// rmq_sys_reput_delivery, which are made when they are missing.
 	AppendState(context.Context, *AppendStateRequest) (*AppendStateResponse, error)
 	mustEmbedUnimplementedAppendServiceServer()
 }

@@ -135,6 +135,11 @@ const (
 	ErrorReason_ERROR_REASON_LEASE_OVER ErrorReason = 47
 	// A coordinator decides who leads, and this log can't: the message says why.
 	ErrorReason_ERROR_REASON_NOT_ELECTED ErrorReason = 48
+	// A handle fits no delivery any more: its message is settled, or was delivered again. Metadata: topic, queue_id,
+	// queue_offset.
+	ErrorReason_ERROR_REASON_HANDLE_OUTDATED ErrorReason = 49
+	// Nothing is known of the consumer group. Metadata: group.
+	ErrorReason_ERROR_REASON_GROUP_NOT_FOUND ErrorReason = 50
 )
 
 // Enum value maps for ErrorReason.
@@ -189,6 +194,8 @@ var (
 		46: "ERROR_REASON_MAY_LOSE_DATA",
 		47: "ERROR_REASON_LEASE_OVER",
 		48: "ERROR_REASON_NOT_ELECTED",
+		49: "ERROR_REASON_HANDLE_OUTDATED",
+		50: "ERROR_REASON_GROUP_NOT_FOUND",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":               0,
@@ -240,6 +247,8 @@ var (
 		"ERROR_REASON_MAY_LOSE_DATA":             46,
 		"ERROR_REASON_LEASE_OVER":                47,
 		"ERROR_REASON_NOT_ELECTED":               48,
+		"ERROR_REASON_HANDLE_OUTDATED":           49,
+		"ERROR_REASON_GROUP_NOT_FOUND":           50,
 	}
 )
 
@@ -274,7 +283,7 @@ var File_reput_common_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_reput_common_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"\"reput/common/v1/error_reason.proto\x12\x0freput.common.v1*\xfe\f\n" +
+	"\"reput/common/v1/error_reason.proto\x12\x0freput.common.v1*\xc2\r\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x12\x1d\n" +
@@ -325,7 +334,9 @@ const file_reput_common_v1_error_reason_proto_rawDesc = "" +
 	"\x1bERROR_REASON_REPLICA_BEHIND\x10-\x12\x1e\n" +
 	"\x1aERROR_REASON_MAY_LOSE_DATA\x10.\x12\x1b\n" +
 	"\x17ERROR_REASON_LEASE_OVER\x10/\x12\x1c\n" +
-	"\x18ERROR_REASON_NOT_ELECTED\x100BR\n" +
+	"\x18ERROR_REASON_NOT_ELECTED\x100\x12 \n" +
+	"\x1cERROR_REASON_HANDLE_OUTDATED\x101\x12 \n" +
+	"\x1cERROR_REASON_GROUP_NOT_FOUND\x102BR\n" +
 	"\x0freput.common.v1P\x01Z+reput/clients/go/reputpb/common/v1;commonv1\xaa\x02\x0fReput.Common.V1b\x06proto3"
 
 var (

@@ -8,7 +8,13 @@ import { Positions } from "./core/positions.js";
 import { Signal, TIMER_MS_MAX } from "./core/signal.js";
 import { TopicServiceService } from "./gen/reput/commitlog/v1/topic_service.js";
 import { ConsumerOffsetServiceService } from "./gen/reput/indexer/v1/consumer_offset_service.js";
-import { Boundary, ListQueuesRequest, type Queue, QueueServiceService } from "./gen/reput/indexer/v1/queue_service.js";
+import {
+  Boundary,
+  ListQueuesRequest,
+  type Queue,
+  QueueServiceService,
+  SubscribeRequest,
+} from "./gen/reput/indexer/v1/queue_service.js";
 import { pages } from "./queries.js";
 import { type Delivery, QueueReader } from "./queue-reader.js";
 
@@ -171,7 +177,7 @@ export class Consumer implements AsyncIterable<Message>, AsyncDisposable {
   #follow(queueId: number, queueOffset: number): void {
     if (this.#isClosed) return;
     const { topic } = this;
-    const request = { topic, queueId, queueOffset, tagExpression: this.#tags, messageCountMax: 0, sizeBytesMax: 0 };
+    const request = SubscribeRequest.create({ topic, queueId, queueOffset, tagExpression: this.#tags });
     const reader = new QueueReader(this.#channels, request, (delivery) => {
       this.#deliveries.push(delivery);
       this.#changed.notify();

@@ -4,6 +4,7 @@
 import type { Channels, Method } from "./channels.js";
 import { Message, type Time, toDate } from "./core/message.js";
 import {
+  PullRequest,
   type PullResponse,
   PullStatus as PullStatusNumber,
   QueueServiceService,
@@ -83,7 +84,8 @@ export async function pull(
 ): Promise<PullResult> {
   const { messageCountMax = 0, sizeBytesMax = 0, tags = "*", waitMs = 0 } = options;
   const wait = { seconds: Math.floor(waitMs / 1000), nanos: Math.floor((waitMs % 1000) * 1e6) };
-  const request = { topic, queueId, queueOffset, messageCountMax, sizeBytesMax, tagExpression: tags, wait };
+  const asked = { topic, queueId, queueOffset, messageCountMax, sizeBytesMax, tagExpression: tags, wait };
+  const request = PullRequest.create(asked);
   const answer = await channels.run(QueueServiceService.pull, request, { extraTimeoutMs: waitMs });
   const { nextQueueOffset, minQueueOffset, maxQueueOffset } = answer;
   const status = (PullStatusNumber[answer.status] ?? "UNSPECIFIED") as PullStatus;

@@ -6,6 +6,7 @@ import asyncio
 from reput.indexer.v1 import consumer_offset_service_pb2 as messages
 
 from libs.machine.loop import in_steps
+from libs.requests import arguments
 from libs.requests.checks import check_range, size_of_page
 from libs.requests.errors import BadArgument
 from libs.requests.page_token import decode_token, encode_token
@@ -16,7 +17,6 @@ from services.indexer.engine.groups.pages import GroupPosition, page_of_groups
 from services.indexer.engine.indexer import Follow
 from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT
 from services.indexer.errors import ConsumerOffsetNotFound, TopicNotFound
-from services.indexer.rpc import requests
 
 OFFSET_COUNT_MAX = 1_000
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
@@ -38,7 +38,7 @@ class ConsumerOffsetServicer:
         self, request: messages.CommitConsumerOffsetRequest, _: object
     ) -> messages.CommitConsumerOffsetResponse:
         """Keep a group's offsets. Of two for the same queue the last counts."""
-        group = requests.group(request.group)
+        group = arguments.group(request.group)
         count = len(request.offsets)
         if not 1 <= count <= OFFSET_COUNT_MAX:
             reason = f"must be 1 to {OFFSET_COUNT_MAX}"
@@ -47,8 +47,8 @@ class ConsumerOffsetServicer:
         async for step in in_steps(enumerate(request.offsets), count=COMMIT_STEP_COUNT):
             for index, offset in step:
                 path = f"offsets[{index}]"
-                topic = self._answers.served(requests.topic(offset.topic, f"{path}.topic"), f"{path}.topic")
-                queue_id = requests.queue_id(offset.queue_id, f"{path}.queue_id")
+                topic = self._answers.served(arguments.topic(offset.topic, f"{path}.topic"), f"{path}.topic")
+                queue_id = arguments.queue_id(offset.queue_id, f"{path}.queue_id")
                 offsets[topic, queue_id] = check_range(offset.queue_offset, f"{path}.queue_offset")
         self._sharing.check_room()
         self._groups.commit(group, offsets)
@@ -58,8 +58,8 @@ class ConsumerOffsetServicer:
         self, request: messages.GetConsumerOffsetRequest, _: object
     ) -> messages.GetConsumerOffsetResponse:
         """Return the offset of a group in one queue."""
-        group, topic = requests.group(request.group), requests.topic(request.topic)
-        queue_id = requests.queue_id(request.queue_id)
+        group, topic = arguments.group(request.group), arguments.topic(request.topic)
+        queue_id = arguments.queue_id(request.queue_id)
         self._sharing.check_known()
         queue_offset = self._groups.find(group, topic, queue_id)
         if queue_offset is None:
@@ -70,13 +70,13 @@ class ConsumerOffsetServicer:
         self, request: messages.ResetConsumerOffsetRequest, _: object
     ) -> messages.ResetConsumerOffsetResponse:
         """Move a group in all queues of a topic. Synced, and in the log if that has copies, before the answer."""
-        group, topic = requests.group(request.group), self._answers.served(requests.topic(request.topic))
+        group, topic = arguments.group(request.group), self._answers.served(arguments.topic(request.topic))
         to = request.WhichOneof("to")
         if to is None:
             raise BadArgument("one of earliest, latest and time must be set", field="to")
         if to != "time" and not getattr(request, to):
             raise BadArgument("must be true or absent", field=to, value=False, limit=True)
-        time_ms = requests.time_ms(request, "time")
+        time_ms = arguments.time_ms(request, "time")
         offsets: dict[tuple[str, int], int] = {}
         with self._completeness.answering():
             for index, queue_id in enumerate(self._queues.queue_ids(topic)):
@@ -103,8 +103,8 @@ class ConsumerOffsetServicer:
         self, request: messages.DeleteConsumerGroupRequest, _: object
     ) -> messages.DeleteConsumerGroupResponse:
         """Forget a group, or what it has of a topic. Synced, and in the log if that has copies, before the answer."""
-        group = requests.group(request.group)
-        topic = requests.topic(request.topic) if request.topic else None
+        group = arguments.group(request.group)
+        topic = arguments.topic(request.topic) if request.topic else None
         self._sharing.check_room()
         count = await self._groups.delete(group, topic)
         await self._groups.save()

@@ -6,6 +6,7 @@ from reput.indexer.v1 import query_service_pb2 as messages
 from libs.filters.property_filter import parse_where
 from libs.formats import fields
 from libs.formats.protobuf_wire import int_field, length_delimited
+from libs.requests import arguments
 from libs.requests.checks import size_of_page
 from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.answer.query import KeyQuery, Page, TimeQuery
@@ -24,7 +25,7 @@ class QueryServicer:
     async def QueryByKey(self, request: messages.QueryByKeyRequest, _: object) -> bytes:
         """Return a page of messages with a key, newest first."""
         start_ms, end_ms = requests.time_range(request)
-        topic = self._answers.served(requests.topic(request.topic))
+        topic = self._answers.served(arguments.topic(request.topic))
         where = parse_where(request.where, field="where")
         query = KeyQuery(topic, requests.key(request.key), start_ms, end_ms, where=where)
         page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
@@ -35,8 +36,8 @@ class QueryServicer:
     async def QueryByTime(self, request: messages.QueryByTimeRequest, _: object) -> bytes:
         """Return a page of messages by store time."""
         start_ms, end_ms = requests.time_range(request)
-        queue_id = requests.queue_id(request.queue_id) if request.HasField("queue_id") else None
-        topic = self._answers.served(requests.topic(request.topic))
+        queue_id = arguments.queue_id(request.queue_id) if request.HasField("queue_id") else None
+        topic = self._answers.served(arguments.topic(request.topic))
         query = TimeQuery(topic, queue_id, start_ms, end_ms, parse_where(request.where, field="where"))
         page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         indexed = self._answers.indexes.reached.indexed_physical_offset
@@ -46,7 +47,7 @@ class QueryServicer:
     async def QueryById(self, request: messages.QueryByIdRequest, _: object) -> bytes:
         """Return the message with an id."""
         if request.topic:
-            topic = self._answers.served(requests.topic(request.topic))
+            topic = self._answers.served(arguments.topic(request.topic))
             unique_id = requests.key(request.message_id, "message_id")
             found = await self._answers.queries.by_unique_id(topic, unique_id)
         else:

@@ -14,6 +14,7 @@ from libs.formats.limits import MIB
 from libs.formats.protobuf_wire import int_field
 from libs.log.answer_sizes import answer_sizes
 from libs.machine.loop import in_steps
+from libs.requests import arguments
 from libs.requests.checks import check_range, size_of_page
 from libs.requests.errors import BadArgument, WindowFull
 from libs.requests.page_token import decode_token, encode_token
@@ -26,7 +27,6 @@ from services.indexer.engine.log.record_reader import store_times_ms
 from services.indexer.engine.tables.queue import ConsumeQueue
 from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT
 from services.indexer.errors import QueueNotFound
-from services.indexer.rpc import requests
 from services.indexer.rpc.responses import messages_field
 
 PULL_COUNT_DEFAULT, SUBSCRIBE_COUNT_DEFAULT, COUNT_MAX = 32, 256, 4_096
@@ -55,7 +55,7 @@ class QueueServicer:
     async def Pull(self, request: messages.PullRequest, _: object) -> bytes:
         """Read messages, waiting for the first one if asked to."""
         query = self._query(request, count_default=PULL_COUNT_DEFAULT, size_default=PULL_SIZE_DEFAULT)
-        wait_s = requests.wait_s(request, "wait", most_s=WAIT_MAX_S)
+        wait_s = arguments.wait_s(request, "wait", most_s=WAIT_MAX_S)
         result = await self._answers.puller.pull(query, wait_s=wait_s)
         return b"".join(
             (
@@ -89,9 +89,9 @@ class QueueServicer:
         self, request: messages.GetOffsetByTimeRequest, _: object
     ) -> messages.GetOffsetByTimeResponse:
         """Search by store time."""
-        topic = self._answers.served(requests.topic(request.topic))
-        queue_id = requests.queue_id(request.queue_id)
-        time_ms = requests.time_ms(request, "time")
+        topic = self._answers.served(arguments.topic(request.topic))
+        queue_id = arguments.queue_id(request.queue_id)
+        time_ms = arguments.time_ms(request, "time")
         if time_ms is None:
             raise BadArgument("is missing", field="time")
         if request.boundary not in messages.Boundary.values():
@@ -103,8 +103,8 @@ class QueueServicer:
 
     async def GetQueueRange(self, request: messages.GetQueueRangeRequest, _: object) -> messages.GetQueueRangeResponse:
         """Return the bounds of a queue and the times at its ends."""
-        topic = self._answers.served(requests.topic(request.topic))
-        queue_id = requests.queue_id(request.queue_id)
+        topic = self._answers.served(arguments.topic(request.topic))
+        queue_id = arguments.queue_id(request.queue_id)
         queue = self._queue(topic, queue_id)
         entry = _entry(queue)
         low, high = entry.min_queue_offset, entry.max_queue_offset
@@ -119,10 +119,10 @@ class QueueServicer:
     async def ListQueues(self, request: messages.ListQueuesRequest, _: object) -> messages.ListQueuesResponse:
         """Return a page of queues. The token is the last queue of the page before."""
         if request.topic:
-            self._answers.served(requests.topic(request.topic))
+            self._answers.served(arguments.topic(request.topic))
         page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
-        arguments = (request.topic,)
-        last = decode_token("queues", arguments, request.page_token, tuple[str, int]) or ("", -1)
+        filters = (request.topic,)
+        last = decode_token("queues", filters, request.page_token, tuple[str, int]) or ("", -1)
         entries: list[messages.Queue] = []
         queues = itertools.islice(self._queues_behind(request.topic, last), page_size + 1)
         async for step in in_steps(queues, count=STEP_QUEUE_COUNT):
@@ -130,7 +130,7 @@ class QueueServicer:
         token = ""
         if len(entries) > page_size:
             entries.pop()
-            token = encode_token("queues", arguments, (entries[-1].topic, entries[-1].queue_id))
+            token = encode_token("queues", filters, (entries[-1].topic, entries[-1].queue_id))
         return messages.ListQueuesResponse(queues=entries, next_page_token=token)
 
     def _queues_behind(self, topic: str, last: tuple[str, int]) -> Iterator[ConsumeQueue]:
@@ -147,8 +147,8 @@ class QueueServicer:
         self, request: messages.PullRequest | messages.SubscribeRequest, *, count_default: int, size_default: int
     ) -> PullQuery:
         return PullQuery(
-            topic=self._answers.served(requests.topic(request.topic)),
-            queue_id=requests.queue_id(request.queue_id),
+            topic=self._answers.served(arguments.topic(request.topic)),
+            queue_id=arguments.queue_id(request.queue_id),
             queue_offset=check_range(request.queue_offset, "queue_offset"),
             message_count_max=size_of_page(request, "message_count_max", default=count_default, most=COUNT_MAX),
             size_bytes_max=size_of_page(request, "size_bytes_max", default=size_default, most=SIZE_MAX),

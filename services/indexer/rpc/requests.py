@@ -1,60 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of request fields: every value from outside passes here before the engine sees it.
+"""Checks of request fields that the Indexer alone has; those that services share are in libs/requests/arguments.py."""
 
-Each check returns the value as the engine wants it and raises BadArgument or BadTopicName, which name the field, what
-was sent and the nearest value that would be accepted.
-"""
-
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
-from google.protobuf.timestamp_pb2 import Timestamp
 
-from libs.formats.limits import (
-    GROUP_SIZE_BYTES_MAX,
-    PROPERTIES_SIZE_BYTES_MAX,
-    STORED_QUEUE_ID_MAX,
-    STORED_TOPIC_SIZE_BYTES_MAX,
-)
-from libs.formats.names import is_group, is_topic
-from libs.requests.checks import check_range
-from libs.requests.errors import BadArgument, BadTopicName
+from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
+from libs.requests.arguments import TEXT_SHOWN, time_ms
+from libs.requests.errors import BadArgument
 from services.indexer.engine.answer.query import TIME_MAX_MS, TIME_MIN_MS
-
-TEXT_SHOWN = 100
-NANOS_MAX = 999_999_999
-SECONDS_MIN, SECONDS_MAX = -62_135_596_800, 253_402_300_799  # the years 1 to 9999, protobuf's range
-DURATION_SECONDS_MAX = 315_576_000_000
-
-
-def topic(name: str, field: str = "topic") -> str:
-    """Return a topic name."""
-    if not is_topic(name):
-        reason = f"must be 1 to {STORED_TOPIC_SIZE_BYTES_MAX} bytes of letters, digits, _, -, %, | and +"
-        raise BadTopicName(reason, field=field, value=name[:TEXT_SHOWN], limit=STORED_TOPIC_SIZE_BYTES_MAX)
-    return name
-
-
-def group(name: str) -> str:
-    """Return a consumer group's name."""
-    if not is_group(name):
-        reason = f"must be 1 to {GROUP_SIZE_BYTES_MAX} bytes of letters, digits, _, -, % and |"
-        raise BadArgument(reason, field="group", value=name[:TEXT_SHOWN], limit=GROUP_SIZE_BYTES_MAX)
-    return name
-
-
-def queue_id(value: int, field: str = "queue_id") -> int:
-    """Return a queue id."""
-    return check_range(value, field, most=STORED_QUEUE_ID_MAX)
-
-
-def time_ms(request: Message, field: str, prefix: str = "") -> int | None:
-    """Return a Timestamp in whole milliseconds, None if it is absent. `prefix` is the path to the field."""
-    if not request.HasField(field):
-        return None
-    value: Timestamp = getattr(request, field)
-    if not (SECONDS_MIN <= value.seconds <= SECONDS_MAX and 0 <= value.nanos <= NANOS_MAX):
-        raise BadArgument("is no valid time", field=prefix + field, value=f"{value.seconds} s {value.nanos} ns")
-    return value.seconds * 1000 + value.nanos // 1_000_000
 
 
 def time_range(request: Message, prefix: str = "") -> tuple[int, int]:
@@ -66,14 +18,6 @@ def time_range(request: Message, prefix: str = "") -> tuple[int, int]:
         TIME_MIN_MS if start_ms is None else max(TIME_MIN_MS, start_ms),
         TIME_MAX_MS if end_ms is None else end_ms,
     )
-
-
-def wait_s(request: Message, field: str, *, most_s: float) -> float:
-    """Return a Duration in seconds: 0 if it is absent, and at most the most."""
-    value: Duration = getattr(request, field)
-    if not (0 <= value.seconds <= DURATION_SECONDS_MAX and 0 <= value.nanos <= NANOS_MAX):
-        raise BadArgument("must not be negative", field=field, value=f"{value.seconds} s {value.nanos} ns", limit=0)
-    return min(value.seconds + value.nanos / 1e9, most_s)
 
 
 def key(value: str, field: str = "key") -> str:

@@ -12,6 +12,7 @@ from libs.formats import fields
 from libs.formats.limits import INT64_MAX, MIB, QUEUE_COUNT_MAX
 from libs.formats.protobuf_wire import LENGTH_DELIMITED, int_field, length_delimited, tag, varint
 from libs.machine.loop import in_steps
+from libs.requests import arguments
 from libs.requests.checks import check_range, size_of_page
 from libs.requests.errors import BadArgument
 from services.indexer.engine.answer.answers import Answers
@@ -79,11 +80,11 @@ class ScanServicer:
         columns = tuple(request.columns) or DEFAULT_COLUMNS
         for index, name in enumerate(columns):
             if name not in COLUMN_TYPES:
-                raise BadArgument("is no column", field=f"columns[{index}]", value=name[: requests.TEXT_SHOWN])
+                raise BadArgument("is no column", field=f"columns[{index}]", value=name[: arguments.TEXT_SHOWN])
             if name in columns[:index]:
                 raise BadArgument("is named twice", field=f"columns[{index}]", value=name)
         if request.compression not in COMPRESSIONS:
-            shown = request.compression[: requests.TEXT_SHOWN]
+            shown = request.compression[: arguments.TEXT_SHOWN]
             raise BadArgument("must be empty, lz4 or zstd", field="compression", value=shown)
         frame_size = size_of_page(request, "frame_size_bytes", default=FRAME_SIZE_DEFAULT, most=FRAME_SIZE_MAX)
         encoder = FrameEncoder(columns, COMPRESSIONS[request.compression])
@@ -94,7 +95,7 @@ class ScanServicer:
                 yield _answer(frame)
 
     def _topic(self, name: str, field: str) -> str:
-        return self._answers.served(requests.topic(name, field), field)
+        return self._answers.served(arguments.topic(name, field), field)
 
 
 def _answer(frame: ScanFrame) -> bytes:
@@ -130,9 +131,9 @@ async def _partition(request: messages.ScanRequest) -> ScanPartition:
     for index, key in enumerate(keys):
         if key not in known:
             raise BadArgument(
-                "is not among filter.keys", field=f"partition.keys[{index}]", value=key[: requests.TEXT_SHOWN]
+                "is not among filter.keys", field=f"partition.keys[{index}]", value=key[: arguments.TEXT_SHOWN]
             )
-    topic = requests.topic(message.key_topic, "partition.key_topic")
+    topic = arguments.topic(message.key_topic, "partition.key_topic")
     ranges = await _ranges(message.ranges, "partition.ranges", frozenset({topic}), "is not the keys' topic")
     return ScanPartition(ranges=ranges, key_topic=topic, keys=keys)
 
@@ -150,7 +151,7 @@ async def _queue_ids(found: Sequence[int]) -> frozenset[int]:
         raise BadArgument("has too many queues", field="queue_ids", value=len(found), limit=QUEUE_COUNT_MAX)
     queue_ids: set[int] = set()
     async for step in in_steps(enumerate(found)):
-        queue_ids.update(requests.queue_id(value, f"queue_ids[{index}]") for index, value in step)
+        queue_ids.update(arguments.queue_id(value, f"queue_ids[{index}]") for index, value in step)
     return frozenset(queue_ids)
 
 
@@ -175,8 +176,8 @@ def _range(message: messages.ScanRange, field: str) -> ScanRange:
     if start > end:
         raise BadArgument("is before the start", field=f"{field}.end_queue_offset", value=end, limit=start)
     return ScanRange(
-        requests.topic(message.topic, f"{field}.topic"),
-        requests.queue_id(message.queue_id, f"{field}.queue_id"),
+        arguments.topic(message.topic, f"{field}.topic"),
+        arguments.queue_id(message.queue_id, f"{field}.queue_id"),
         start,
         end,
     )

@@ -8,7 +8,7 @@ KERNEL := $(wildcard $(addprefix libs/kernel/,*.py *.pxd */*.py */*.pxd) libs/fo
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup wheels demo test test-pure test-containers test-kubernetes test-clients clients interop conformance crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-spark spark-matrix spark-dist clean
+.PHONY: help setup wheels demo test test-pure test-containers test-kubernetes test-clients clients interop conformance crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-long test-spark spark-matrix spark-dist clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -103,7 +103,10 @@ bench: $(READY) ## measure Reput beside RocketMQ, Kafka, NATS and Redis, in minu
 bench-full: $(READY) ## the same with every scenario, for an hour; JSON, a report and charts under bench/results
 	@$(VENV)/python -m bench --size full $(if $(ONLY),--only $(ONLY)) $(if $(PEER),--peer $(PEER))
 
-test-spark: $(READY) ## Spark on a cluster of its own, and streams whose driver and services are killed
+test-long: $(READY) ## more kills, full disks and steps of the tests that `make test` has in short
+	@$(VENV)/python -m pytest -m long tests $(TESTS)
+
+test-spark: $(READY) ## Spark on a cluster of its own, streams whose driver and services are killed, the recipes and jobs of the pages
 	@$(VENV)/python -m pytest -m spark tests/e2e $(TESTS)
 
 bench-spark: $(READY) ## Spark reads from Reput, Kafka and Parquet in turn; JSON and a table under bench/results

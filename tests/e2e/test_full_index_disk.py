@@ -116,7 +116,9 @@ class Store:
 
 
 @pytest.mark.parametrize(
-    ("disk", "way"), [("tmpfs", "delete"), ("tmpfs", "grow"), ("ext4", "delete")], indirect=["disk"]
+    ("disk", "way"),
+    [("tmpfs", "delete"), ("tmpfs", "grow"), pytest.param("ext4", "delete", marks=pytest.mark.long)],
+    indirect=["disk"],
 )
 def test_more_queues_than_the_disk_holds(tmp_path: Path, disk: Path, way: str) -> None:
     """It waits, also after kills; the topic goes, or the disk grows, and every other message is there."""

@@ -95,7 +95,7 @@ async def test_an_indexer_beside_a_follower(tmp_path: Path) -> None:
         assert (replica.replica_id, replica.received_physical_offset) == ("b", end)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 async def test_kills(tmp_path: Path, seed: int) -> None:
     """Whoever is killed and comes back, both logs have the same bytes in the end, and all that was acknowledged."""
     chance, ends = random.Random(seed), [0]

@@ -246,6 +246,7 @@ def fill_and_kill(store: Store, chance: random.Random) -> None:
     assert producer.acknowledged_count <= numbers[-1] + 1 <= producer.acknowledged_count + BATCH_COUNT
 
 
+@pytest.mark.long
 def test_a_disk_without_a_free_byte(disk: Path) -> None:
     """Somebody took every byte: services that are killed start again, and the Janitor makes room by itself."""
     store = Store(disk)

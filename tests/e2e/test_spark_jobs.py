@@ -21,7 +21,7 @@ pytest.importorskip("pyspark")
 
 from reput_spark.jobs import backfill, export, incremental, trace
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture(scope="module")

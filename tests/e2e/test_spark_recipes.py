@@ -22,7 +22,7 @@ from tests.support.fixed_service import REPOSITORY, FixedService
 pytest.importorskip("pyspark")
 pytest.importorskip("matplotlib")
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 DOCS = REPOSITORY / "docs"
 PATHS = re.compile(r'"(lake/[\w.]+|\w+\.checkpoint)"')
 """Of Spark, whose process may have begun in another directory."""

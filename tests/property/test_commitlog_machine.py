@@ -57,6 +57,6 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 StoreMachine.TestCase.settings = settings(
-    max_examples=30, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=10, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestStore: Any = pytest.mark.slow(StoreMachine.TestCase)

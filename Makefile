@@ -8,7 +8,7 @@ KERNEL := $(wildcard $(addprefix libs/kernel/,*.py *.pxd */*.py */*.pxd) libs/fo
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup wheels demo test test-pure test-containers test-kubernetes test-clients clients interop conformance crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-long test-spark spark-matrix spark-dist clean
+.PHONY: help setup wheels demo test test-pure test-containers test-kubernetes test-clients clients failovers interop conformance crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-long test-spark spark-matrix spark-dist clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -38,7 +38,10 @@ test-containers: $(READY) ## image, compose and chart on a real container engine
 
 test-kubernetes: $(READY) ## elections by a Lease of Kubernetes' own API server, which it builds (Go 1.26, etcd); failovers are measured
 	@tests/e2e/deploy/apiserver.sh
-	@$(VENV)/python -m pytest -s -m "kubernetes or not kubernetes" tests/e2e/test_kubernetes.py tests/e2e/test_kubernetes_elections.py tests/e2e/deploy/test_rights.py $(TESTS)
+	@$(VENV)/python -m pytest -s -m "not long" tests/e2e/test_kubernetes.py tests/e2e/test_kubernetes_elections.py tests/e2e/test_failovers.py tests/e2e/deploy/test_rights.py $(TESTS)
+
+failovers: $(READY) ## how long nobody takes appends when a leader dies or hands over, by etcd; COUNT=50; prints histograms
+	@REPUT_FAILOVERS=$(or $(COUNT),20) $(VENV)/python -m pytest -s -m long tests/e2e/test_failovers.py $(TESTS)
 
 interop: $(READY) ## Apache RocketMQ opens our stores and we open its; needs Java and Maven
 	@$(VENV)/python -m pytest -m interop tests/interop $(TESTS)
@@ -104,7 +107,7 @@ bench-full: $(READY) ## the same with every scenario, for an hour; JSON, a repor
 	@$(VENV)/python -m bench --size full $(if $(ONLY),--only $(ONLY)) $(if $(PEER),--peer $(PEER))
 
 test-long: $(READY) ## more kills, full disks and steps of the tests that `make test` has in short
-	@$(VENV)/python -m pytest -m long tests $(TESTS)
+	@$(VENV)/python -m pytest -m long tests --deselect tests/e2e/test_failovers.py $(TESTS)
 
 test-spark: $(READY) ## Spark on a cluster of its own, streams whose driver and services are killed, the recipes and jobs of the pages
 	@$(VENV)/python -m pytest -m spark tests/e2e $(TESTS)

@@ -14,6 +14,7 @@ TITLES: Mapping[Table, str] = {
     "append": "Append, messages/s",
     "latency": "Latency of single messages, ms",
     "calls": "Single calls of compiled clients, ms",
+    "producers": "Single messages through the producers of each language, messages/s",
     "read": "Reading back, messages/s",
     "lookup": "Lookup by key",
     "replicated": "Append with three replicas, messages/s",
@@ -25,6 +26,7 @@ COMPARED: Mapping[Table, Sequence[str]] = {
     "append": ("messages_per_s",),
     "latency": ("p50_ms", "p99_ms", "p999_ms", "messages_per_s"),
     "calls": ("p50_ms", "p99_ms", "p999_ms", "messages_per_s"),
+    "producers": ("messages_per_s",),
     "read": ("messages_per_s",),
     "lookup": ("messages_per_s", "p50_ms", "p99_ms"),
     "replicated": ("messages_per_s",),
@@ -36,7 +38,7 @@ COSTS: Mapping[str, str] = {
     "own_megabytes": "MB of memory, without pages of files",
     "resident_megabytes": "MB of memory, with pages of mapped files",
 }
-COSTED: Sequence[Table] = ("append", "latency", "calls", "read", "lookup", "replicated")
+COSTED: Sequence[Table] = ("append", "latency", "calls", "producers", "read", "lookup", "replicated")
 INDEX_FIGURES = ("indexed_messages_per_s", "index_lag_s")
 
 

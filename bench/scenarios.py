@@ -19,6 +19,8 @@ STORES = ("reput-store", "rocketmq-store")
 CLUSTERS = ("reput-3", "rocketmq-3", "kafka-3", "nats-3")
 COMPILED = ("reput-go", "reput-java", "reput-grpcio-go", "front-go", "front-grpcio-go", "rocketmq", "kafka", "nats")
 """Systems whose clients for single calls are compiled."""
+LANGUAGES = ("reput", "reput-go", "nats", "reput-java", "rocketmq", "kafka", "reput-node", "nats-node")
+"""Systems by language of the client: Python, Go, Java, Node.js."""
 SIZES = ("short", "full")
 
 ROUND_COUNT_MAX = 1_000
@@ -26,7 +28,7 @@ SHORT_ROUND_COUNT = 3
 """Rounds of the short size."""
 
 Size = Literal["short", "full"]
-Table = Literal["append", "latency", "calls", "read", "lookup", "store", "replicated", "inside", "floors"]
+Table = Literal["append", "latency", "calls", "producers", "read", "lookup", "store", "replicated", "inside", "floors"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +115,23 @@ def _appends(name: str, body: int, batch: int, mode: Durability, *, short_round_
     )
 
 
+def _producers(body: int, *, short_round_count_max: int = 0) -> Scenario:
+    """Make a scenario of a program that sends single messages, by the clients of each language."""
+    return Scenario(
+        name=f"producers-{_size(body).replace(' ', '')}",
+        sentence=f"one program sends single messages of {_size(body)}; batches of up to 512 KiB are the client's work",
+        table="producers",
+        mode="async",
+        what=Load(
+            operation="append",
+            arguments={"body": body, "batch": 512 * KIB, "producers": 1},
+            own_arguments={"through": "producer"},
+            peers=LANGUAGES,
+        ),
+        short_round_count_max=short_round_count_max,
+    )
+
+
 def _calls(table: Table, callers: int, calls: int, mode: Durability, *, short_round_count_max: int = 0) -> Scenario:
     """Make a scenario of callers that wait for each of their answers."""
     by, peers = CLIENTS[table]
@@ -149,6 +168,8 @@ PEER_SCENARIOS = (
             own_arguments={"through": "producer"},
         ),
     ),
+    _producers(100),
+    _producers(KIB),
     _appends("append-100B-sync", 100, MIB, "sync"),
     _appends("append-1KiB-sync", KIB, MIB, "sync"),
     _appends("append-64KiB-sync", 64 * KIB, MIB, "sync"),

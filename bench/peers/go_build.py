@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the peers with Go clients share: one Go build for all of them, the NATS server included.
 
-The build goes to build/bench/go and is made anew when the module files or the sources differ from those it was made of.
+The build goes to build/bench/go and is made anew when the module files or the sources, Reput's own client
+among them, differ from those it was made of.
 """
 
 import fcntl
@@ -14,6 +15,7 @@ from pathlib import Path
 from bench.peers.peer import PeerMissing
 
 SOURCES = Path(__file__).parent / "go"
+CLIENT = Path(__file__).resolve().parents[2] / "clients" / "go"
 BUILD = Path(__file__).resolve().parents[2] / "build" / "bench" / "go"
 NATS_SERVER = "github.com/nats-io/nats-server/v2"
 PACKAGES = ("./cmd/natsload", "./cmd/redisload", "./cmd/reputload", NATS_SERVER)
@@ -68,7 +70,7 @@ def _directive(word: str) -> str:
 
 def _digest() -> str:
     digest = hashlib.sha256()
-    for path in sorted(path for path in SOURCES.rglob("*") if path.is_file()):
-        digest.update(str(path.relative_to(SOURCES)).encode())
+    for path in sorted(path for folder in (SOURCES, CLIENT) for path in folder.rglob("*") if path.is_file()):
+        digest.update(str(path.relative_to(CLIENT.parents[1])).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()

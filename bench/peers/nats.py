@@ -6,11 +6,11 @@ synced as a whole. Asynchronous persist mode gathers writes, too, but acknowledg
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.peers import go_build, java_build
+from bench.peers import go_build, java_build, node_build
 from bench.peers.peer import Durability, Operation, Serving
 
 READY = "Server is ready"
@@ -83,12 +83,37 @@ class Nats:
         stream = [word for name, value in LOAD[durability].items() for word in (f"--{name}", value)]
         stream += ["--replicas", str(self.count)]
         with java_build.servers(*starts) as pids:
-            yield Serving(
-                target=",".join(targets),
-                pids=pids,
-                load_command=(go_build.program("natsload"),),
-                load_arguments={"append": stream, "latency": stream},
-            )
+            yield self._serving(",".join(targets), pids, stream)
+
+    def _serving(self, target: str, pids: Sequence[int], stream: Sequence[str]) -> Serving:
+        return Serving(
+            target=target,
+            pids=pids,
+            load_command=(go_build.program("natsload"),),
+            load_arguments={"append": stream, "latency": stream},
+        )
+
+
+class NatsByNode(Nats):
+    """The same server by its client for Node.js, which has an acknowledgement for each message."""
+
+    name = "NATS JetStream, Node client"
+    operations: frozenset[Operation] = frozenset({"append"})
+
+    def settings(self, durability: Durability) -> Mapping[str, str]:
+        """See Nats."""
+        return {**super().settings(durability), "client.append": "up to min(--batch, 4000 messages) in flight"}
+
+    def prepare(self) -> Mapping[str, str]:
+        """Build the server and its load generators."""
+        node_build.build()
+        packages = ("@nats-io/jetstream", "@nats-io/transport-node")
+        releases = {package: node_build.release(package) for package in packages}
+        return {**super().prepare(), **releases, "node": node_build.node_version()}
+
+    def _serving(self, target: str, pids: Sequence[int], stream: Sequence[str]) -> Serving:
+        del stream
+        return Serving(target=target, pids=pids, load_command=node_build.command("natsload.mjs"), load_arguments={})
 
 
 class NatsCluster(Nats):

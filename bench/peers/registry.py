@@ -19,6 +19,8 @@ ROOMS = {
     "nats-3": ("nats", "NatsCluster"),
     "reput-go": ("reput", "ReputByGo"),
     "reput-java": ("reput", "ReputByJava"),
+    "reput-node": ("reput", "ReputByNode"),
+    "nats-node": ("nats", "NatsByNode"),
     "reput-grpcio-go": ("reput", "GrpcioByGo"),
     "front-go": ("reput", "FrontByGo"),
     "front-grpcio-go": ("reput", "GrpcioFrontByGo"),

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bench import store
-from bench.peers import go_build, java_build
+from bench.peers import go_build, java_build, node_build
 from bench.peers.peer import Durability, Operation, Serving
 
 REPLICA_COUNT = 3
@@ -49,10 +49,10 @@ class Reput:
             )
 
 
-class SingleCalls(Reput):
-    """Calls of one message each, by a client that costs less than the server."""
+class ByLanguage(Reput):
+    """By a client in another language: single messages, which the client puts into batches, or has a call for each."""
 
-    operations: frozenset[Operation] = frozenset({"latency"})
+    operations: frozenset[Operation] = frozenset({"append", "latency"})
     front = "http2"
 
     def settings(self, durability: Durability) -> Mapping[str, str]:
@@ -66,14 +66,14 @@ class SingleCalls(Reput):
             yield self._serving(running.commitlog, running.pids, durability)
 
     def _serving(self, target: str, pids: Sequence[int], durability: Durability) -> Serving:
-        arguments = {"latency": ("--durability", durability)}
+        arguments = dict.fromkeys(self.operations, ("--durability", durability))
         return Serving(target=target, pids=pids, load_command=self._load_command(), load_arguments=arguments)
 
     def _load_command(self) -> Sequence[str]:
         raise NotImplementedError
 
 
-class ReputByGo(SingleCalls):
+class ReputByGo(ByLanguage):
     """By a client in Go."""
 
     name = "Reput, Go client"
@@ -87,7 +87,7 @@ class ReputByGo(SingleCalls):
         return (go_build.program("reputload"),)
 
 
-class ReputByJava(SingleCalls):
+class ReputByJava(ByLanguage):
     """By a client in Java."""
 
     name = "Reput, Java client"
@@ -101,9 +101,25 @@ class ReputByJava(SingleCalls):
         return java_build.command("reput", "io.reput.bench.ReputLoad", java_build.LOAD_JVM)
 
 
-class GrpcioByGo(ReputByGo):
-    """The same on gRPC's own server."""
+class ReputByNode(ByLanguage):
+    """By the client for Node.js, in its one thread."""
 
+    name = "Reput, Node client"
+    operations: frozenset[Operation] = frozenset({"append"})
+
+    def prepare(self) -> Mapping[str, str]:
+        """See Peer."""
+        node_build.build()
+        return {**super().prepare(), "node": node_build.node_version()}
+
+    def _load_command(self) -> Sequence[str]:
+        return node_build.command("reputload.mjs")
+
+
+class GrpcioByGo(ReputByGo):
+    """Calls on gRPC's own server."""
+
+    operations: frozenset[Operation] = frozenset({"latency"})
     name = "Reput on grpcio, Go client"
     front = "grpcio"
 
@@ -112,6 +128,7 @@ class FrontByGo(ReputByGo):
     """The front without a store."""
 
     name = "Front http2 alone, Go client"
+    operations: frozenset[Operation] = frozenset({"latency"})
 
     def settings(self, durability: Durability) -> Mapping[str, str]:
         """See Peer."""

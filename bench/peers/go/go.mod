@@ -9,6 +9,7 @@ require (
 	golang.org/x/sync v0.24.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
+	reput/clients/go v0.0.0
 )
 
 require (
@@ -28,3 +29,5 @@ require (
 )
 
 tool github.com/nats-io/nats-server/v2
+
+replace reput/clients/go => ../../../clients/go

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command reputload calls Append of Reput's CommitLog through grpc-go, one message a call, over one connection.
-// Requests are serialized once for each caller, and of an answer only its status is looked at.
+// Command reputload sends single messages to Reput: for append through its own client for Go, which makes batches of
+// them; for latency with a call each, over one connection of grpc-go: requests are serialized once for each caller, and
+// of an answer only its status is looked at.
 package main
 
 import (
@@ -27,9 +28,12 @@ const (
 // durabilities are what an acknowledgement waits for, as numbers of reput.common.v1.Durability.
 var durabilities = map[string]uint64{"async": 1, "sync": 2}
 
-var errCallsOnly = errors.New("single calls are all that this generator makes")
+var errWritesOnly = errors.New("this generator only writes")
 
-var durability = flag.String("durability", "async", "what an acknowledgement waits for: async or sync")
+var (
+	durability = flag.String("durability", "async", "what an acknowledgement waits for: async or sync")
+	_          = flag.String("through", "producer", "how an append sends: producer is the one way here")
+)
 
 type system struct {
 	arguments  load.Arguments
@@ -48,9 +52,9 @@ func main() {
 	})
 }
 
-func (s *system) Producer(int) (load.Producer, error) { return nil, errCallsOnly }
+func (s *system) Producer(int) (load.Producer, error) { return s.newProducer() }
 
-func (s *system) Reader() (load.Reader, error) { return nil, errCallsOnly }
+func (s *system) Reader() (load.Reader, error) { return nil, errWritesOnly }
 
 // caller sends the same request again and again.
 type caller struct {

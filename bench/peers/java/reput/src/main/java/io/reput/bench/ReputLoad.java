@@ -18,8 +18,8 @@ import java.util.Map;
 import java.util.stream.IntStream;
 
 /**
- * Append of Reput's CommitLog through grpc-java, one message a call, over one connection. Requests are serialized
- * before the clock starts, and of an answer only its status is looked at.
+ * Single messages to Reput: an append through its client for Java, a latency with a call of grpc-java each, over one
+ * connection. Requests of calls are serialized before the clock starts, and of an answer only its status is looked at.
  */
 public final class ReputLoad implements Load {
     private static final int REQUEST_COUNT = 64;
@@ -48,8 +48,8 @@ public final class ReputLoad implements Load {
     }
 
     @Override
-    public Result append() {
-        throw new UnsupportedOperationException("single calls are all that this load makes");
+    public Result append() throws Exception {
+        return ReputProducing.append(arguments);
     }
 
     @Override

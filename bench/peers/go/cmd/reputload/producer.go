@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	reput "reput/clients/go"
+)
+
+// names are the keys that messages have, made before the clock starts: a client's own work is what is measured.
+const names = 1 << 13
+
+// producer sends single messages through Reput's own client, which puts them into batches.
+type producer struct {
+	producer *reput.Producer
+	messages []reput.Message
+	next     int
+}
+
+// newProducer opens one. Batches have so many bytes as the command line says.
+func (s *system) newProducer() (*producer, error) {
+	client, err := reput.Connect(func(options *reput.Options) { options.Commitlog = s.arguments.Target })
+	if err != nil {
+		return nil, err
+	}
+	opened, err := client.NewProducer(func(options *reput.ProducerOptions) {
+		options.BatchSizeBytes = s.arguments.BatchBytes
+		options.Durability = reput.Durability(durabilities[*durability])
+	})
+	made := &producer{producer: opened, messages: make([]reput.Message, names)}
+	for number := range made.messages {
+		made.messages[number] = reput.Message{
+			Topic: topic,
+			Body:  s.arguments.Body(),
+			Tag:   fmt.Sprintf("tag%d", number%8),
+			Keys:  []string{fmt.Sprintf("order-%012d", number), fmt.Sprintf("user-%d", number%997)},
+		}
+	}
+	return made, err
+}
+
+func (p *producer) Send(until time.Time) (int64, error) {
+	futures := []*reput.Future{}
+	for time.Now().Before(until) {
+		p.next++
+		future, err := p.producer.Send(context.Background(), p.messages[p.next%names])
+		if err != nil {
+			return 0, err
+		}
+		futures = append(futures, future)
+	}
+	if err := p.producer.Flush(context.Background()); err != nil {
+		return 0, err
+	}
+	for _, future := range futures {
+		if _, err := future.Wait(context.Background()); err != nil {
+			return 0, err
+		}
+	}
+	return int64(len(futures)), nil
+}

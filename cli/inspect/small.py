@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 
 from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps
-from libs.formats.config import consumer_offsets_json, delay_offsets_json, topics_json
+from libs.formats.config import consumer_offsets_json, delay_offsets_json, subscription_groups_json, topics_json
 from libs.formats.errors import FormatError
 from libs.formats.state import abort_file, checksummed, epoch_file, store_checkpoint
 from libs.formats.store_layout import LOCK_CONTENT
@@ -72,6 +72,19 @@ def _delay_offsets(data: bytes) -> Steps:
         yield Item("delay level", number, 0, {"delay_level": level, "next_queue_offset": queue_offset})
 
 
+def _subscription_groups(data: bytes) -> Steps:
+    file = subscription_groups_json.loads(_text(data))
+    for number, (name, group) in enumerate(file.groups.items()):
+        fields = {
+            "group": name,
+            "is_enabled": group.is_enabled,
+            "is_orderly": group.is_orderly,
+            "retry_count_max": group.retry_count_max,
+            "backoffs_ms": list(group.backoffs_ms),
+        }
+        yield Item("group", number, 0, fields)
+
+
 def _checksummed(data: bytes) -> Steps:
     kind, payload = checksummed.unwrap_any(data)
     fields: dict[str, object] = {"kind": kind, "payload_size_bytes": len(payload)}
@@ -129,6 +142,7 @@ _INSPECTION_OF: dict[str, Callable[[bytes], Steps]] = {
     "topics": _topics,
     "consumer_offsets": _consumer_offsets,
     "delay_offsets": _delay_offsets,
+    "subscription_groups": _subscription_groups,
     "checksummed": _checksummed,
     "retention_history": _retention_history,
     "ballast": _ballast,

@@ -2,7 +2,7 @@
 """Offline dump and check of any store file, behind `reput inspect FILE`.
 
 The file is mapped read-only and never changed. Kinds: segment, consume_queue, index_file, checkpoint, epoch_file,
-topics, consumer_offsets, delay_offsets, checksummed, retention_history, ballast, cut, lock, abort; and batch_queue and
+topics, consumer_offsets, delay_offsets, subscription_groups, checksummed, retention_history, ballast, cut, lock, abort; and batch_queue and
 queue_extension, which only RocketMQ uses. What a damaged file costs is bounded by its size; memory is not proportional
 to it, but for the small files (cli/inspect/small.py). A store that is being written may show an unfinished last item:
 stop it first for a verdict.
@@ -54,6 +54,7 @@ _KIND_OF_PATH = {
     store_layout.TOPICS: "topics",
     store_layout.CONSUMER_OFFSETS: "consumer_offsets",
     store_layout.DELAY_OFFSETS: "delay_offsets",
+    store_layout.GROUP_CONFIGS: "subscription_groups",
     store_layout.RETENTION_HISTORY: "retention_history",
     store_layout.BALLAST: "ballast",
     store_layout.INDEX_BALLAST: "ballast",
@@ -133,6 +134,8 @@ def _kind_of_content(data: Data) -> str | None:
 def _kind_of_json(text: bytes) -> str | None:
     if b'"topicConfigTable"' in text:
         return "topics"
+    if b'"subscriptionGroupTable"' in text:
+        return "subscription_groups"
     if b'"offsetTable"' in text:
         return "consumer_offsets" if b"@" in text else "delay_offsets"
     return None

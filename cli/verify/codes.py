@@ -187,6 +187,11 @@ _FILES: dict[str, tuple[Severity, str, str]] = {
         "restore it from `delayOffset.json.bak` or a backup",
     ),
     "DELAY_OFFSET_OUTSIDE": ("note", "delivery of a delay level is at a queue offset outside of its queue", NOTHING),
+    "GROUP_CONFIGS_DAMAGED": (
+        "fault",
+        "`config/subscriptionGroup.json` can't be read",
+        "restore it from `subscriptionGroup.json.bak` or a backup",
+    ),
     "HISTORY_DAMAGED": ("fault", "`reput/history` can't be read", "remove it: followers go by epochs alone"),
     "REPLICA_DAMAGED": (
         "fault",

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from cli.verify.findings import Report
 from libs.formats import limits, store_layout
-from libs.formats.config import consumer_offsets_json, delay_offsets_json, topics_json
+from libs.formats.config import consumer_offsets_json, delay_offsets_json, subscription_groups_json, topics_json
 from libs.formats.config.consumer_offsets_json import ConsumerOffsetsFile
 from libs.formats.config.delay_offsets_json import DelayOffsetsFile
 from libs.formats.config.topics_json import TopicsFile
@@ -117,6 +117,7 @@ def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
     topics = log.load(store_layout.TOPICS, "TOPICS_DAMAGED", _text(topics_json.loads))
     offsets = index.load(store_layout.CONSUMER_OFFSETS, "CONSUMER_OFFSETS_DAMAGED", _text(consumer_offsets_json.loads))
     delays = index.load(store_layout.DELAY_OFFSETS, "DELAY_OFFSETS_DAMAGED", _text(delay_offsets_json.loads))
+    index.load(store_layout.GROUP_CONFIGS, "GROUP_CONFIGS_DAMAGED", _text(subscription_groups_json.loads))
     history = index.load(store_layout.LOG_HISTORY, "LOG_HISTORY_DAMAGED", LogHistoryFile.decode) or LogHistoryFile()
     index.load(store_layout.SHARED_STATE, "SHARED_STATE_DAMAGED", SharedStateFile.decode)
     return StoreState(

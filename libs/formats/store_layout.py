@@ -29,6 +29,7 @@ CONFIG = "config"
 TOPICS = f"{CONFIG}/topics.json"
 CONSUMER_OFFSETS = f"{CONFIG}/consumerOffset.json"
 DELAY_OFFSETS = f"{CONFIG}/delayOffset.json"
+GROUP_CONFIGS = f"{CONFIG}/subscriptionGroup.json"
 
 REPUT = "reput"
 """Directory of the files that only Reput has."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from google.protobuf.descriptor import ServiceDescriptor
 from reput.indexer.v1 import (
     consumer_offset_service_pb2,
+    group_config_service_pb2,
     index_service_pb2,
     query_service_pb2,
     queue_service_pb2,
@@ -35,6 +36,7 @@ from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.statistics import statistics
 from services.indexer.rpc.consumer_offset_servicer import ConsumerOffsetServicer
 from services.indexer.rpc.error_table import ERROR_TABLE
+from services.indexer.rpc.group_config_servicer import GroupConfigServicer
 from services.indexer.rpc.index_servicer import IndexServicer
 from services.indexer.rpc.limits import LIMITS, REQUEST_SIZE_BYTES_MAX
 from services.indexer.rpc.log.appender import LogAppender
@@ -136,6 +138,7 @@ def _servicers(
         (query_service_pb2, QueryServicer(answers)),
         (scan_service_pb2, ScanServicer(answers, follow.polls)),
         (consumer_offset_service_pb2, ConsumerOffsetServicer(indexer.groups, answers, follow)),
+        (group_config_service_pb2, GroupConfigServicer(indexer.group_configs)),
         (index_service_pb2, IndexServicer(indexer, start_time_ms=start_time_ms)),
         (rebuild_service_pb2, RebuildServicer(indexer.upkeep.rebuild, follow.polls)),
     ):

@@ -6,10 +6,11 @@ import struct
 import msgspec
 import pytest
 
-from libs.formats.config import consumer_offsets_json, delay_offsets_json, topics_json
+from libs.formats.config import consumer_offsets_json, delay_offsets_json, subscription_groups_json, topics_json
 from libs.formats.config.config_json import DataVersion
 from libs.formats.config.consumer_offsets_json import ConsumerOffsetsFile
 from libs.formats.config.delay_offsets_json import DelayOffsetsFile
+from libs.formats.config.subscription_groups_json import SubscriptionGroup, SubscriptionGroupsFile, customized
 from libs.formats.config.topics_json import TopicConfig, TopicsFile
 from libs.formats.epoch import Epoch
 from libs.formats.errors import BadField
@@ -158,6 +159,44 @@ def test_delay_offsets() -> None:
     for table in ("{0:1}", "{2147483648:1}", '{"a":1}', "{1:-1}", '{1:"1"}', "[]", "1"):
         with pytest.raises(BadField):
             delay_offsets_json.loads(f'{{"offsetTable":{table}}}')
+
+
+def test_subscription_groups() -> None:
+    """subscriptionGroup.json as RocketMQ 5.3.3 writes it, with what means nothing here kept."""
+    text = golden("config_files/v1/subscriptionGroup.json").decode()
+    file = subscription_groups_json.loads(text)
+    assert file.data_version == DataVersion(0, STORE_TIME_MS)
+    assert file.groups["billing"] == SubscriptionGroup()
+    mail = SubscriptionGroup(
+        is_enabled=False, is_orderly=True, retry_count_max=4, retry_policy=customized((1_000, 5_000))
+    )
+    assert (file.groups["mail"].backoffs_ms, file.groups["mail"].retry_count_max) == ((1_000, 5_000), 4)
+    assert file.groups["exp"].backoffs_ms == (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000)
+    assert subscription_groups_json.dumps(file) == text
+    again = subscription_groups_json.dumps(SubscriptionGroupsFile({**file.groups, "mail": mail}, file.data_version))
+    assert again == text
+    plain = subscription_groups_json.loads('{"subscriptionGroupTable":{"g":{"consumeEnable":false}}}')
+    assert plain.groups["g"] == SubscriptionGroup(is_enabled=False, others={})
+    assert (plain.data_version, plain.others) == (None, {})
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        "[]",
+        '{"groupName":"another"}',
+        '{"consumeEnable":1}',
+        '{"retryMaxTimes":-2}',
+        '{"groupRetryPolicy":{"type":"RANDOM"}}',
+        '{"groupRetryPolicy":{"type":"EXPONENTIAL","exponentialRetryPolicy":{"initial":0}}}',
+        '{"groupRetryPolicy":{"customizedRetryPolicy":{"next":1}}}',
+        '{"groupRetryPolicy":{"customizedRetryPolicy":{"next":[-1]}}}',
+    ],
+)
+def test_bad_subscription_groups(group: str) -> None:
+    """What is no group is refused."""
+    with pytest.raises(BadField):
+        subscription_groups_json.loads(f'{{"subscriptionGroupTable":{{"g":{group}}}}}')
 
 
 def test_topics() -> None:

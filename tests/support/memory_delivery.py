@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
+from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.config import DeliveryConfig
@@ -30,6 +31,7 @@ class MemoryStore:
         self.end = 0
         self.segment_size_bytes = 1 << 40
         self.offsets: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
+        self.policies: dict[str, Policy] = {}
         self.min_offsets: dict[tuple[str, int], int] = defaultdict(int)
         self.lost_answers = 0
         """So many of the next writes happen, and nobody hears of it."""
@@ -142,6 +144,18 @@ class MemoryStore:
     async def store_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """See Index."""
         self.offsets[group].update(offsets)
+
+    async def stored_policy(self, group: str) -> Policy | None:
+        """See Index."""
+        return self.policies.get(group)
+
+    async def store_policies(self, policies: Mapping[str, Policy | None]) -> None:
+        """See Index."""
+        for group, policy in policies.items():
+            if policy is None:
+                self.policies.pop(group, None)
+            else:
+                self.policies[group] = policy
 
     async def _tell(self) -> None:
         async with self.written:

@@ -78,7 +78,10 @@ def _refuse_constant(text: str) -> None:
 
 
 def dumps(value: object) -> str:
-    """Return the value in fastjson's pretty format. A mapping keeps its order, and integer keys have no quotes."""
+    """Return the value in fastjson's pretty format. A mapping keeps its order, and integer keys have no quotes.
+
+    A tuple is an array of numbers in Java, and stands in one line.
+    """
     return _dumps(value, 0)
 
 
@@ -97,7 +100,9 @@ def _dumps(value: object, depth: int) -> str:
     if isinstance(value, Mapping):
         items = [entry(key, item, depth=depth + 1) for key, item in value.items()]
         return _block("{", items, "}", depth)
-    if isinstance(value, list | tuple):
+    if isinstance(value, tuple):
+        return "[" + ",".join(map(str, value)) + "]"
+    if isinstance(value, list):
         return _block("[", [_dumps(item, depth + 1) for item in value], "]", depth)
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 

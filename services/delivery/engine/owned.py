@@ -91,6 +91,7 @@ class Owned:
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._queue_counts: dict[str, tuple[float, int]] = {}
         self._stored: dict[Place, int] = {}
+        self._stored_policies: dict[str, Policy] = {}
         self._stored_s = clock.monotonic_s()
         self._opening = asyncio.Lock()
 
@@ -285,6 +286,8 @@ class Owned:
         async with self._opening:
             bounds = await self._index.bounds(topic)
             events: list[Event] = []
+            if not self.groups.is_known(group) and (policy := await self._index.stored_policy(group)) is not None:
+                events.append(PolicySet(group, policy))
             for queue_id in self._without_position(group, topic, queue_count):
                 least, most = bounds.get(queue_id, (0, 0))
                 begin = most if self.groups.policy(group).from_end else least
@@ -309,7 +312,13 @@ class Owned:
         return known[1]
 
     async def _store(self) -> None:
-        """Tell the index how far groups are, where that has changed. Raises DependencyUnavailable."""
+        """Tell the index how far groups are and what they go by, where that has changed."""
+        policies: dict[str, Policy | None] = dict.fromkeys(self._stored_policies.keys() - self.groups.policies.keys())
+        policies |= self.groups.policies.items() - self._stored_policies.items()
+        if policies:
+            with contextlib.suppress(DependencyUnavailable):
+                await self._index.store_policies(policies)
+                self._stored_policies = dict(self.groups.policies)
         changed: dict[str, dict[tuple[str, int], int]] = {}
         for queue in self.groups.all_queues():
             if self._stored.get(queue.place) != (committed := queue.committed):

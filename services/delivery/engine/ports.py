@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from libs.formats.records.delivery_record import Policy
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -111,6 +113,14 @@ class Index(Protocol):
 
     async def stored_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return what a group committed of a queue, None if it committed nothing."""
+        ...
+
+    async def stored_policy(self, group: str) -> Policy | None:
+        """Return how RocketMQ let a group retry, None if nobody knows."""
+        ...
+
+    async def store_policies(self, policies: Mapping[str, Policy | None]) -> None:
+        """Keep policies for RocketMQ. None: there is no such group any more."""
         ...
 
     async def store_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:

@@ -21,6 +21,7 @@ from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.follow.reput_state import Event, ReputStates
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
+from services.indexer.engine.groups.group_configs import GroupConfigs
 from services.indexer.engine.indexer import Follow, Indexer, Upkeep
 from services.indexer.engine.log.local_records import LocalRecords
 from services.indexer.engine.log.source import LogSink, LogSource, NoSink, RecordSource
@@ -95,6 +96,12 @@ def build(
         follow=Follow(states, reput, flush, completeness, polls, sharing, delivery),
         answers=Answers(config, indexes, records, polls),
         groups=groups,
+        group_configs=GroupConfigs(
+            small_files,
+            config.data_dir / store_layout.GROUP_CONFIGS,
+            clock,
+            count_max=config.consumer_offset_count_max,
+        ),
         upkeep=Upkeep(
             Trim(fs, indexes),
             QueueRemoval(reput, indexes, records, flush, source),

@@ -28,6 +28,7 @@ from services.indexer.engine.follow.queue_end_check import check_queue_ends
 from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.follow.reput_state import ReputStates
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
+from services.indexer.engine.groups.group_configs import GroupConfigs
 from services.indexer.engine.share.sharing import Sharing
 from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
@@ -69,12 +70,14 @@ class Indexer:
         follow: Follow,
         answers: Answers,
         groups: ConsumerOffsets,
+        group_configs: GroupConfigs,
         upkeep: Upkeep,
     ) -> None:
         self.indexes = indexes
         self.follow = follow
         self.answers = answers
         self.groups = groups
+        self.group_configs = group_configs
         self.upkeep = upkeep
         self._fs = fs
         self._data_dir = config.data_dir
@@ -93,6 +96,7 @@ class Indexer:
         self._lock = self._fs.lock(self._data_dir / store_layout.INDEXER_LOCK)
         self.indexes.queues.set_apart = SetApart.load(self._fs, self._data_dir)
         self.groups.load()
+        self.group_configs.load()
         self.indexes.recover(anew=anew)
         self.follow.sharing.load()
         self.indexes.progress.mark_running()

@@ -39,6 +39,8 @@ NEEDS: dict[str, Need] = {
     "ConsumerOffsetService/ResetConsumerOffset": NOTHING,  # it makes sure before it moves the group
     "ConsumerOffsetService/DeleteConsumerGroup": NOTHING,
     "ConsumerOffsetService/ListConsumerGroups": NOTHING,
+    "GroupConfigService/StoreGroupConfigs": NOTHING,
+    "GroupConfigService/GetGroupConfig": NOTHING,
     "IndexService/GetStatus": NOTHING,
     "IndexService/TrimTo": NOTHING,
     "IndexService/RemoveQueues": NOTHING,  # each of its steps asks

@@ -5,15 +5,18 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from google.protobuf.duration import from_milliseconds
+from google.protobuf.duration import from_milliseconds, to_milliseconds
 from reput.common.v1.message_pb2 import StoredMessage
 from reput.indexer.v1 import (
     consumer_offset_service_pb2,
     consumer_offset_service_pb2_grpc,
+    group_config_service_pb2,
+    group_config_service_pb2_grpc,
     queue_service_pb2,
     queue_service_pb2_grpc,
 )
 
+from libs.formats.records.delivery_record import ATTEMPTS_MAX, BACKOFFS_MAX, Policy
 from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC
 from libs.runtime.rpc.peer import Connection
 from libs.runtime.rpc.timestamps import timestamp
@@ -27,6 +30,8 @@ JOURNAL_COUNT, JOURNAL_SIZE_BYTES = 1_000, 8 << 20
 PAGE_SIZE = 1_000
 OFFSET_COUNT_MAX = 1_000
 """Offsets of one commit."""
+POLICY_COUNT_MAX = 1_000
+"""Policies of one call."""
 
 
 class IndexClient:
@@ -35,6 +40,7 @@ class IndexClient:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._queues: Any = queue_service_pb2_grpc.QueueServiceStub(connection.channel)
+        self._configs: Any = group_config_service_pb2_grpc.GroupConfigServiceStub(connection.channel)
         self._offsets: Any = consumer_offset_service_pb2_grpc.ConsumerOffsetServiceStub(connection.channel)
 
     async def pull(
@@ -108,6 +114,33 @@ class IndexClient:
                 )
                 await self._offsets.CommitConsumerOffset(request, **self._connection.options())
 
+    async def stored_policy(self, group: str) -> Policy | None:
+        """See Index."""
+        request = group_config_service_pb2.GetGroupConfigRequest(group=group)
+        with errors_of(SERVICE):
+            answer = await self._configs.GetGroupConfig(request, **self._connection.options())
+        if not answer.HasField("config"):
+            return None
+        found = answer.config
+        return Policy(
+            attempts_max=min(found.attempts_max, ATTEMPTS_MAX),
+            backoffs_ms=tuple(map(to_milliseconds, found.backoffs))[:BACKOFFS_MAX] or Policy().backoffs_ms,
+            is_ordered=found.is_ordered,
+            is_paused=found.is_paused,
+        )
+
+    async def store_policies(self, policies: Mapping[str, Policy | None]) -> None:
+        """See Index."""
+        all_policies = list(policies.items())
+        for start in range(0, len(all_policies), POLICY_COUNT_MAX):
+            some = all_policies[start : start + POLICY_COUNT_MAX]
+            request = group_config_service_pb2.StoreGroupConfigsRequest(
+                configs=[_config(group, policy) for group, policy in some if policy is not None],
+                deleted_groups=[group for group, policy in some if policy is None],
+            )
+            with errors_of(SERVICE):
+                await self._configs.StoreGroupConfigs(request, **self._connection.options())
+
     async def _pull(
         self, topic: str, queue_id: int, queue_offset: int, wanted: Wanted, count: int, size_bytes: int, wait_s: float
     ) -> queue_service_pb2.PullResponse:
@@ -128,6 +161,16 @@ class IndexClient:
                 request, timeout=timeout_s, metadata=metadata
             )
         return answer
+
+
+def _config(group: str, policy: Policy) -> group_config_service_pb2.GroupConfig:
+    return group_config_service_pb2.GroupConfig(
+        group=group,
+        attempts_max=policy.attempts_max,
+        backoffs=() if policy.backoffs_ms == Policy().backoffs_ms else map(from_milliseconds, policy.backoffs_ms),
+        is_ordered=policy.is_ordered,
+        is_paused=policy.is_paused,
+    )
 
 
 def _found(message: StoredMessage) -> Found:

@@ -181,6 +181,7 @@ FILES = [
         lambda t: (t.root / "config" / "consumerOffset.json").write_text('{"offsetTable":{"orders@g":{1:9999}}}'),
         is_note=True,
     ),
+    Case("GROUP_CONFIGS_DAMAGED", lambda t: (t.root / "config" / "subscriptionGroup.json").write_text("[1]")),
     Case("DELAY_OFFSETS_DAMAGED", lambda t: (t.root / "config" / "delayOffset.json").write_text("[1]")),
     Case(
         "DELAY_OFFSET_OUTSIDE",

@@ -9,7 +9,7 @@ import pytest
 from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import WindowFull
-from services.delivery.engine.owned import Outcome, Owned, Wish
+from services.delivery.engine.owned import STORE_INTERVAL_S, Outcome, Owned, Wish
 from services.delivery.engine.ports import Wanted
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.subscription import Delivered
@@ -418,3 +418,39 @@ async def test_an_extension_may_keep_the_handle(clock: ManualClock) -> None:
         (again,) = await receive(owned)
         assert (again.message, again.attempt) == ("a", 2)
         assert isinstance((await settle(owned, "ack", one))[0].error, HandleOutdated)
+
+
+async def test_a_group_that_rocketmq_knew_goes_on_by_its_settings(clock: ManualClock) -> None:
+    """A group without a policy begins with what the index has of it, which the journal has from then on."""
+    store = await filled("a")
+    store.policies[GROUP] = Policy(attempts_max=2, is_ordered=True)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await receive(owned)
+        assert owned.groups.policy(GROUP) == Policy(attempts_max=2, is_ordered=True)
+    store.policies.clear()
+    async with delivering(store, clock) as ownership:
+        assert (await owned_of(ownership)).groups.policy(GROUP) == Policy(attempts_max=2, is_ordered=True)
+
+
+async def test_policies_are_kept_for_rocketmq(clock: ManualClock) -> None:
+    """What changes goes to the index, and what is forgotten is forgotten there; a new process tells all again."""
+    store = await filled("a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await owned.set_policy("one", Policy(attempts_max=1))
+        await owned.set_policy("two", Policy(attempts_max=2))
+        clock.advance(int(STORE_INTERVAL_S * 1000))
+        await owned.tend()
+        assert store.policies == {"one": Policy(attempts_max=1), "two": Policy(attempts_max=2)}
+        await owned.set_policy("one", None)
+        await owned.set_policy("two", Policy(is_paused=True))
+        clock.advance(int(STORE_INTERVAL_S * 1000))
+        await owned.tend()
+        assert store.policies == {"two": Policy(is_paused=True)}
+    store.policies.clear()
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        clock.advance(int(STORE_INTERVAL_S * 1000))
+        await owned.tend()
+        assert store.policies == {"two": Policy(is_paused=True)}

@@ -8,6 +8,7 @@ Callers: the loop that owns the log.
 """
 
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,17 +22,24 @@ from services.commitlog.engine.write.marks import (
     DURABILITY_STORE,
     Marks,
 )
+from services.commitlog.errors import LeaseOver, StoreSealed
 
 
 class Acknowledgement:
     """That of one batch. With nothing to wait for it is settled from the start, and the durability is known."""
 
-    __slots__ = ("_deadline_s", "_reached", "_told")
+    __slots__ = ("_deadline_s", "_is_elected", "_reached", "_told")
 
     def __init__(
-        self, told: int | Callable[[], int], reached: asyncio.Future[None] | None = None, deadline_s: float = 0.0
+        self,
+        told: int | Callable[[], int],
+        reached: asyncio.Future[None] | None = None,
+        deadline_s: float = 0.0,
+        *,
+        is_elected: bool = False,
     ) -> None:
         self._told = told
+        self._is_elected = is_elected
         self._reached = reached
         self._deadline_s = deadline_s
 
@@ -48,7 +56,12 @@ class Acknowledgement:
     def durability(self) -> int:
         """Return the durability that was reached when it was settled. Raises StoreSealed and LeaseOver."""
         if self._reached is not None and self._reached.done():
-            self._reached.result()
+            try:
+                self._reached.result()
+            except StoreSealed:
+                if self._is_elected:  # it ends, and whoever leads next may have the batch
+                    raise LeaseOver from None
+                raise
         return self._told if isinstance(self._told, int) else self._told()
 
     def when_reached(self, act: Callable[[], None]) -> None:
@@ -108,7 +121,9 @@ class Acknowledgements:
         if level.mark is self._marks.replicated:
             self._marks.flushed.hurry(end)
         reached = level.mark.soon(end)
-        return Acknowledgement(lambda: self._reached(level.durability, end), reached, _now_s() + level.timeout_s)
+        deadline_s, is_elected = _now_s() + level.timeout_s, self._check is not None
+        told = functools.partial(self._reached, level.durability, end)
+        return Acknowledgement(told, reached, deadline_s, is_elected=is_elected)
 
     def _reached(self, asked: int, end: int) -> int:
         """Return the highest durability up to what was asked for that what ends here has."""

@@ -71,12 +71,16 @@ class WriteGate:
         """Raise what tells the first reason that holds: Stopping, NotLeader, StoreSealed or one of the others."""
         if self._holding:
             self.check_leads()
-            raise self._holding[0].error()
+            raise self.sealed() if self._holding[0] is Reason.SEALED else self._holding[0].error()
         if self._check_lease is not None:
             try:
                 self._check_lease()
             except LeaseOver:  # before anything is written, so that asking elsewhere is safe
                 raise NotLeader("") from None
+
+    def sealed(self) -> ServiceError:
+        """Return what tells that a write failed and left nothing: of a log that was elected, another one will take it."""
+        return StoreSealed() if self._check_lease is None else NotLeader("")
 
     def check_leads(self) -> None:
         """Raise NotLeader where the log follows another one, and Stopping before that."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from libs.formats.limits import KIB, MIB
 from libs.formats.records.record import encode_blank
+from libs.requests.errors import ServiceError
 from libs.segments.chain import SegmentChain
 from libs.segments.errors import SyncFailed
 from libs.segments.segment import Segment
@@ -20,7 +21,6 @@ from services.commitlog.engine.write.gate import WriteGate
 from services.commitlog.engine.write.marks import DURABILITY_REPLICATED, DURABILITY_STORE, Marks
 from services.commitlog.engine.write.seal import Seal
 from services.commitlog.engine.write.state import LogState
-from services.commitlog.errors import StoreSealed
 
 EARLY_BYTES_MIN = 256 * KIB
 """For less the disk is not told to begin."""
@@ -43,12 +43,12 @@ class LogTailWriter:
     async def segment(self, *, first_base_physical_offset: int = 0) -> Segment:
         """Return the segment for the next piece. A log without any begins at `first_base_physical_offset`.
 
-        Raises StoreSealed, StoreFull, or what the gate raises meanwhile.
+        Raises `WriteGate.sealed`, StoreFull, or what the gate raises meanwhile.
         """
         return self.active() or await self._roll(first_base_physical_offset)
 
     def active(self) -> Segment | None:
-        """Return the segment for the next piece, or None if one has to be made. Raises StoreSealed."""
+        """Return the segment for the next piece, or None if one has to be made. Raises `WriteGate.sealed`."""
         active = self._chain.active
         if active is None or active.is_full:
             return None
@@ -60,7 +60,7 @@ class LogTailWriter:
         return active
 
     def put(self, segment: Segment, size_bytes: int, durability: int = DURABILITY_STORE) -> None:
-        """Add the first bytes of the segment's room. Raises StoreSealed, and then nothing was added.
+        """Add the first bytes of the segment's room. Raises `WriteGate.sealed`, and then nothing was added.
 
         Those that follow hear with the bytes whether somebody is about to wait for their disks.
         """
@@ -81,7 +81,7 @@ class LogTailWriter:
         self._moved(segment)
 
     def close(self, segment: Segment) -> None:
-        """Fill a segment that has no room for the next piece. Raises StoreSealed."""
+        """Fill a segment that has no room for the next piece. Raises `WriteGate.sealed`."""
         try:
             segment.fill(encode_blank(segment.size_bytes - segment.wrote_position))
         except SyncFailed as error:
@@ -117,6 +117,6 @@ class LogTailWriter:
         self._state.is_worth_saving.set()
         return segment
 
-    def _sealed(self, error: SyncFailed) -> StoreSealed:
+    def _sealed(self, error: SyncFailed) -> ServiceError:
         self._seal.set(error)
-        return StoreSealed()
+        return self._gate.sealed()

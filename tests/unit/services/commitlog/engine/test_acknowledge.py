@@ -125,3 +125,15 @@ async def test_a_mark_that_failed_is_told() -> None:
         await acknowledgement.settle()
         with pytest.raises(StoreSealed):
             acknowledgement.durability()
+
+
+async def test_a_mark_that_failed_where_another_one_will_lead() -> None:
+    """Of a log that was elected nobody knows whether a batch stays: whoever leads next is asked."""
+    log = marks(100, 50)
+    acknowledgements = Acknowledgements(log, make_config(), check=lambda: None)
+    early = acknowledgements.of(batch(100, DISK))
+    log.flushed.fail(StoreSealed)
+    for acknowledgement in (early, acknowledgements.of(batch(100, DISK))):
+        await acknowledgement.settle()
+        with pytest.raises(LeaseOver):
+            acknowledgement.durability()

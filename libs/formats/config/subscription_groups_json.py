@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""subscriptionGroup.json: how RocketMQ's brokers let consumer groups retry. Spec: docs/formats/config_files.md section 5.
+"""subscriptionGroup.json: how RocketMQ lets consumer groups retry. Spec: docs/formats/config_files.md section 5.
 
 RocketMQ's counterparts are SubscriptionGroupManager, SubscriptionGroupConfig and GroupRetryPolicy.
 """

@@ -79,7 +79,7 @@ class WriteGate:
                 raise NotLeader("") from None
 
     def sealed(self) -> ServiceError:
-        """Return what tells that a write failed and left nothing: of a log that was elected, another one will take it."""
+        """Return what tells that a write failed and left nothing: if the log was elected, another one will take it."""
         return StoreSealed() if self._check_lease is None else NotLeader("")
 
     def check_leads(self) -> None:

@@ -2,10 +2,10 @@
 """Offline dump and check of any store file, behind `reput inspect FILE`.
 
 The file is mapped read-only and never changed. Kinds: segment, consume_queue, index_file, checkpoint, epoch_file,
-topics, consumer_offsets, delay_offsets, subscription_groups, checksummed, retention_history, ballast, cut, lock,
-abort; and batch_queue and queue_extension, which only RocketMQ uses. What a damaged file costs is bounded by its size; memory is not proportional
-to it, but for the small files (cli/inspect/small.py). A store that is being written may show an unfinished last item:
-stop it first for a verdict.
+topics, consumer_offsets, delay_offsets, subscription_groups, checksummed, retention_history, ballast, cut, lock, abort;
+and batch_queue and queue_extension, which only RocketMQ uses. What a damaged file costs is bounded by its size; memory
+is not proportional to it, but for the small files (cli/inspect/small.py). A store that is being written may show an
+unfinished last item: stop it first for a verdict.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from libs.requests.errors import DependencyUnavailable
 from services.delivery.config import DeliveryConfig
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ownership import Ownership
-from services.delivery.engine.ports import DeadLetter, Found, Pulled, Stored, Wanted, Written
+from services.delivery.engine.ports import DeadLetter, Found, Letter, Pulled, Stored, Wanted, Written
 from services.delivery.errors import JournalLost, LogFollows, NotOwner, TopicNotFound
 from tests.support.patience import eventually
 
@@ -45,11 +45,19 @@ class MemoryStore:
         self._queue_count = queue_count
 
     async def append(
-        self, topic: str, message: str, *, queue_id: int = 0, key: int = 0, size_bytes: int = RECORD_SIZE_BYTES
+        self,
+        topic: str,
+        message: str,
+        *,
+        queue_id: int = 0,
+        key: int = 0,
+        size_bytes: int = RECORD_SIZE_BYTES,
+        origin_topic: str = "",
+        store_time_ms: int = 0,
     ) -> int:
         """Append a message. Returns its queue offset."""
         queue = self.queues(topic)[queue_id]
-        queue.append(Found(len(queue), key, size_bytes, message))
+        queue.append(Found(len(queue), key, size_bytes, message, origin_topic, store_time_ms))
         self.end += RECORD_SIZE_BYTES
         await self._tell()
         return len(queue) - 1
@@ -58,7 +66,7 @@ class MemoryStore:
         """Return all messages of a topic, by queue."""
         return self._queues.setdefault(topic, [[] for _ in range(self._queue_count)])
 
-    async def write(self, body: bytes, letters: Sequence[DeadLetter], *, is_safe: bool) -> Written:
+    async def write(self, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
         """See Log."""
         del is_safe
         await asyncio.sleep(self.write_delay_s)
@@ -68,7 +76,8 @@ class MemoryStore:
             self.refused_writes -= 1
             raise DependencyUnavailable("commitlog", "the disk is full")
         for letter in letters:
-            await self.append(letter.topic, letter.found.message)
+            origin_topic = letter.origin.topic if isinstance(letter, DeadLetter) else ""
+            await self.append(letter.topic, letter.found.message, origin_topic=origin_topic)
         written = Written(len(self.journal_records), self.end)
         self.journal_records.append((self.end, body))
         self.end += RECORD_SIZE_BYTES
@@ -88,6 +97,10 @@ class MemoryStore:
             raise TopicNotFound(topic)
         return self._queue_count
 
+    async def refusal(self, topic: str) -> str:
+        """See Log."""
+        return "" if topic in self._queues else f"there is no topic {topic}"
+
     async def pull(
         self,
         topic: str,
@@ -99,7 +112,7 @@ class MemoryStore:
         size_bytes: int,
         wait_s: float,
     ) -> Pulled:
-        """See Index. A tag is the first letter of a message."""
+        """See Index. A tag is the first letter of a message, and a condition one that it may have anywhere."""
         await asyncio.sleep(self.pull_delay_s if not wait_s else 0)
         queue, least = self.queues(topic)[queue_id][: self.indexed_count], self.min_offsets[topic, queue_id]
         if queue_offset > len(queue):
@@ -114,7 +127,8 @@ class MemoryStore:
                 break
             some.append(one)
             room -= one.size_bytes
-        found = [one for one in some if wanted.tags == "*" or one.message[0] in wanted.tags]
+        tagged = [one for one in some if wanted.tags == "*" or one.message[0] in wanted.tags]
+        found = [one for one in tagged if not wanted.where or wanted.where in one.message]
         return Pulled(found, queue_offset + len(some), least, len(queue))
 
     async def journal(self, queue_offset: int, *, wait_s: float) -> tuple[list[Stored], int]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from libs.formats.records.delivery_record import DeliveryRecord, Event
-from services.delivery.engine.ports import DeadLetter, Log, Written
+from services.delivery.engine.ports import Letter, Log, Written
 from services.delivery.errors import JournalLost
 
 EVENT_COUNT_MAX = 1_000
@@ -27,7 +27,7 @@ class _Entry:
     """What is written together."""
 
     events: Sequence[Event]
-    letters: Sequence[DeadLetter]
+    letters: Sequence[Letter]
     is_safe: bool
     written: "asyncio.Future[Written]"
 
@@ -58,7 +58,7 @@ class Journal:
         return written
 
     def write(
-        self, events: Sequence[Event], letters: Sequence[DeadLetter] = (), *, is_safe: bool
+        self, events: Sequence[Event], letters: Sequence[Letter] = (), *, is_safe: bool
     ) -> "asyncio.Future[Written]":
         """Write events, and messages with them, and return what tells when they are written, or why not.
 

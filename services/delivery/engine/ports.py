@@ -3,7 +3,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from libs.formats.records.delivery_record import Place
 
 from libs.formats.records.delivery_record import Policy
 
@@ -17,6 +19,10 @@ class Found:
     """Hash of its ordering key, 0 if it has none."""
     size_bytes: int
     message: Any
+    origin_topic: str = ""
+    """Of a dead letter: where it came from, if it tells."""
+    store_time_ms: int = 0
+    """Milliseconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,25 @@ class DeadLetter:
 
     found: Found
     topic: str
-    origin_topic: str
+    origin: Place
+    attempt_count: int
+    """How often it was delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A dead letter that goes back to where it came from."""
+
+    found: Found
+
+    @property
+    def topic(self) -> str:
+        """Where it goes."""
+        return self.found.origin_topic
+
+
+Letter: TypeAlias = DeadLetter | Replayed
+"""A message that is appended with the events that say so."""
 
 
 class Wanted(NamedTuple):
@@ -65,7 +89,7 @@ class Wanted(NamedTuple):
 class Log(Protocol):
     """The log that the journal is in."""
 
-    async def write(self, body: bytes, letters: Sequence[DeadLetter], *, is_safe: bool) -> Written:
+    async def write(self, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
         """Append a record to the journal, and these messages to their topics, all or nothing.
 
         `is_safe`: wait for the store's own durability, else for its memory. Raises DependencyUnavailable, LogFollows
@@ -79,6 +103,10 @@ class Log(Protocol):
 
     async def queue_count(self, topic: str) -> int:
         """Return how many queues of a topic are read. Raises TopicNotFound and DependencyUnavailable."""
+        ...
+
+    async def refusal(self, topic: str) -> str:
+        """Return why a topic takes no messages of clients, "" if it does. Raises DependencyUnavailable."""
         ...
 
 

@@ -16,3 +16,5 @@ class Tally:
     postponed_count: int = 0
     """Given back, or kept for longer."""
     dead_letter_count: int = 0
+    replayed_count: int = 0
+    """Dead letters that went back to where they came from."""

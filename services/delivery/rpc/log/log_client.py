@@ -15,20 +15,18 @@ from reput.commitlog.v1 import (
 )
 from reput.common.v1.message_pb2 import DURABILITY_MEMORY, DURABILITY_UNSPECIFIED
 
-from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC
+from libs.formats.names import is_topic
+from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC, is_system_topic
 from libs.runtime.rpc.errors import describe, error_info
 from libs.runtime.rpc.peer import Connection
-from services.delivery.engine.ports import DeadLetter, Written
-from services.delivery.errors import JournalLost
+from services.delivery.engine.ports import Letter, Written
+from services.delivery.errors import JournalLost, TopicNotFound
 from services.delivery.rpc.log.errors import errors_of
+from services.delivery.rpc.log.letters import message_of
 
 SERVICE = "commitlog"
 APPEND_TIMEOUT_S = 30.0
 """Longer than the log waits for its disk: an answer that is given up means that the journal is read anew."""
-
-DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
-STORE_PROPERTIES = frozenset({"__CRC32#", "DELAY", "REAL_TOPIC", "REAL_QID"})
-"""Of the stored message; the log would add them again, or take them as orders."""
 
 
 class LogClient:
@@ -40,11 +38,12 @@ class LogClient:
         self._log: Any = log_service_pb2_grpc.LogServiceStub(connection.channel)
         self._topics: Any = topic_service_pb2_grpc.TopicServiceStub(connection.channel)
 
-    async def write(self, body: bytes, letters: Sequence[DeadLetter], *, is_safe: bool) -> Written:
+    async def write(self, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
         """See Log."""
         own = append_service_pb2.AppendMessage(topic=DELIVERY_TOPIC, queue_id=DELIVERY_QUEUE_ID, body=body)
         request = append_service_pb2.AppendStateRequest(
-            messages=[*map(_letter, letters), own], durability=DURABILITY_UNSPECIFIED if is_safe else DURABILITY_MEMORY
+            messages=[*map(message_of, letters), own],
+            durability=DURABILITY_UNSPECIFIED if is_safe else DURABILITY_MEMORY,
         )
         metadata = self._connection.metadata()
         with errors_of(SERVICE):
@@ -65,25 +64,23 @@ class LogClient:
 
     async def queue_count(self, topic: str) -> int:
         """See Log."""
-        request = topic_service_pb2.GetTopicRequest(name=topic)
+        return int((await self._topic(topic)).read_queue_count)
+
+    async def refusal(self, topic: str) -> str:
+        """See Log."""
+        if not is_topic(topic) or is_system_topic(topic):
+            return f"{topic} is no topic of clients"
+        try:
+            found = await self._topic(topic)
+        except TopicNotFound as error:
+            return str(error)
+        if found.set_apart:
+            return f"{topic} ({found.set_apart}) is RocketMQ's alone"
+        return "" if found.is_writable else f"topic {topic} is not writable"
+
+    async def _topic(self, name: str) -> topic_service_pb2.Topic:
+        request = topic_service_pb2.GetTopicRequest(name=name)
         with errors_of(SERVICE):
-            found = await self._topics.GetTopic(request, **self._connection.options())
-        return int(found.topic.read_queue_count)
-
-
-def _letter(letter: DeadLetter) -> append_service_pb2.AppendMessage:
-    """Return a message for the dead letters: as it was, with what says where it came from."""
-    stored = letter.found.message
-    properties = {name: value for name, value in stored.properties.items() if name not in STORE_PROPERTIES}
-    properties.setdefault(DLQ_ORIGIN_TOPIC, letter.origin_topic)
-    properties.setdefault(DLQ_ORIGIN_MESSAGE_ID, properties.get("UNIQ_KEY") or stored.offset_message_id)
-    return append_service_pb2.AppendMessage(
-        topic=letter.topic,
-        body=stored.body,
-        properties=properties,
-        flag=stored.flag,
-        sys_flag=stored.sys_flag,
-        born_time_ms=stored.born_time_ms,
-        born_host=stored.born_host,
-        reconsume_times=stored.reconsume_times,
-    )
+            response = await self._topics.GetTopic(request, **self._connection.options())
+        topic: topic_service_pb2.Topic = response.topic
+        return topic

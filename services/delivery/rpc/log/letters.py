@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages on their way to the dead letters and back: as they were, with notes on where they came from, or without."""
+
+from collections.abc import Mapping
+
+from reput.commitlog.v1.append_service_pb2 import AppendMessage
+
+from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
+from services.delivery.engine.ports import DeadLetter, Letter
+
+DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
+"""As RocketMQ has them."""
+DLQ_ORIGIN_QUEUE_ID, DLQ_ORIGIN_QUEUE_OFFSET = "DLQ_ORIGIN_QUEUE_ID", "DLQ_ORIGIN_QUEUE_OFFSET"
+DLQ_ATTEMPTS = "DLQ_ATTEMPTS"
+
+NOTES = frozenset({DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID, DLQ_ORIGIN_QUEUE_ID, DLQ_ORIGIN_QUEUE_OFFSET, DLQ_ATTEMPTS})
+STORE_PROPERTIES = frozenset({"__CRC32#", "DELAY", "REAL_TOPIC", "REAL_QID"})
+"""Of the stored message; the log would add them again, or take them as orders."""
+ADDED_SIZE_BYTES = 64
+"""What the log may add to the properties of a message."""
+
+
+def message_of(letter: Letter) -> AppendMessage:
+    """Return the message to append."""
+    stored = letter.found.message
+    properties = {name: value for name, value in stored.properties.items() if name not in STORE_PROPERTIES}
+    if isinstance(letter, DeadLetter):
+        properties |= _notes(letter, properties)
+    else:
+        properties = {name: value for name, value in properties.items() if name not in NOTES}
+    return AppendMessage(
+        topic=letter.topic,
+        body=stored.body,
+        properties=properties,
+        flag=stored.flag,
+        sys_flag=stored.sys_flag,
+        born_time_ms=stored.born_time_ms,
+        born_host=stored.born_host,
+        reconsume_times=stored.reconsume_times,
+    )
+
+
+def _notes(letter: DeadLetter, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return what tells where a letter came from, as far as there is room: one without goes nowhere, but is kept.
+
+    A letter that dies again tells where it came from first.
+    """
+    stored = letter.found.message
+    notes = {DLQ_ATTEMPTS: str(letter.attempt_count)}
+    if DLQ_ORIGIN_TOPIC not in properties:
+        notes = {
+            DLQ_ORIGIN_TOPIC: letter.origin.topic,
+            DLQ_ORIGIN_MESSAGE_ID: properties.get("UNIQ_KEY") or stored.offset_message_id,
+            DLQ_ORIGIN_QUEUE_ID: str(letter.origin.queue_id),
+            DLQ_ORIGIN_QUEUE_OFFSET: str(letter.found.queue_offset),
+            **notes,
+        }
+    room = PROPERTIES_SIZE_BYTES_MAX - ADDED_SIZE_BYTES - sum(map(_size_bytes, properties.items()))
+    fitting: dict[str, str] = {}
+    for name, value in notes.items():
+        room -= _size_bytes((name, value))
+        if room >= 0:
+            fitting[name] = value
+    return fitting
+
+
+def _size_bytes(item: tuple[str, str]) -> int:
+    """Return what a property takes in a record, its separators included."""
+    return len(item[0].encode()) + len(item[1].encode()) + 2

@@ -3,6 +3,8 @@
 
 from dataclasses import dataclass
 
+from libs.formats.records.transaction_record import COMMIT, PARKED, ROLLBACK
+
 
 @dataclass(slots=True)
 class Tally:
@@ -16,3 +18,15 @@ class Tally:
     postponed_count: int = 0
     """Given back, or kept for longer."""
     dead_letter_count: int = 0
+    committed_count: int = 0
+    """Transactions that ended so; as below."""
+    rolled_back_count: int = 0
+    parked_count: int = 0
+    checked_count: int = 0
+    """How often a producer was to be asked."""
+
+    def ended(self, how: str) -> None:
+        """Count the end of a transaction."""
+        self.committed_count += how == COMMIT
+        self.rolled_back_count += how == ROLLBACK
+        self.parked_count += how == PARKED

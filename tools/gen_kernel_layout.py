@@ -46,12 +46,17 @@ TABLE: dict[str, dict[str, int]] = {
         "NAME_START NAME_SIZE NAME_HASH WRITE_QUEUE_COUNT WRITERS COUNTER_START COUNTER_CAPACITY ROUND_ROBIN"
         " BEGUN_COUNT ROW_STRIDE",
     ),
-    "Columns of the plan that pass 1 of `append` leaves for pass 2, one row per message. DELAY_LEVEL: the last level if"
-    " DELAY names a higher one, otherwise 0.": numbered(
+    "Where a message waits instead of its own topic: nowhere, for its delay level, for its time, or for the end of its"
+    " transaction.": numbered("REDIRECT_", "NONE LEVEL TIMER HALF COUNT"),
+    "The orders to wait for a time; the highest one that a message has counts.": numbered(
+        "TIMER_", "NONE DELIVER_MS DELAY_MS DELAY_SEC"
+    ),
+    "Columns of the plan that pass 1 of `append` leaves for pass 2, one row per message. REDIRECT_VALUE: for a level"
+    " the last one if DELAY names a higher one, for a time TIMER_OUT_MS, otherwise 0.": numbered(
         "PLAN_",
         "ROW QUEUE_ID TOPIC_START TOPIC_SIZE BODY_START BODY_LENGTH MESSAGE_START MESSAGE_END STRING_START STRING_SIZE"
         " PROPERTIES_LENGTH FLAG SYS_FLAG BORN_TIME ADDRESS_START PORT RECONSUME_TIMES PREPARED_OFFSET SIZE"
-        " PROPERTIES_FORM REAL_ROW REAL_QUEUE_ID DELAY_LEVEL IS_DELAYED STRIDE",
+        " PROPERTIES_FORM REAL_ROW REAL_QUEUE_ID REDIRECT REDIRECT_VALUE STRIDE",
     ),
     "How pass 2 gets a record's properties: copied as they are, piece by piece because some are left out or changed, or"
     " written from the map.": numbered("FORM_", "STRING PIECES ENTRIES"),
@@ -77,6 +82,8 @@ TABLE: dict[str, dict[str, int]] = {
         "PROPERTIES_SIZE_MAX": limits.PROPERTIES_SIZE_BYTES_MAX,
         "CRC_PROPERTY_SIZE": limits.CRC_PROPERTY_SIZE_BYTES,
         "REAL_SIZE_MIN": len(properties.REAL_TOPIC + properties.REAL_QID) + 4,
+        "TIMER_OUT_SIZE_MIN": len(properties.TIMER_OUT_MS) + 2,
+        "TIMER_PRECISION_MS": limits.TIMER_PRECISION_MS,
         "HOST_V4_SIZE": host.HOST_IPV4_SIZE_BYTES,
         "HOST_V6_SIZE": host.HOST_IPV6_SIZE_BYTES,
         "BORN_HOST_V6": record.BORN_HOST_V6_FLAG,
@@ -87,6 +94,7 @@ TABLE: dict[str, dict[str, int]] = {
         "TRANSACTION_ROLLBACK": record.TRANSACTION_ROLLBACK,
         "INNER_BATCH_FLAG": record.INNER_BATCH_FLAG,
         "INNER_BATCH_FLAGS": record.NEED_UNWRAP_FLAG | record.INNER_BATCH_FLAG,
+        "TIMER_OUT_BUCKET": java.hash_map_bucket("TIMER_OUT_MS"),
         "REAL_TOPIC_BUCKET": java.hash_map_bucket("REAL_TOPIC"),
         "HASH_MAP_MASK": java.HASH_MAP_CAPACITY - 1,
         "UNIT_SIZE": consume_queue.UNIT_SIZE_BYTES,
@@ -101,6 +109,7 @@ WIDE: dict[str, tuple[str, int]] = {
     "INT32_MAX": ("long long", limits.INT32_MAX),
     "INT32_SPAN": ("long long", 2**32),
     "TIME_MAX": ("long long", 2**62 - 1),
+    "TIMER_DELAY_MS_MAX": ("long long", limits.TIMER_DELAY_MS_MAX),
     "CRC_PROPERTY_NAME": ("long long", int.from_bytes(properties.CRC32, "big")),
 }
 """Numbers that C takes in a wider type than int. TIME_MAX leaves room to add a delay or a difference."""

@@ -64,6 +64,12 @@ READ_COUNT_MAX = 4_096
 KEY_COUNT_MAX = PROPERTIES_SIZE_BYTES_MAX // 2 + 1
 """Index keys of one record: every key needs a byte and a space, and the unique id adds one."""
 
+TIMER_DELAY_MS_MAX = 40 * 86_400_000
+"""Longest delay of a message that is to be delivered at a time. Ours; RocketMQ's timerMaxDelaySec is 3 days."""
+
+TIMER_PRECISION_MS = 1_000
+"""Default of timerPrecisionMs: TIMER_OUT_MS is a multiple of it."""
+
 CONSUME_QUEUE_UNIT_COUNT = 300_000
 """Units in one consume queue file, 6,000,000 bytes."""
 

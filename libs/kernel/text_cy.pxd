@@ -18,4 +18,5 @@ cdef unsigned int java_hash(Source source, Py_ssize_t start, Py_ssize_t size, un
 cdef bint is_utf8(Source source, Py_ssize_t start, Py_ssize_t size) noexcept nogil
 cdef Py_ssize_t decimal_size(long long number) noexcept nogil
 cdef long long java_int(Source source, Py_ssize_t start, Py_ssize_t size) noexcept nogil
+cdef long long java_long(Source source, Py_ssize_t start, Py_ssize_t size) noexcept nogil
 cdef Py_ssize_t next_property(Source source, Py_ssize_t start, Py_ssize_t end, Property piece) noexcept nogil

@@ -29,7 +29,8 @@ else:
 
 
 # Literals of 32 bits and more are Python integers to the compiler unless they have a C name.
-NOT_A_NUMBER = cython.declare(cython.longlong, 0x10000000000)
+NOT_A_NUMBER = cython.declare(cython.longlong, 2**62)
+LAST_DIGIT_MAX = cython.declare(cython.longlong, 10**17)  # one more digit still leaves room in 62 bits
 # Powers of Java's factor 31, modulo 2^32, for eight characters in one step.
 P2 = cython.declare(cython.uint, 31**2)
 P3 = cython.declare(cython.uint, 31**3)
@@ -142,7 +143,15 @@ def is_utf8(source, start, size):
 
 
 def java_int(source, start, size):
-    """Return Integer.parseInt of ASCII digits with an optional sign, NOT_A_NUMBER (2^40) for anything else."""
+    """Return Integer.parseInt of ASCII digits with an optional sign, NOT_A_NUMBER (2^62) for anything else."""
+    value: cython.longlong = java_long(source, start, size)
+    if value < -2147483648 or value > 2147483647:
+        return NOT_A_NUMBER
+    return value
+
+
+def java_long(source, start, size):
+    """Return Long.parseLong as `java_int` does; what is 10^18 or more may be NOT_A_NUMBER."""
     at: cython.Py_ssize_t = start
     end: cython.Py_ssize_t = start + size
     value: cython.longlong = 0
@@ -155,15 +164,11 @@ def java_int(source, start, size):
     while at < end:
         if source[at] < 48 or source[at] > 57:
             return NOT_A_NUMBER
-        value = value * 10 + (source[at] - 48)
-        if value > NOT_A_NUMBER:
+        if value > LAST_DIGIT_MAX:
             return NOT_A_NUMBER
+        value = value * 10 + (source[at] - 48)
         at += 1
-    if is_negative:
-        value = -value
-    if value < -2147483648 or value > 2147483647:
-        return NOT_A_NUMBER
-    return value
+    return -value if is_negative else value
 
 
 def decimal_size(number):

@@ -51,7 +51,7 @@ class PropertiesTooLarge(RequestRefused):
 
 
 class DelayNotSupported(RequestRefused):
-    """The message asks for delivery by the timer wheel (properties `TIMER_...`), which is not offered."""
+    """The message asks for delivery at a time (properties `TIMER_...`) that is none, or too far away."""
 
 
 class WriterError(ServiceError):

@@ -8,7 +8,12 @@ or while its log follows another one.
 import functools
 from dataclasses import dataclass, field
 
-from reput.delivery.v1 import dead_letter_service_pb2, delivery_service_pb2, group_service_pb2
+from reput.delivery.v1 import (
+    dead_letter_service_pb2,
+    delivery_service_pb2,
+    group_service_pb2,
+    transaction_service_pb2,
+)
 
 from libs.machine.clock import SystemClock
 from libs.runtime.process import Shell
@@ -24,8 +29,10 @@ from services.delivery.rpc.delivery_servicer import DeliveryServicer
 from services.delivery.rpc.error_table import ERROR_TABLE
 from services.delivery.rpc.group_servicer import GroupServicer
 from services.delivery.rpc.limits import LIMITS, REQUEST_SIZE_BYTES_MAX
+from services.delivery.rpc.log.half_client import HalfClient
 from services.delivery.rpc.log.index_client import IndexClient
 from services.delivery.rpc.log.log_client import LogClient
+from services.delivery.rpc.transaction_servicer import TransactionServicer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +56,11 @@ class Service:
             "indexer": self._connect("indexer", settings.indexer, settings, shell),
         }
         log, index = LogClient(self._connections["commitlog"]), IndexClient(self._connections["indexer"])
-        make = functools.partial(Owned, log=log, index=index, clock=clock, config=config)
+        halves = HalfClient(self._connections["indexer"], index)
+        make = functools.partial(Owned, log=log, index=index, halves=halves, clock=clock, config=config)
         self.ownership = Ownership(log, index, make)
         shell.telemetry.observe("group", self.ownership.counters)
+        shell.telemetry.observe("transaction", self.ownership.transaction_counters)
         self.server = GrpcServer(
             settings.server,
             errors=ERROR_TABLE,
@@ -63,6 +72,7 @@ class Service:
             (dead_letter_service_pb2, DeadLetterServicer(self.ownership)),
             (delivery_service_pb2, DeliveryServicer(self.ownership, receive_count_max=config.receive_count_max)),
             (group_service_pb2, GroupServicer(self.ownership, log, index)),
+            (transaction_service_pb2, TransactionServicer(self.ownership)),
         ):
             for service in module.DESCRIPTOR.services_by_name.values():
                 self.server.add_service(service, servicer)

@@ -26,5 +26,18 @@ class DeliveryConfig:
     receive_count_max: Positive = 1_000
     """Messages of one receive."""
 
+    transaction_first_check_ms: Positive = 6_000
+    """How old a transaction is when its producer is asked how it ends, unless its message says another time
+    (CHECK_IMMUNITY_TIME_IN_SECONDS), in milliseconds. RocketMQ's transactionTimeOut."""
+
+    transaction_check_interval_ms: Positive = 30_000
+    """How long a producer has to answer before the next one is asked, in milliseconds."""
+
+    transaction_check_count_max: Positive = 15
+    """How often producers are asked; then the message goes to the topic TRANS_CHECK_MAX_TIME_TOPIC."""
+
+    transaction_count_max: Positive = 100_000
+    """Transactions that are open at once, some 700 bytes each. Further ones wait in the log until others end."""
+
     reconnect_ms_max: Positive = 2_000
     """Longest wait between two attempts to reach the CommitLog or the Indexer, in milliseconds."""

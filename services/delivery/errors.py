@@ -50,6 +50,34 @@ class ConsumerOffsetNotFound(ServiceError):
         self.group, self.topic = group, topic
 
 
+class TransactionNotFound(ServiceError):
+    """There is no transaction of this id."""
+
+    def __init__(self, transaction_id: str) -> None:
+        super().__init__(f"there is no transaction {transaction_id}, or its message is gone")
+        self.transaction_id = transaction_id
+
+
+class TransactionEnded(ServiceError):
+    """The transaction has ended in another way. `ended_as` is "" if nobody can tell how."""
+
+    def __init__(self, transaction_id: str, ended_as: str) -> None:
+        super().__init__(f"transaction {transaction_id} has ended in another way: {ended_as or 'nobody knows how'}")
+        self.transaction_id, self.ended_as = transaction_id, ended_as or "unknown"
+
+
+class TransactionRefused(ServiceError):
+    """The log does not take the message of a transaction, which stays open."""
+
+    def __init__(self, transaction_id: str, why: str) -> None:
+        super().__init__(f"transaction {transaction_id} can't be committed, and stays open: {why}")
+        self.transaction_id = transaction_id
+
+
+class AppendRefused(ServiceError):
+    """The log never takes these messages. Nothing was stored."""
+
+
 class LogFollows(DependencyUnavailable):
     """The log follows another one, so nothing is delivered by it."""
 

@@ -17,10 +17,12 @@ from libs.runtime.rpc.request_check import RequestLimits
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.gateway.config import GatewayConfig
+from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
 from services.gateway.rpc.access_keys import AccessKeys
 from services.gateway.rpc.caller import Ending
 from services.gateway.rpc.messaging_servicer import SERVED_AS, MessagingServicer
+from services.gateway.rpc.orphans import Orphans
 from services.gateway.rpc.receiving import Receiving
 from services.gateway.rpc.routes import Routes
 from services.gateway.rpc.store.delivery_client import DeliveryClient
@@ -62,6 +64,8 @@ class Service:
         log = LogClient(self._connections["commitlog"], creates_topics=config.auto_create_topics)
         delivery = DeliveryClient(self._connections["delivery"])
         renewals = Renewals(delivery, clock, count_max=config.renewal_count_max)
+        producers = Producers()
+        self._orphans = Orphans(delivery, producers)
         self._ending = Ending()
         self._renewing = SupervisedLoop("renewals", renewals.tend, interval_ms=RENEW_INTERVAL_MS)
         self.server = GrpcServer(
@@ -74,10 +78,12 @@ class Service:
         most = config.body_size_bytes_max
         servicer = MessagingServicer(
             log,
+            delivery,
             Routes(log),
             Receiving(delivery, renewals, self._ending, clock),
-            Telemetry(delivery, renewals, self._ending, body_size_bytes_max=most),
+            Telemetry(delivery, renewals, producers, self._ending, body_size_bytes_max=most),
             renewals,
+            producers,
             AccessKeys(config.access_keys_file),
             body_size_bytes_max=most,
         )
@@ -90,8 +96,9 @@ class Service:
         return peer.connect(interceptors=interceptors, reconnect_ms_max=settings.engine.reconnect_ms_max)
 
     async def open(self) -> None:
-        """Begin to renew."""
+        """Begin to renew, and to ask."""
         self._renewing.start()
+        self._orphans.start()
 
     async def until_connected(self) -> None:
         """Return at once: services that are away are a matter of the calls, not of the start."""
@@ -106,5 +113,6 @@ class Service:
     async def close(self) -> None:
         """Let go of the CommitLog and Delivery."""
         await self._renewing.stop()
+        await self._orphans.stop()
         for connection in self._connections.values():
             await connection.channel.close()

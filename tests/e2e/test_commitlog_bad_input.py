@@ -95,7 +95,9 @@ def bad_messages() -> list[Case]:
             message(property_string=long_string),
         ),
         append("delay", "BAD_PROPERTIES", "messages[0].properties", message(properties={"DELAY": "soon"})),
-        append("timer", "DELAY_NOT_SUPPORTED", "messages[0].properties", message(properties={"TIMER_DELAY_SEC": "1"})),
+        append(
+            "timer", "DELAY_NOT_SUPPORTED", "messages[0].properties", message(properties={"TIMER_DELAY_SEC": "soon"})
+        ),
         append("sys flag", "BAD_ARGUMENT", "messages[0].sys_flag", message(sys_flag=0x40)),
         append("born time", "BAD_ARGUMENT", "messages[0].born_time_ms", message(born_time_ms=-1)),
         append("host size", "BAD_ARGUMENT", "messages[0].born_host", message(born_host=host(address=b"12345", port=1))),

@@ -70,7 +70,8 @@ async def test_the_life_of_a_producer_and_a_simple_consumer(served: Served) -> N
     for queue in route.message_queues:
         assert (queue.broker.id, queue.permission) == (0, wire.PERMISSION_READ_WRITE)
         assert queue.broker.endpoints == PLACE, "the address that was called, whoever stands there"
-        assert list(queue.accept_message_types) == [wire.MESSAGE_TYPE_NORMAL, wire.MESSAGE_TYPE_FIFO]
+        kinds = [wire.MESSAGE_TYPE_NORMAL, wire.MESSAGE_TYPE_FIFO, wire.MESSAGE_TYPE_TRANSACTION]
+        assert list(queue.accept_message_types) == kinds
     sent = producer.message("t", b"hello", tag="a", keys=["k"], born_timestamp=Timestamp(seconds=1_700_000_000))
     sent.user_properties["color"] = "red"
     answer = await producer.send("t", sent)
@@ -322,7 +323,6 @@ async def test_a_dead_letter_by_its_consumers_wish(served: Served) -> None:
     ("kind", "fields"),
     [
         (wire.MESSAGE_TYPE_DELAY, {"delivery_timestamp": Timestamp(seconds=2_000_000_000)}),
-        (wire.MESSAGE_TYPE_TRANSACTION, {}),
         (wire.MESSAGE_TYPE_LITE, {"lite_topic": "l"}),
         (wire.MESSAGE_TYPE_PRIORITY, {"priority": 1}),
     ],
@@ -344,7 +344,6 @@ async def test_kinds_that_are_not_served_are_refused(served: Served, kind: int, 
 async def test_calls_that_are_not_served_are_refused(served: Served) -> None:
     """By a status, as the protocol tells it."""
     for method, request in (
-        ("EndTransaction", wire.EndTransactionRequest()),
         ("RecallMessage", wire.RecallMessageRequest()),
         ("SyncLiteSubscription", wire.SyncLiteSubscriptionRequest()),
     ):

@@ -35,6 +35,10 @@ class Scene:
         sent = await self.driver.ask("send", topic=self.topic, body=body, **more)
         return str(sent["id"])
 
+    async def begin(self, body: str, end: str) -> None:
+        """Send a message that is seen later, and say how it ends: "commit", "rollback", or nothing."""
+        await self.driver.ask("begin", topic=self.topic, body=body, end=end)
+
     async def receive(self, count: int, *, invisible_s: int = INVISIBLE_S, **more: Any) -> list[dict[str, Any]]:
         """Receive until so many have come, or the time is over."""
         found: list[dict[str, Any]] = []
@@ -190,6 +194,22 @@ async def dead_letter_fifo(scene: Scene) -> None:
     assert bodies(letters) == ["m1"]
 
 
+async def transaction(scene: Scene) -> None:
+    """What is committed comes, what is rolled back does not."""
+    for body, end in (("m0", "commit"), ("m1", "rollback"), ("m2", "commit")):
+        await scene.begin(body, end)
+    assert sorted(bodies(await scene.receive(2))) == ["m0", "m2"]
+    await scene.nothing()
+
+
+async def orphan(scene: Scene) -> None:
+    """A producer that has said nothing is asked, and what it answers counts."""
+    for body in ("commit when asked", "roll back when asked"):
+        await scene.begin(body, "")
+    assert bodies(await scene.receive(1)) == ["commit when asked"]
+    await scene.nothing()
+
+
 async def authentication(scene: Scene) -> None:
     """With the right secret all goes well; with another one, or an unknown key, or none, nothing does."""
     place = scene.stage.places["guarded"]
@@ -223,6 +243,8 @@ FEATURES: Mapping[str, Callable[[Scene], Awaitable[None]]] = {
     "PushConsumer: FIFO": push_fifo,
     "dead letter": dead_letter,
     "dead letter: FIFO": dead_letter_fifo,
+    "transaction: commit, rollback": transaction,
+    "transaction: orphan check": orphan,
     "access keys": authentication,
     "TLS": tls,
 }

@@ -17,6 +17,7 @@ from tests.support.records import IPV4_STORE, IPV6_BORN, IPV6_STORE, make_record
 
 UNIQUE_ID = "C0A8010A1F9018B4AAC2000000640000"
 PLAIN_PROPERTIES = {"UNIQ_KEY": UNIQUE_ID, "CLUSTER": "DefaultCluster", "TAGS": "TagA", "KEYS": "order-1001"}
+REAL_PLACE = {"REAL_TOPIC": "TopicTest", "REAL_QID": "3"}
 TAGS = b"TAGS\x01TagA\x02"
 
 PLAIN = make_record(
@@ -34,6 +35,22 @@ RECORDS: dict[str, Record] = {
         queue_offset=0,
         body=b"later",
         properties=properties.encode({"DELAY": "3", "TAGS": "TagA", "REAL_TOPIC": "TopicTest", "REAL_QID": "3"}),
+    ),
+    "timed_record": make_record(
+        topic="rmq_sys_wheel_timer",
+        queue_id=0,
+        queue_offset=0,
+        body=b"at ten",
+        properties=reference.java_properties(
+            {"TIMER_DELIVER_MS": "1700000010000", "TIMER_OUT_MS": "1700000009000", "TAGS": "TagA", **REAL_PLACE}
+        ),
+    ),
+    "half_record": make_record(
+        topic="RMQ_SYS_TRANS_HALF_TOPIC",
+        queue_id=0,
+        queue_offset=0,
+        body=b"half",
+        properties=reference.java_properties({"TRAN_MSG": "true", "PGROUP": "payments", **REAL_PLACE}),
     ),
 }
 

@@ -27,6 +27,8 @@ NAMES = [
     b"DELAY",
     b"REAL_TOPIC",
     b"REAL_QID",
+    b"TIMER_DELAY_SEC",
+    b"TRAN_MSG",
     b"user_id",
     b"__CRC32#",
     b"__SHARDINGKEY",
@@ -35,6 +37,10 @@ NAMES = [
     b"\xff",
     b"",
     b"x\x01",
+    b"TIMER_DELAY_MS",
+    b"TIMER_DELIVER_MS",
+    b"TIMER_OUT_MS",
+    b"TIMER_DEL_UNIQKEY",
 ]
 VALUES = [
     b"v",
@@ -42,6 +48,8 @@ VALUES = [
     b"1",
     b"19",
     b"+3",
+    b"true",
+    b"1700000099000",
     b"0",
     b"-9",
     b"",
@@ -67,7 +75,7 @@ def some_message(chance: random.Random) -> bytes:
     ]
     if chance.random() < 0.4:
         pieces = [
-            likely(chance, NAMES[:10], NAMES) + b"\x01" + likely(chance, VALUES[2:5], VALUES)
+            likely(chance, NAMES[:12], NAMES) + b"\x01" + likely(chance, VALUES[2:7], VALUES)
             for _ in range(chance.choice([1, 3, 6]))
         ]
         parts = [length_delimited(5, b"\x02".join(pieces) + b"\x02" * chance.randrange(2))]

@@ -14,8 +14,9 @@ from libs.requests.errors import DependencyUnavailable
 from services.delivery.config import DeliveryConfig
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ownership import Ownership
-from services.delivery.engine.ports import DeadLetter, Found, Letter, Pulled, Stored, Wanted, Written
+from services.delivery.engine.ports import DeadLetter, Found, Letter, Pulled, Replayed, Stored, Wanted, Written
 from services.delivery.errors import JournalLost, LogFollows, NotOwner, TopicNotFound
+from tests.support.memory_transactions import MemoryHalves
 from tests.support.patience import eventually
 
 RECORD_SIZE_BYTES = 100
@@ -41,6 +42,7 @@ class MemoryStore:
         """So many messages of each queue are indexed; None: all."""
         self.is_following = False
         self.written = asyncio.Condition()
+        self.transactions = MemoryHalves(self)
         self._queues: dict[str, list[list[Found]]] = {}
         self._queue_count = queue_count
 
@@ -59,7 +61,7 @@ class MemoryStore:
         queue = self.queues(topic)[queue_id]
         queue.append(Found(len(queue), key, size_bytes, message, origin_topic, store_time_ms))
         self.end += RECORD_SIZE_BYTES
-        await self._tell()
+        await self.tell()
         return len(queue) - 1
 
     def queues(self, topic: str) -> list[list[Found]]:
@@ -76,12 +78,17 @@ class MemoryStore:
             self.refused_writes -= 1
             raise DependencyUnavailable("commitlog", "the disk is full")
         for letter in letters:
-            origin_topic = letter.origin.topic if isinstance(letter, DeadLetter) else ""
-            await self.append(letter.topic, letter.found.message, origin_topic=origin_topic)
+            self.transactions.check(letter)
+        for letter in letters:
+            if isinstance(letter, DeadLetter | Replayed):
+                origin_topic = letter.origin.topic if isinstance(letter, DeadLetter) else ""
+                await self.append(letter.topic, letter.found.message, origin_topic=origin_topic)
+            else:
+                await self.transactions.keep(letter)
         written = Written(len(self.journal_records), self.end)
         self.journal_records.append((self.end, body))
         self.end += RECORD_SIZE_BYTES
-        await self._tell()
+        await self.tell()
         if self.lost_answers:
             self.lost_answers -= 1
             raise JournalLost("nobody knows whether it was stored")
@@ -90,6 +97,10 @@ class MemoryStore:
     async def active_segment(self) -> int:
         """See Log."""
         return self.end // self.segment_size_bytes * self.segment_size_bytes
+
+    async def log_end(self) -> int:
+        """See Log."""
+        return self.end
 
     async def queue_count(self, topic: str) -> int:
         """See Log."""
@@ -119,7 +130,7 @@ class MemoryStore:
             return Pulled([], len(queue), least, len(queue))
         queue_offset = max(queue_offset, least)
         if queue_offset >= len(queue) and wait_s:
-            await self._wait(wait_s)
+            await self.wait(wait_s)
         some: list[Found] = []
         room = size_bytes
         for one in self.queues(topic)[queue_id][: self.indexed_count][queue_offset : queue_offset + count]:
@@ -135,7 +146,7 @@ class MemoryStore:
         """See Index."""
         queue_offset = max(queue_offset, self.min_journal_offset)
         if queue_offset >= len(self.journal_records):
-            await self._wait(wait_s)
+            await self.wait(wait_s)
         some = self.journal_records[queue_offset:]
         return [Stored(queue_offset + index, body) for index, (_, body) in enumerate(some)], queue_offset + len(some)
 
@@ -171,11 +182,13 @@ class MemoryStore:
             else:
                 self.policies[group] = policy
 
-    async def _tell(self) -> None:
+    async def tell(self) -> None:
+        """Let those hear who wait for something new."""
         async with self.written:
             self.written.notify_all()
 
-    async def _wait(self, wait_s: float) -> None:
+    async def wait(self, wait_s: float) -> None:
+        """Wait for something new."""
         try:
             async with asyncio.timeout(wait_s), self.written:
                 await self.written.wait()
@@ -186,8 +199,9 @@ class MemoryStore:
 @asynccontextmanager
 async def delivering(store: MemoryStore, clock: ManualClock, **settings: int) -> AsyncIterator[Ownership]:
     """Let a process deliver what is in a store."""
-    config = DeliveryConfig(**settings)
-    ownership = Ownership(store, store, partial(Owned, log=store, index=store, clock=clock, config=config))
+    config, store.transactions.now_ms = DeliveryConfig(**settings), clock.now_ms
+    make = partial(Owned, log=store, index=store, halves=store.transactions, clock=clock, config=config)
+    ownership = Ownership(store, store, make)
     ownership.start()
     try:
         yield ownership

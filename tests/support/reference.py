@@ -13,7 +13,15 @@ from libs.formats.java import HASH_MAP_CAPACITY, hash_map_bucket
 from libs.formats.limits import INT16_MAX, INT32_MAX
 from libs.formats.records import properties
 from libs.formats.records.delay_level import DELAY_LEVEL_MAX, DELAY_LEVELS_MS, SCHEDULE_TOPIC
-from libs.formats.records.properties import CRC32, DELAY, REAL_QID, REAL_TOPIC
+from libs.formats.records.properties import (
+    CRC32,
+    DELAY,
+    REAL_QID,
+    REAL_TOPIC,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+)
 from libs.formats.records.record import Record
 
 _JAVA_INT = re.compile(rb"[+-]?[0-9]{1,40}", re.ASCII)
@@ -106,15 +114,27 @@ def delayed_properties(raw: bytes, *, topic: bytes, queue_id: int, level_count: 
     REAL_TOPIC stands before the first property that RocketMQ's HashMap would give after it, REAL_QID stands last. What
     the client sent under these names is dropped, and a DELAY above the last level becomes the last level.
     """
-    before: list[bytes] = []
-    after: list[bytes] = []
     level = int(properties.get(raw, DELAY) or b"")
     assert level > 0
-    for name, value in properties.pieces(raw):
+    last = b"%d" % level_count
+    orders = (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC)
+    pairs = [(name, value) for name, value in properties.pieces(raw) if name not in orders]
+    changed = [(name, last if name == DELAY and level > level_count else value) for name, value in pairs]
+    return waiting_properties(changed, {REAL_TOPIC: topic, REAL_QID: b"%d" % queue_id})
+
+
+def waiting_properties(pairs: Iterable[tuple[bytes, bytes]], added: Mapping[bytes, bytes]) -> bytes:
+    """The properties of a message that waits. What the client sent as its place is dropped.
+
+    Each of the added ones, which come in the order of RocketMQ's HashMap, stands before the first that the map would
+    give after it.
+    """
+    written: list[bytes] = []
+    left = dict(added)
+    for name, value in pairs:
         if name in (REAL_TOPIC, REAL_QID, CRC32):
             continue
-        is_later = after or hash_map_bucket(name.decode()) > hash_map_bucket(REAL_TOPIC.decode())
-        kept = b"%d" % level_count if name == DELAY and level > level_count else value
-        (after if is_later else before).append(properties.encode_one(name, kept))
-    place = properties.encode_one(REAL_TOPIC, topic)
-    return b"".join([*before, place, *after, properties.encode_one(REAL_QID, b"%d" % queue_id)])
+        earlier = [one for one in left if hash_map_bucket(one.decode()) < hash_map_bucket(name.decode())]
+        written += [properties.encode_one(one, left.pop(one)) for one in earlier]
+        written.append(properties.encode_one(name, value))
+    return b"".join([*written, *(properties.encode_one(*one) for one in left.items())])

@@ -4,13 +4,23 @@
 from libs.formats.config.topics_json import TopicConfig
 from libs.formats.records.delay_level import DELAY_LEVEL_MAX, SCHEDULE_TOPIC
 
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+"""Where messages wait that are to be delivered at a time."""
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+"""Where messages wait until their transaction ends."""
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+"""Which transactions have ended."""
+CHECKED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+"""Where messages are put whose producers were asked too often."""
+
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 """Of RocketMQ's light queues (4.9.3 and later), whose units are of records of other topics; no list has them."""
 SYSTEM_TOPICS = (
-    TopicConfig(name="RMQ_SYS_TRANS_HALF_TOPIC", read_queue_count=1, write_queue_count=1),
-    TopicConfig(name="RMQ_SYS_TRANS_OP_HALF_TOPIC", read_queue_count=1, write_queue_count=1),
+    TopicConfig(name=HALF_TOPIC, read_queue_count=1, write_queue_count=1),
+    TopicConfig(name=OP_TOPIC, read_queue_count=1, write_queue_count=1),
     TopicConfig(name=SCHEDULE_TOPIC, read_queue_count=DELAY_LEVEL_MAX, write_queue_count=DELAY_LEVEL_MAX),
+    TopicConfig(name=TIMER_TOPIC, read_queue_count=1, write_queue_count=1),
 )
 """What every store has, sorted by name."""
 
@@ -20,11 +30,12 @@ STATE_QUEUE_ID = 0
 DELIVERY_TOPIC = "rmq_sys_reput_delivery"
 """What became of the messages of consumer groups (docs/formats/delivery_record.md). A store with a Delivery has it."""
 DELIVERY_QUEUE_ID = 0
-INTERNAL_TOPICS = (DELIVERY_TOPIC, STATE_TOPIC)
-"""Topics that the services of the store alone append to, by AppendState, which makes them."""
+INTERNAL_TOPICS = (HALF_TOPIC, OP_TOPIC, CHECKED_TOPIC, DELIVERY_TOPIC, STATE_TOPIC, TIMER_TOPIC)
+"""Topics that the services of the store alone append to, by AppendState, which makes them. What others append comes to
+some of them too, when it has to wait."""
 
 _MADE_PREFIXES = ("%", "RMQ_SYS_", SYSTEM_TOPIC_PREFIX, "OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC", "TBW102")
-_SYSTEM_NAMES = frozenset(topic.name for topic in SYSTEM_TOPICS)
+_SYSTEM_NAMES = frozenset([CHECKED_TOPIC, *(topic.name for topic in SYSTEM_TOPICS)])
 
 
 def is_system_topic(name: str) -> bool:

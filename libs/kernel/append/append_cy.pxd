@@ -11,7 +11,10 @@ cdef int plan_request(Job job, Message message, Field field, Property piece) noe
 cdef int plan_message(Job job, Message message, Field field, Property piece) noexcept nogil
 cdef int check_fields(Job job, Message message) noexcept nogil
 cdef int plan_queue(Job job, Message message, Py_ssize_t at, Py_ssize_t row) noexcept nogil
-cdef bint plan_delay(Job job, Message message, Py_ssize_t at, Py_ssize_t row) noexcept nogil
+cdef int plan_redirect(Job job, Message message, Py_ssize_t at, Py_ssize_t row) noexcept nogil
+cdef int choose_redirect(Job job, Message message, Py_ssize_t at) noexcept nogil
+cdef int plan_level(Job job, Message message, Py_ssize_t at) noexcept nogil
+cdef int plan_time(Job job, Message message, Py_ssize_t at) noexcept nogil
 cdef int refuse(Job job, Py_ssize_t index, int code, int field, long long value) noexcept nogil
 cdef int refuse_message(Job job, Message message, int code, int field, long long value) noexcept nogil
 cdef int refuse_properties(Job job, Message message, int code, long long value) noexcept nogil

@@ -57,8 +57,9 @@ def append(
     counters of the table have moved on. Or answers a negative code, and then nothing has changed: columns.error_index,
     error_field and error_value tell what is wrong, topic_start and topic_size where the topic stands.
       E_WIRE: not protobuf. E_EMPTY, E_TOO_MANY: number of messages. E_TOPIC_NAME, E_TOPIC_UNKNOWN (make the topic and
-      repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY (by the
-      timer wheel, or by level without a schedule topic), E_LIGHT (for light queues), E_HOST, E_FIELD (any other value).
+      repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY (no
+      topic to wait in, no number as time with error_value 0, more than the longest delay, or a deletion of what is due
+      with error_value below 0), E_LIGHT (for light queues), E_HOST, E_FIELD (any other value).
       E_DURABILITY: the limits refuse it.
       E_RECORD_SIZE: above the limit. E_QUEUES: nothing else is wrong, but error_value messages are for queues that may
       have none yet, more than the limit; columns.places() tells which. E_WRITER: nothing is wrong, but the request
@@ -153,9 +154,10 @@ def new_job(segment, position, base_physical_offset, store_time_ms, store_host, 
     job.physical_offsets = columns.physical_offsets
     job.queue_offsets = columns.queue_offsets
     job.queue_ids = columns.queue_ids
-    job.schedule_row = table.schedule_row
-    job.delay_level_max = limits.delay_level_count if job.schedule_row >= 0 else 0
-    if job.delay_level_max > 0 and job.rows[job.schedule_row + WRITE_QUEUE_COUNT] < job.delay_level_max:
+    job.redirect_rows = table.redirect_rows
+    job.delay_level_max = limits.delay_level_count
+    schedule_row = job.redirect_rows[REDIRECT_LEVEL]
+    if schedule_row >= 0 and job.rows[schedule_row + WRITE_QUEUE_COUNT] < job.delay_level_max:
         raise ValueError(f"the schedule topic has fewer queues than {job.delay_level_max} delay levels")
     job.first = 0
     job.message_count_max = min(limits.message_count_max, len(columns.queue_ids))
@@ -291,8 +293,9 @@ def plan_message(job, message, field, piece):
     code = plan_queue(job, message, at, row)
     if code < 0:
         return code
-    if not plan_delay(job, message, at, row):
-        return refuse_properties(job, message, E_DELAY, message.delay_level)
+    code = plan_redirect(job, message, at, row)
+    if code < 0:
+        return code
     job.begun_count += may_begin_queue(job, at)
     size = message.properties_size + (CRC_PROPERTY_SIZE if job.has_crc_property else 0)
     if job.count == 0:
@@ -301,7 +304,10 @@ def plan_message(job, message, field, piece):
         return refuse_properties(job, message, E_PROPERTIES_SIZE, size)
     job.plan[at + PLAN_PROPERTIES_LENGTH] = size
     size += RECORD_SIZE_MIN + message.body_size
-    size += job.rows[job.schedule_row + NAME_SIZE] if job.plan[at + PLAN_IS_DELAYED] else message.topic_size
+    if job.plan[at + PLAN_REDIRECT] != REDIRECT_NONE:
+        size += job.rows[job.redirect_rows[job.plan[at + PLAN_REDIRECT]] + NAME_SIZE]
+    else:
+        size += message.topic_size
     message.sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
     if (message.address_size == 16) if message.has_host else (job.default_born_host_size == 20):
         message.sys_flag |= BORN_HOST_V6
@@ -330,7 +336,7 @@ def plan_message(job, message, field, piece):
     job.plan[at + PLAN_PREPARED_OFFSET] = message.prepared_transaction_offset
     if message.entry_count > 0:
         job.plan[at + PLAN_PROPERTIES_FORM] = FORM_ENTRIES
-    elif message.has_store_property or job.plan[at + PLAN_IS_DELAYED]:
+    elif message.has_store_property or job.plan[at + PLAN_REDIRECT] != REDIRECT_NONE:
         job.plan[at + PLAN_PROPERTIES_FORM] = FORM_PIECES
     else:
         job.plan[at + PLAN_PROPERTIES_FORM] = FORM_STRING
@@ -389,35 +395,84 @@ def plan_queue(job, message, at, row):
     return 0
 
 
-def plan_delay(job, message, at, row):
-    """Send a message with a delay level to the schedule topic's queue of that level. Its own place becomes properties.
+def plan_redirect(job, message, at, row):
+    """Send a message that has to wait to the topic where it does. Its own place becomes properties.
 
-    Prepared and rolled back messages stay where they are, as in RocketMQ (HookUtils.handleScheduleMessage). False if
-    the table has no schedule topic. The queue that the server chooses is chosen here: its id has a size.
+    What services append to their own topics stays there. The queue that the server chooses is chosen here: its id has
+    a size. Answers 0 or E_DELAY.
     """
-    kind: cython.longlong = message.sys_flag & TRANSACTION_TYPE
+    redirect: cython.int = REDIRECT_NONE
     queue_id: cython.longlong = job.plan[at + PLAN_QUEUE_ID]
-    job.plan[at + PLAN_DELAY_LEVEL] = 0
-    job.plan[at + PLAN_IS_DELAYED] = message.delay_level > 0 and (kind == 0 or kind == TRANSACTION_COMMIT)
-    if not job.plan[at + PLAN_IS_DELAYED]:
-        return True
-    if job.delay_level_max == 0:
-        return False
-    if row < 0 or job.rows[row + WRITE_QUEUE_COUNT] == 0:
-        return True  # an unknown topic, told at the end
+    is_unknown: cython.bint = row < 0 or job.rows[row + WRITE_QUEUE_COUNT] == 0
+    job.plan[at + PLAN_REDIRECT] = REDIRECT_NONE
+    job.plan[at + PLAN_REDIRECT_VALUE] = 0
+    if is_unknown or job.rows[row + WRITERS] != SERVICES:
+        redirect = choose_redirect(job, message, at)
+    if redirect < 0:
+        return redirect
+    if redirect == REDIRECT_NONE:
+        return 0
+    if job.redirect_rows[redirect] < 0:
+        return refuse_properties(job, message, E_DELAY, message.delay_level)
+    job.plan[at + PLAN_REDIRECT] = redirect
+    if is_unknown:
+        return 0  # told at the end
     if queue_id == SERVER_CHOOSES:
         queue_id = (job.rows[row + ROUND_ROBIN] + job.count) % job.rows[row + WRITE_QUEUE_COUNT]
     message.properties_size += REAL_SIZE_MIN + message.topic_size + decimal_size(queue_id) - message.real_size
+    job.plan[at + PLAN_ROW] = job.redirect_rows[redirect]
+    job.plan[at + PLAN_QUEUE_ID] = plan_level(job, message, at) if redirect == REDIRECT_LEVEL else 0
+    job.plan[at + PLAN_REAL_ROW] = row
+    job.plan[at + PLAN_REAL_QUEUE_ID] = queue_id
+    return 0
+
+
+def choose_redirect(job, message, at):
+    """Return where a message waits, or E_DELAY, as RocketMQ's hooks do (HookUtils, TransactionalMessageBridge).
+
+    Of a transaction only what is prepared, or says nothing, becomes a half message; what is committed may have to wait
+    for its time. A level goes before a time. What had waited for its time once waits no more.
+    """
+    kind: cython.longlong = message.sys_flag & TRANSACTION_TYPE
+    if message.is_half and (kind == 0 or kind == TRANSACTION_PREPARED):
+        message.sys_flag &= ~TRANSACTION_TYPE
+        return REDIRECT_HALF
+    if kind != 0 and kind != TRANSACTION_COMMIT:
+        return REDIRECT_NONE
+    if message.delay_level > 0:
+        return REDIRECT_LEVEL
+    if message.timer == TIMER_NONE or message.is_timed_out:
+        return REDIRECT_NONE
+    return plan_time(job, message, at)
+
+
+def plan_level(job, message, at):
+    """Return the queue of a delay level. The last level counts for higher ones; times that are named besides do not."""
+    message.properties_size -= message.timer_size
     if message.delay_level > job.delay_level_max:
         message.delay_level = job.delay_level_max
         message.properties_size -= message.delay_value_size
         message.properties_size += message.delay_count * decimal_size(message.delay_level)
-        job.plan[at + PLAN_DELAY_LEVEL] = message.delay_level
-    job.plan[at + PLAN_ROW] = job.schedule_row
-    job.plan[at + PLAN_QUEUE_ID] = message.delay_level - 1
-    job.plan[at + PLAN_REAL_ROW] = row
-    job.plan[at + PLAN_REAL_QUEUE_ID] = queue_id
-    return True
+        job.plan[at + PLAN_REDIRECT_VALUE] = message.delay_level
+    return message.delay_level - 1
+
+
+def plan_time(job, message, at):
+    """Return REDIRECT_TIMER if a message's time is to come, REDIRECT_NONE if it has, or E_DELAY. Plans TIMER_OUT_MS."""
+    delay_ms: cython.longlong = message.timer_number
+    deliver_ms: cython.longlong
+    if message.timer == TIMER_DELIVER_MS:
+        delay_ms -= job.store_time_ms
+    elif message.timer == TIMER_DELAY_SEC:
+        delay_ms = 1000 * max(-1, min(delay_ms, TIMER_DELAY_MS_MAX))
+    if delay_ms > TIMER_DELAY_MS_MAX:
+        return refuse_properties(job, message, E_DELAY, delay_ms)
+    if delay_ms <= 0:
+        return refuse_properties(job, message, E_DELAY, min(delay_ms, -1)) if message.is_timer_delete else REDIRECT_NONE
+    deliver_ms = job.store_time_ms + delay_ms
+    job.plan[at + PLAN_REDIRECT_VALUE] = (deliver_ms - 1) // TIMER_PRECISION_MS * TIMER_PRECISION_MS
+    message.properties_size += TIMER_OUT_SIZE_MIN + decimal_size(job.plan[at + PLAN_REDIRECT_VALUE])
+    return REDIRECT_TIMER
 
 
 def may_begin_queue(job, at):

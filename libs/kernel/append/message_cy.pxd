@@ -41,6 +41,12 @@ cdef class Message:
     cdef Py_ssize_t delay_count
     cdef Py_ssize_t delay_value_size
     cdef Py_ssize_t real_size
+    cdef int timer
+    cdef long long timer_number
+    cdef Py_ssize_t timer_size
+    cdef bint is_timed_out
+    cdef bint is_timer_delete
+    cdef bint is_half
 
 
 cdef Py_ssize_t next_field(Source source, Py_ssize_t at, Py_ssize_t end, Field field) noexcept nogil
@@ -53,6 +59,8 @@ cdef int check_properties(Source source, Message message, Field field, Property 
 cdef bint is_entry_text(Source source, Property piece) noexcept nogil
 cdef bint looks_like_crc_property(Source source, Property piece) noexcept nogil
 cdef bint is_real_place(Source source, Property piece) noexcept nogil
+cdef int timer_of(Source source, Property piece) noexcept nogil
+cdef bint is_true(Source source, Property piece) noexcept nogil
 cdef bint is_store_property(Source source, Property piece) noexcept nogil
 cdef int check_property(Source source, Message message, Property piece) noexcept nogil
 cdef void reset(Message message, Py_ssize_t start, Py_ssize_t end) noexcept nogil

@@ -12,7 +12,7 @@ import cython
 from cython.cimports.libs.formats.fields import *
 from cython.cimports.libs.kernel._bytes import find, matches
 from cython.cimports.libs.kernel.layout import *
-from cython.cimports.libs.kernel.text_cy import is_utf8, java_int, next_property
+from cython.cimports.libs.kernel.text_cy import is_utf8, java_int, java_long, next_property
 
 TAG_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 PLAIN_FIELDS = cython.declare(cython.int, 75)
@@ -247,9 +247,9 @@ def is_topic_name(source, start, size):
 def check_properties(source, message, field, piece):
     """Check all properties and compute properties_size, their size in the record without the CRC property.
 
-    Answers 0, or as `append` E_PROPERTIES, E_DELAY (for the timer wheel) or E_LIGHT (for light queues). Equal names are
-    stored as they came: for every reader the last one counts. Properties that only the store writes are not counted: it
-    leaves the client's out.
+    Answers 0, or as `append` E_PROPERTIES, E_DELAY (a time that is no number) or E_LIGHT (for light queues).
+    Equal names are stored as they came: for every reader the last one counts. Properties that only the store writes are
+    not counted: it leaves the client's out.
     """
     at: cython.Py_ssize_t
     end: cython.Py_ssize_t
@@ -261,6 +261,11 @@ def check_properties(source, message, field, piece):
     message.delay_count = 0
     message.delay_value_size = 0
     message.real_size = 0
+    message.timer = TIMER_NONE
+    message.timer_size = 0
+    message.is_timed_out = False
+    message.is_timer_delete = False
+    message.is_half = False
     if message.string_size > 0:
         at = message.string_start
         end = at + message.string_size
@@ -324,6 +329,7 @@ def check_property(source, message, piece):
     name: cython.Py_ssize_t = piece.name_start
     size: cython.Py_ssize_t = piece.name_size
     number: cython.longlong
+    timer: cython.int
     if size == 0:
         return E_PROPERTIES
     if is_store_property(source, piece):
@@ -347,8 +353,22 @@ def check_property(source, message, piece):
         message.sharding_key_size = piece.value_size
     elif is_real_place(source, piece):
         message.real_size += size + piece.value_size + 2
-    elif size >= 6 and matches(source, name, b"TIMER_", 6):
-        return E_DELAY
+    elif size > 6 and matches(source, name, b"TIMER_", 6):
+        timer = timer_of(source, piece)
+        if timer != TIMER_NONE:
+            number = java_long(source, piece.value_start, piece.value_size)
+            if number > TIME_MAX:
+                return E_DELAY
+            message.timer_size += size + piece.value_size + 2
+            if timer >= message.timer:
+                message.timer = timer
+                message.timer_number = number
+        elif size == 12 and matches(source, name, b"TIMER_OUT_MS", 12):
+            message.is_timed_out = True
+        elif size == 17 and matches(source, name, b"TIMER_DEL_UNIQKEY", 17):
+            message.is_timer_delete = True
+    elif size == 8 and matches(source, name, b"TRAN_MSG", 8):
+        message.is_half = is_true(source, piece)
     elif size == 20 and matches(source, name, b"INNER_MULTI_DISPATCH", 20):
         return E_LIGHT
     return 0
@@ -361,8 +381,31 @@ def is_store_property(source, piece):
     )
 
 
+def timer_of(source, piece):
+    """Return which order to wait for a time this property is, TIMER_NONE if it is none. The highest one counts."""
+    if piece.name_size == 16 and matches(source, piece.name_start, b"TIMER_DELIVER_MS", 16):
+        return TIMER_DELIVER_MS
+    if piece.name_size == 14 and matches(source, piece.name_start, b"TIMER_DELAY_MS", 14):
+        return TIMER_DELAY_MS
+    if piece.name_size == 15 and matches(source, piece.name_start, b"TIMER_DELAY_SEC", 15):
+        return TIMER_DELAY_SEC
+    return TIMER_NONE
+
+
+def is_true(source, piece):
+    """Return Boolean.parseBoolean of a value."""
+    at: cython.Py_ssize_t = piece.value_start
+    return (
+        piece.value_size == 4
+        and source[at] | 32 == 116
+        and source[at + 1] | 32 == 114
+        and source[at + 2] | 32 == 117
+        and source[at + 3] | 32 == 101
+    )
+
+
 def is_real_place(source, piece):
-    """Return whether this is REAL_TOPIC or REAL_QID, which the store itself writes for a delayed message."""
+    """Return whether this is REAL_TOPIC or REAL_QID, which the store itself writes for a message that waits."""
     return (piece.name_size == 10 and matches(source, piece.name_start, b"REAL_TOPIC", 10)) or (
         piece.name_size == 8 and matches(source, piece.name_start, b"REAL_QID", 8)
     )

@@ -37,9 +37,9 @@ cdef class Job:
     cdef Py_ssize_t record_size_max
     cdef Py_ssize_t message_count_max
     cdef bint has_crc_property
-    cdef Py_ssize_t schedule_row
+    cdef long long[::1] redirect_rows
     cdef long long delay_level_max
-    cdef bint has_real_topic
+    cdef int added_count
     cdef Py_ssize_t first
     cdef Py_ssize_t count
     cdef Py_ssize_t total_size
@@ -68,8 +68,8 @@ cdef void write_record(Job job, Py_ssize_t at, Py_ssize_t answer, Field field, P
 cdef Py_ssize_t write_host(Job job, Py_ssize_t position, Py_ssize_t at) noexcept nogil
 cdef Py_ssize_t write_properties(Job job, Py_ssize_t position, Py_ssize_t at, Field field, Property piece) noexcept nogil
 cdef Py_ssize_t write_property(Job job, Py_ssize_t position, Py_ssize_t at, Property piece) noexcept nogil
-cdef Py_ssize_t write_real_topic(Job job, Py_ssize_t position, Py_ssize_t at) noexcept nogil
+cdef Py_ssize_t write_added(Job job, Py_ssize_t position, Py_ssize_t at, int bucket) noexcept nogil
 cdef Py_ssize_t write_real_queue_id(Job job, Py_ssize_t position, Py_ssize_t at) noexcept nogil
 cdef Py_ssize_t write_number(Target target, Py_ssize_t position, long long number) noexcept nogil
-cdef bint comes_after_real_topic(Source source, Property piece) noexcept nogil
+cdef int bucket_of(Source source, Property piece) noexcept nogil
 cdef void write_crc_property(Job job, Py_ssize_t start, Py_ssize_t position) noexcept nogil

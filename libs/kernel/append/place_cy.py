@@ -9,7 +9,13 @@ Layout: docs/formats/commit_log.md.
 
 import cython
 from cython.cimports.libs.kernel._bytes import Target, copy, matches, put_int16, put_int32, put_int64, put_text
-from cython.cimports.libs.kernel.append.message_cy import is_real_place, is_store_property, next_field, read_entry
+from cython.cimports.libs.kernel.append.message_cy import (
+    is_real_place,
+    is_store_property,
+    next_field,
+    read_entry,
+    timer_of,
+)
 from cython.cimports.libs.kernel.layout import *
 from cython.cimports.libs.kernel.text_cy import crc32, decimal_size, java_hash, next_property
 
@@ -25,7 +31,7 @@ def place_message(job, index, field, piece):
     row: cython.Py_ssize_t = job.plan[at + PLAN_ROW]
     counter: cython.Py_ssize_t
     kind: cython.longlong = job.plan[at + PLAN_SYS_FLAG] & TRANSACTION_TYPE
-    if job.plan[at + PLAN_IS_DELAYED]:
+    if job.plan[at + PLAN_REDIRECT] != REDIRECT_NONE:
         job.rows[job.plan[at + PLAN_REAL_ROW] + ROUND_ROBIN] += 1
     elif job.plan[at + PLAN_QUEUE_ID] == SERVER_CHOOSES:
         job.plan[at + PLAN_QUEUE_ID] = job.rows[row + ROUND_ROBIN] % job.rows[row + WRITE_QUEUE_COUNT]
@@ -93,7 +99,7 @@ def write_properties(job, position, at, field, piece):
     form: cython.longlong = job.plan[at + PLAN_PROPERTIES_FORM]
     start: cython.Py_ssize_t = job.plan[at + PLAN_STRING_START]
     end: cython.Py_ssize_t = start + job.plan[at + PLAN_STRING_SIZE]
-    job.has_real_topic = False
+    job.added_count = 0
     if form == FORM_STRING:
         copy(job.segment, position, job.request, start, end - start)
         position += end - start
@@ -112,8 +118,8 @@ def write_properties(job, position, at, field, piece):
             if field.number == 4:
                 read_entry(job.request, field.start, field.start + field.size, field, piece)
                 position = write_property(job, position, at, piece)
-    if job.plan[at + PLAN_IS_DELAYED]:
-        position = write_real_queue_id(job, write_real_topic(job, position, at), at)
+    if job.plan[at + PLAN_REDIRECT] != REDIRECT_NONE:
+        position = write_real_queue_id(job, write_added(job, position, at, HASH_MAP_MASK), at)
     if at == 0:
         copy(job.segment, position, job.stamp, 0, job.stamp_size)
         position += job.stamp_size
@@ -122,18 +128,20 @@ def write_properties(job, position, at, field, piece):
 
 def write_property(job, position, at, piece):
     """Write one property unless the store writes it itself. Returns the place after it."""
+    redirect: cython.longlong = job.plan[at + PLAN_REDIRECT]
     is_delay: cython.bint
     if is_store_property(job.request, piece):
         return position
-    if job.plan[at + PLAN_IS_DELAYED]:
+    if redirect != REDIRECT_NONE:
         if is_real_place(job.request, piece):
             return position
-        if comes_after_real_topic(job.request, piece):
-            position = write_real_topic(job, position, at)
+        if redirect == REDIRECT_LEVEL and timer_of(job.request, piece) != TIMER_NONE:
+            return position
+        position = write_added(job, position, at, bucket_of(job.request, piece))
         is_delay = piece.name_size == 5 and matches(job.request, piece.name_start, b"DELAY", 5)
-        if is_delay and job.plan[at + PLAN_DELAY_LEVEL] > 0:
+        if is_delay and redirect == REDIRECT_LEVEL and job.plan[at + PLAN_REDIRECT_VALUE] > 0:
             put_text(job.segment, position, b"DELAY\x01", 6)
-            return write_number(job.segment, position + 6, job.plan[at + PLAN_DELAY_LEVEL])
+            return write_number(job.segment, position + 6, job.plan[at + PLAN_REDIRECT_VALUE])
     copy(job.segment, position, job.request, piece.name_start, piece.name_size)
     position += piece.name_size
     job.segment[position] = 1
@@ -143,18 +151,23 @@ def write_property(job, position, at, piece):
     return position + 1
 
 
-def comes_after_real_topic(source, piece):
-    """Return whether RocketMQ's HashMap gives this property after REAL_TOPIC."""
+def bucket_of(source, piece):
+    """Return where RocketMQ's HashMap has this property."""
     value: cython.uint = java_hash(source, piece.name_start, piece.name_size, 0)
-    return ((value ^ (value >> 16)) & HASH_MAP_MASK) > REAL_TOPIC_BUCKET
+    return (value ^ (value >> 16)) & HASH_MAP_MASK
 
 
-def write_real_topic(job, position, at):
-    """Write REAL_TOPIC unless it is there. Returns the place after it."""
+def write_added(job, position, at, bucket):
+    """Write TIMER_OUT_MS and REAL_TOPIC if they come before this bucket, each once. Returns the place after them."""
     size: cython.Py_ssize_t = job.plan[at + PLAN_TOPIC_SIZE]
-    if job.has_real_topic:
+    if job.added_count == 0 and bucket > TIMER_OUT_BUCKET:
+        job.added_count = 1
+        if job.plan[at + PLAN_REDIRECT] == REDIRECT_TIMER:
+            put_text(job.segment, position, b"TIMER_OUT_MS\x01", 13)
+            position = write_number(job.segment, position + 13, job.plan[at + PLAN_REDIRECT_VALUE])
+    if job.added_count > 1 or bucket <= REAL_TOPIC_BUCKET:
         return position
-    job.has_real_topic = True
+    job.added_count = 2
     put_text(job.segment, position, b"REAL_TOPIC\x01", 11)
     copy(job.segment, position + 11, job.request, job.plan[at + PLAN_TOPIC_START], size)
     job.segment[position + 11 + size] = 2

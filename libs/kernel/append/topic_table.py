@@ -15,6 +15,7 @@ from zlib import crc32
 
 from libs.formats.limits import QUEUE_ID_MAX
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
+from libs.formats.state.system_topics import HALF_TOPIC, TIMER_TOPIC
 from libs.kernel.layout import (
     BEGUN_COUNT,
     COUNTER_CAPACITY,
@@ -24,6 +25,10 @@ from libs.kernel.layout import (
     NAME_SIZE,
     NAME_START,
     NOBODY,
+    REDIRECT_COUNT,
+    REDIRECT_HALF,
+    REDIRECT_LEVEL,
+    REDIRECT_TIMER,
     ROUND_ROBIN,
     ROW_STRIDE,
     SERVICES,
@@ -33,7 +38,9 @@ from libs.kernel.layout import (
 
 WASTE_MIN = 4_096
 """Rows or counters that nobody needs are given back only when there are so many."""
-_SCHEDULE_NAME = SCHEDULE_TOPIC.encode()
+REDIRECTS = {SCHEDULE_TOPIC: REDIRECT_LEVEL, TIMER_TOPIC: REDIRECT_TIMER, HALF_TOPIC: REDIRECT_HALF}
+"""Topics where messages wait, and for what."""
+_REDIRECT_NAMES = {name.encode(): redirect for name, redirect in REDIRECTS.items()}
 
 Counter = tuple[bytes, int, int]
 """Topic, queue id, and the queue offset of the next message."""
@@ -45,8 +52,8 @@ class TopicTable:
     def __init__(self) -> None:
         self.topic_count = 0
         """Number of rows."""
-        self.schedule_row = -1
-        """First column of the row of the topic where delayed messages wait; -1 as long as nobody has put it."""
+        self.redirect_rows = array("q", [-1] * REDIRECT_COUNT)
+        """First column of the row of each topic where messages wait; -1 as long as nobody has put it."""
         self.names = bytearray()
         self.rows = array("q")
         self.slots = array("i", bytes(4 * 64))  # open addressing, row number + 1; a power of two, at most half full
@@ -67,8 +74,8 @@ class TopicTable:
             self._grow_counters(row, write_queue_count)
         self.rows[row + WRITE_QUEUE_COUNT] = write_queue_count
         self.rows[row + WRITERS] = SERVICES if is_internal else EVERYBODY if is_writable else NOBODY
-        if name == _SCHEDULE_NAME:
-            self.schedule_row = row
+        if (redirect := _REDIRECT_NAMES.get(name)) is not None:
+            self.redirect_rows[redirect] = row
 
     def remove_topic(self, name: bytes) -> None:
         """Forget a topic for appends, but not its counters. Nothing happens if there is none."""
@@ -216,5 +223,6 @@ class TopicTable:
             fresh.counter_values.extend(self.counter_values[start : start + capacity])
             if row in self._outside:
                 fresh._outside[at] = self._outside[row]
-        fresh.schedule_row = fresh._find(_SCHEDULE_NAME) if self.schedule_row >= 0 else -1
+        for name, redirect in _REDIRECT_NAMES.items():
+            fresh.redirect_rows[redirect] = fresh._find(name) if self.redirect_rows[redirect] >= 0 else -1
         vars(self).update(vars(fresh))

@@ -53,6 +53,7 @@ _RULES: Mapping[str, Mapping[str, Role]] = {
         "DeleteGroup": _C,
         "ResetGroup": _C,
     },
+    "reput.delivery.v1.TransactionService": {"EndTransaction": _C, "ReceiveChecks": _C, "ListTransactions": _C},
     "reput.indexer.v1.ConsumerOffsetService": {
         "CommitConsumerOffset": _C,
         "GetConsumerOffset": _C,

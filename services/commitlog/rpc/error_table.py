@@ -18,7 +18,7 @@ ERROR_TABLE: ErrorTable = {
     errors.MessageTooLarge: ErrorRow(_CODES.INVALID_ARGUMENT, "MESSAGE_TOO_LARGE", _ARGUMENT),
     errors.BadProperties: ErrorRow(_CODES.INVALID_ARGUMENT, "BAD_PROPERTIES", ("field",)),
     errors.PropertiesTooLarge: ErrorRow(_CODES.INVALID_ARGUMENT, "PROPERTIES_TOO_LARGE", _ARGUMENT),
-    errors.DelayNotSupported: ErrorRow(_CODES.INVALID_ARGUMENT, "DELAY_NOT_SUPPORTED", ("field", "value")),
+    errors.DelayNotSupported: ErrorRow(_CODES.INVALID_ARGUMENT, "DELAY_NOT_SUPPORTED", ("field", "value", "limit")),
     errors.WriterSequenceGap: ErrorRow(
         _CODES.FAILED_PRECONDITION, "WRITER_SEQUENCE_GAP", ("field", "value", "writer_id", "expected")
     ),

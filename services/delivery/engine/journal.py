@@ -10,16 +10,16 @@ Callers: the event loop's thread. Memory: the events that wait, which is bounded
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from libs.formats.records.delivery_record import DeliveryRecord, Event
 from services.delivery.engine.ports import Letter, Log, Written
-from services.delivery.errors import JournalLost
+from services.delivery.errors import AppendRefused, JournalLost
 
 EVENT_COUNT_MAX = 1_000
 """Events of one record; with the messages in flight of a receive, some hundred KiB."""
 LETTERS_SIZE_BYTES_MAX = 4 << 20
-"""Dead letters of one record, unless one alone is larger. An append has 16 MiB at most."""
+"""Messages beside one record, unless one alone is larger. An append has 16 MiB at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,12 @@ class _Entry:
     letters: Sequence[Letter]
     is_safe: bool
     written: "asyncio.Future[Written]"
+    is_alone: bool = False
+    """Whether it gets a record of its own: together with others it was refused."""
 
     @property
     def size_bytes(self) -> int:
-        return sum(letter.found.size_bytes for letter in self.letters)
+        return sum(letter.size_bytes for letter in self.letters)
 
 
 class Journal:
@@ -62,7 +64,8 @@ class Journal:
     ) -> "asyncio.Future[Written]":
         """Write events, and messages with them, and return what tells when they are written, or why not.
 
-        Raises why nothing can be written any more.
+        Messages without events may be refused alone, by AppendRefused: the journal goes on. Raises why nothing can be
+        written any more.
         """
         if self.failure is not None:
             raise self.failure
@@ -85,6 +88,10 @@ class Journal:
             some = self._some()
             try:
                 written = await self._write(some)
+            except AppendRefused as error:
+                if not await self._without_refused(some, error):
+                    break
+                continue
             except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to hear of it
                 self._entries.extendleft(reversed(some))
                 self._fail(error)
@@ -94,14 +101,26 @@ class Journal:
                     entry.written.set_result(written)
         self._writing = None
 
+    async def _without_refused(self, some: list[_Entry], error: AppendRefused) -> bool:
+        """Tell those whose messages the log never takes, and write the others. Returns whether the journal goes on."""
+        if len(some) > 1:
+            for entry in reversed(some):
+                self._entries.appendleft(replace(entry, is_alone=True))
+        elif some[0].events:  # what is known has them already
+            self._entries.appendleft(some[0])
+            self._fail(error)
+        elif not some[0].written.done():
+            some[0].written.set_exception(error)
+        return self.failure is None
+
     def _some(self) -> list[_Entry]:
         """Take the entries of the next record."""
         some = [self._entries.popleft()]
         event_count, size_bytes = len(some[0].events), some[0].size_bytes
-        while self._entries:
+        while self._entries and not some[0].is_alone:
             event_count += len(self._entries[0].events)
             size_bytes += self._entries[0].size_bytes
-            if event_count > EVENT_COUNT_MAX or size_bytes > LETTERS_SIZE_BYTES_MAX:
+            if event_count > EVENT_COUNT_MAX or size_bytes > LETTERS_SIZE_BYTES_MAX or self._entries[0].is_alone:
                 break
             some.append(self._entries.popleft())
         return some

@@ -25,6 +25,8 @@ from services.delivery.engine.state.queue import QueueState
 from services.delivery.engine.steady_time import SteadyTime
 from services.delivery.engine.subscription import SIZE_BYTES_MAX, Delivered, Subscription
 from services.delivery.engine.tally import Tally
+from services.delivery.engine.transactions.ports import HalfIndex
+from services.delivery.engine.transactions.transactions import Transactions
 from services.delivery.errors import GroupNotFound, HandleOutdated, JournalLost
 
 TOPIC_LOOK_S = 5.0
@@ -87,6 +89,7 @@ class Owned:
         *,
         log: Log,
         index: Index,
+        halves: HalfIndex,
         clock: Clock,
         config: DeliveryConfig,
     ) -> None:
@@ -95,6 +98,7 @@ class Owned:
         self._journal = journal
         self._log, self._index, self._clock, self._config = log, index, clock, config
         self._time = SteadyTime(clock)
+        self.transactions = Transactions(journal, tally, log=log, halves=halves, time=self._time, config=config)
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._queue_counts: dict[str, tuple[float, int]] = {}
         self._stored: dict[Place, int] = {}
@@ -104,9 +108,15 @@ class Owned:
         self._is_over = False
         self.letters = Letters(groups, journal, tally, log, index, self.begin)
 
+    async def start(self) -> None:
+        """Read what is not in the journal, and go on with it. Raises DependencyUnavailable."""
+        await self.transactions.load()
+        self.transactions.start()
+
     async def stop(self) -> None:
         """Read nothing ahead any more, and let those who wait begin anew."""
         self._is_over = True
+        await self.transactions.stop()
         for subscription in list(self._subscriptions.values()):
             subscription.news.set()
             await subscription.stop()

@@ -52,6 +52,18 @@ class Counters:
     """How often the journal was read."""
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionCounters:
+    """What is reported of transactions. Counts since the process began."""
+
+    transactions_open: int
+    committed_total: int
+    rolled_back_total: int
+    parked_total: int
+    checked_total: int
+    """How often a producer was to be asked."""
+
+
 class Ownership:
     """`start` it, `stop` it."""
 
@@ -102,6 +114,17 @@ class Ownership:
             taken_over_total=self.began_count,
         )
 
+    def transaction_counters(self) -> TransactionCounters:
+        """Return what was counted of transactions. From any thread."""
+        owned, tally = self._owned, self.tally
+        return TransactionCounters(
+            transactions_open=0 if owned is None else owned.transactions.table.count,
+            committed_total=tally.committed_count,
+            rolled_back_total=tally.rolled_back_count,
+            parked_total=tally.parked_count,
+            checked_total=tally.checked_count,
+        )
+
     def start(self) -> None:
         """Begin."""
         self._loop.start()
@@ -119,6 +142,8 @@ class Ownership:
             await journal.begin(Began(owner))
             start = await self._index.stored_offset(JOURNAL_GROUP, *JOURNAL_PLACE) or 0
             groups = await load(self._index, owner, start=start)
+            owned = self._make(groups, journal, self.tally)
+            await owned.start()
         except LogFollows:
             self._reason = "the log follows another one, whose own service delivers"
             await asyncio.sleep(FOLLOW_LOOK_S)
@@ -126,14 +151,13 @@ class Ownership:
         except (DependencyUnavailable, JournalLost) as error:
             self._reason = str(error)
             raise
-        owned = self._make(groups, journal, self.tally)
         copying = Copying(groups, journal, self._log, self._index)
         self._owned = owned
         self._began.set()
         self.began_count += 1
         _log.info("deliveries begin: %d groups, %d messages in flight", len(groups.names()), groups.open_count)
         try:
-            await self._tend(journal, owned.tend, copying.tend)
+            await self._tend(journal, owned.tend, owned.transactions.tend, copying.tend)
         finally:
             self._owned, self._reason = None, "the journal is read anew"
             self._began.clear()

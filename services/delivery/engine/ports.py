@@ -2,12 +2,10 @@
 """What Delivery needs of the log and of its index, as the engine sees them. `rpc/log` has them over gRPC."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from libs.formats.records.delivery_record import Place
-
-from libs.formats.records.delivery_record import Policy
+from libs.formats.records.delivery_record import Place, Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +59,11 @@ class DeadLetter:
     attempt_count: int
     """How often it was delivered."""
 
+    @property
+    def size_bytes(self) -> int:
+        """About as much as it adds to an append."""
+        return self.found.size_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
@@ -73,9 +76,45 @@ class Replayed:
         """Where it goes."""
         return self.found.origin_topic
 
+    @property
+    def size_bytes(self) -> int:
+        """About as much as it adds to an append."""
+        return self.found.size_bytes
 
-Letter: TypeAlias = DeadLetter | Replayed
-"""A message that is appended with the events that say so."""
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A stored message that is appended once more, with what differs."""
+
+    message: Any
+    size_bytes: int
+    topic: str
+    queue_id: int
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """What it has besides."""
+    without: frozenset[str] = frozenset()
+    """Properties that it has no more."""
+    committed_offset: int | None = None
+    """Of a committed one: the physical offset of its half message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A message that the service makes itself."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: Mapping[str, str]
+
+    @property
+    def size_bytes(self) -> int:
+        """About as much as it adds to an append."""
+        return len(self.body) + 256
+
+
+Letter: TypeAlias = DeadLetter | Replayed | Copy | Note
+"""What is appended together with events."""
 
 
 class Wanted(NamedTuple):
@@ -93,12 +132,17 @@ class Log(Protocol):
         """Append a record to the journal, and these messages to their topics, all or nothing.
 
         `is_safe`: wait for the store's own durability, else for its memory. Raises DependencyUnavailable, LogFollows
-        when the log does not lead, and JournalLost when nobody knows whether it was appended.
+        when the log does not lead, AppendRefused for messages that it never takes, and JournalLost when nobody knows
+        whether it was appended.
         """
         ...
 
     async def active_segment(self) -> int:
         """Return the physical offset of the segment that is written. Raises DependencyUnavailable."""
+        ...
+
+    async def log_end(self) -> int:
+        """Return the physical offset where the log ends. Raises DependencyUnavailable."""
         ...
 
     async def queue_count(self, topic: str) -> int:

@@ -3,6 +3,8 @@
 
 from dataclasses import dataclass
 
+from libs.formats.records.transaction_record import COMMIT, PARKED, ROLLBACK
+
 
 @dataclass(slots=True)
 class Tally:
@@ -18,3 +20,15 @@ class Tally:
     dead_letter_count: int = 0
     replayed_count: int = 0
     """Dead letters that went back to where they came from."""
+    committed_count: int = 0
+    """Transactions that ended so; as below."""
+    rolled_back_count: int = 0
+    parked_count: int = 0
+    checked_count: int = 0
+    """How often a producer was to be asked."""
+
+    def ended(self, how: str) -> None:
+        """Count the end of a transaction."""
+        self.committed_count += how == COMMIT
+        self.rolled_back_count += how == ROLLBACK
+        self.parked_count += how == PARKED

@@ -11,6 +11,9 @@ from services.delivery.errors import (
     JournalLost,
     NotOwner,
     TopicNotFound,
+    TransactionEnded,
+    TransactionNotFound,
+    TransactionRefused,
 )
 
 _CODES = grpc.StatusCode
@@ -19,6 +22,9 @@ ERROR_TABLE: ErrorTable = {
     HandleOutdated: ErrorRow(_CODES.FAILED_PRECONDITION, "HANDLE_OUTDATED", ("topic", "queue_id", "queue_offset")),
     GroupNotFound: ErrorRow(_CODES.NOT_FOUND, "GROUP_NOT_FOUND", ("group",)),
     TopicNotFound: ErrorRow(_CODES.NOT_FOUND, "TOPIC_NOT_FOUND", ("topic",)),
+    TransactionNotFound: ErrorRow(_CODES.NOT_FOUND, "TRANSACTION_NOT_FOUND", ("transaction_id",)),
+    TransactionEnded: ErrorRow(_CODES.FAILED_PRECONDITION, "TRANSACTION_ENDED", ("transaction_id", "ended_as")),
+    TransactionRefused: ErrorRow(_CODES.FAILED_PRECONDITION, "TRANSACTION_REFUSED", ("transaction_id",)),
     NotOwner: ErrorRow(_CODES.UNAVAILABLE, "RECOVERING", (), retry_after_ms=500),
     JournalLost: ErrorRow(_CODES.UNAVAILABLE, "RECOVERING", (), retry_after_ms=500),
     WindowFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=1_000),

@@ -13,7 +13,7 @@ from services.gateway.errors import Refused
 TAGS, KEYS, UNIQ_KEY, GROUP = "TAGS", "KEYS", "UNIQ_KEY", "__SHARDINGKEY"
 BORN_HOST, BORN_TIME, TRACE = "__BORNHOST", "BORN_TIMESTAMP", "TRACE_CONTEXT"
 ORIGIN_TOPIC, ORIGIN_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
-TRANSACTION = "TRAN_MSG"
+TRANSACTION, PRODUCER_GROUP, IMMUNITY = "TRAN_MSG", "PGROUP", "CHECK_IMMUNITY_TIME_IN_SECONDS"
 DELAYS = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
 
 RESERVED = frozenset(
@@ -53,6 +53,8 @@ RESERVED = frozenset(
         "REAL_TOPIC",
         "RECONSUME_TIME",
         "REPLY_TO_CLIENT",
+        "REPUT_ENDED_AS",
+        "REPUT_HALF",
         "REPUT_WRITER",
         "RETRY_TOPIC",
         "TAGS",
@@ -91,6 +93,10 @@ class Message:
     user: Mapping[str, str] = field(default_factory=dict)
     born_host: str = ""
     trace: str = ""
+    producer_group: str = ""
+    """Of a message that is a transaction: who knows how it ends."""
+    immunity_s: int = 0
+    """For how long that is not asked; 0: as the store says."""
     origin_topic: str = ""
     origin_id: str = ""
     """Where a dead letter came from."""
@@ -138,6 +144,9 @@ class Message:
             TRACE: self.trace,
             BORN_HOST: self.born_host,
             BORN_TIME: str(born_ms) if born_ms else "",
+            TRANSACTION: "true" if self.producer_group else "",
+            PRODUCER_GROUP: self.producer_group,
+            IMMUNITY: str(self.immunity_s) if self.immunity_s else "",
         }
         return {**self.user, **{name: value for name, value in own.items() if value}}
 

@@ -7,22 +7,23 @@ from typing import Literal
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from reput.commitlog.v1.append_service_pb2 import AppendMessage
-from reput.common.v1.message_pb2 import Host
+from reput.common.v1.message_pb2 import Host, StoredMessage
 from reput.delivery.v1.delivery_service_pb2 import ReceivedMessage
+from reput.delivery.v1.transaction_service_pb2 import TransactionCheck
 
 from libs.formats.records.host import Host as StoredHost
 from libs.formats.records.record import COMPRESSED_FLAG
+from libs.formats.records.transaction_record import IMMUNITY_S_MAX
 from libs.runtime.rpc.timestamps import timestamp
 from services.gateway.engine import messages
 from services.gateway.errors import Refused
 from services.gateway.rpc.caller import Caller
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
-OtherField = Literal["delivery_timestamp", "lite_topic", "priority", "orphaned_transaction_recovery_duration"]
+OtherField = Literal["delivery_timestamp", "lite_topic", "priority"]
 
 NOT_YET = {
     wire.MESSAGE_TYPE_DELAY: "delayed",
-    wire.MESSAGE_TYPE_TRANSACTION: "transactional",
     wire.MESSAGE_TYPE_LITE: "lite",
     wire.MESSAGE_TYPE_PRIORITY: "priority",
 }
@@ -30,9 +31,10 @@ OF_OTHER_KINDS: Sequence[OtherField] = (
     "delivery_timestamp",
     "lite_topic",
     "priority",
-    "orphaned_transaction_recovery_duration",
 )
 """Fields that say that a message is of a kind that is not served."""
+
+IMMUNITY_MS_MAX = 1000 * IMMUNITY_S_MAX
 
 DIGEST_NAMES = {wire.DIGEST_TYPE_MD5: "MD5", wire.DIGEST_TYPE_SHA1: "SHA1"}
 
@@ -56,6 +58,8 @@ def to_store(sent: wire.Message, topic: str, caller: Caller, *, body_size_bytes_
         user=sent.user_properties,
         born_host=system.born_host,
         trace=system.trace_context,
+        producer_group=topic if is_transaction(sent) else "",
+        immunity_s=-(-milliseconds(system.orphaned_transaction_recovery_duration) // 1000),
     )
     message.check()
     born_ms = milliseconds(system.born_timestamp)
@@ -69,6 +73,11 @@ def to_store(sent: wire.Message, topic: str, caller: Caller, *, body_size_bytes_
     )
 
 
+def is_transaction(sent: wire.Message) -> bool:
+    """Return whether a message is seen only when its producer says so."""
+    return sent.system_properties.message_type == wire.MESSAGE_TYPE_TRANSACTION
+
+
 def _check_kind(system: wire.SystemProperties) -> None:
     what = NOT_YET.get(system.message_type)
     if what is not None:
@@ -76,7 +85,17 @@ def _check_kind(system: wire.SystemProperties) -> None:
     for field in OF_OTHER_KINDS:
         if system.HasField(field):
             raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", f"{field} belongs to messages that are not served yet")
-    is_fifo = bool(system.message_group)
+    is_fifo, is_half = bool(system.message_group), system.message_type == wire.MESSAGE_TYPE_TRANSACTION
+    if system.HasField("orphaned_transaction_recovery_duration") and not is_half:
+        text = "orphaned_transaction_recovery_duration belongs to messages of the type TRANSACTION"
+        raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", text)
+    immunity_ms = milliseconds(system.orphaned_transaction_recovery_duration)
+    if not 0 <= immunity_ms <= IMMUNITY_MS_MAX:
+        text = f"orphaned_transaction_recovery_duration is {immunity_ms} ms, and must be 0 to {IMMUNITY_MS_MAX}"
+        raise Refused("BAD_REQUEST", text)
+    if is_half and is_fifo:
+        text = "a message of the type TRANSACTION must have no message group"
+        raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", text)
     if system.message_type == wire.MESSAGE_TYPE_FIFO and not is_fifo:
         raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", "a message of the type FIFO must have a message group")
     if system.message_type == wire.MESSAGE_TYPE_NORMAL and is_fifo:
@@ -85,7 +104,26 @@ def _check_kind(system: wire.SystemProperties) -> None:
 
 def to_client(received: ReceivedMessage, caller: Caller, *, invisible_ms: int | None) -> wire.Message:
     """Return a message as its consumer gets it, with all that libraries can't do without."""
-    stored = received.message
+    message = _shown(received.message, caller)
+    system = message.system_properties
+    system.receipt_handle = received.handle
+    system.delivery_attempt = received.attempt
+    if invisible_ms is not None:
+        system.invisible_duration.CopyFrom(Duration(seconds=invisible_ms // 1000, nanos=invisible_ms % 1000 * 10**6))
+    return message
+
+
+def question(check: TransactionCheck, caller: Caller) -> wire.TelemetryResponse:
+    """Return what a producer is asked about a transaction."""
+    return wire.TelemetryResponse(
+        recover_orphaned_transaction_command=wire.RecoverOrphanedTransactionCommand(
+            message=_shown(check.message, caller), transaction_id=check.transaction.transaction_id
+        )
+    )
+
+
+def _shown(stored: StoredMessage, caller: Caller) -> wire.Message:
+    """Return a stored message as clients see it."""
     message = messages.from_properties(stored.properties, stored.offset_message_id)
     is_compressed = bool(stored.sys_flag & COMPRESSED_FLAG)
     system = wire.SystemProperties(
@@ -98,10 +136,8 @@ def to_client(received: ReceivedMessage, caller: Caller, *, invisible_ms: int | 
         born_host=message.born_host or host_text(stored.born_host),
         store_timestamp=timestamp(stored.store_time_ms),
         store_host=host_text(stored.store_host),
-        receipt_handle=received.handle,
         queue_id=stored.queue_id,
         queue_offset=stored.queue_offset,
-        delivery_attempt=received.attempt,
     )
     if message.tag:
         system.tag = message.tag
@@ -109,8 +145,6 @@ def to_client(received: ReceivedMessage, caller: Caller, *, invisible_ms: int | 
         system.message_group = message.group
     if message.trace:
         system.trace_context = message.trace
-    if invisible_ms is not None:
-        system.invisible_duration.CopyFrom(Duration(seconds=invisible_ms // 1000, nanos=invisible_ms % 1000 * 10**6))
     if message.origin_topic:
         origin = wire.DeadLetterQueue(topic=message.origin_topic, message_id=message.origin_id)
         system.dead_letter_queue.CopyFrom(origin)

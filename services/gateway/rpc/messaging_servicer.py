@@ -6,15 +6,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 from libs.requests.errors import ServiceError
+from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
 from services.gateway.errors import Refused
 from services.gateway.rpc.access_keys import AccessKeys
 from services.gateway.rpc.caller import Caller, Context
-from services.gateway.rpc.codec import to_store
+from services.gateway.rpc.codec import is_transaction, to_store
 from services.gateway.rpc.receiving import Receiving
 from services.gateway.rpc.routes import Routes
 from services.gateway.rpc.settings import check_client_type
 from services.gateway.rpc.statuses import OK, status_of
+from services.gateway.rpc.store.delivery_client import DeliveryClient
 from services.gateway.rpc.store.log_client import LogClient
 from services.gateway.rpc.telemetry import Telemetry
 from services.gateway.rpc.wire import messaging_pb2 as wire
@@ -47,16 +49,18 @@ class MessagingServicer:
     def __init__(
         self,
         log: LogClient,
+        delivery: DeliveryClient,
         routes: Routes,
         receiving: Receiving,
         telemetry: Telemetry,
         renewals: Renewals,
+        producers: Producers,
         keys: AccessKeys,
         *,
         body_size_bytes_max: int,
     ) -> None:
         self._log, self._routes, self._receiving, self._telemetry = log, routes, receiving, telemetry
-        self._renewals, self._keys = renewals, keys
+        self._delivery, self._renewals, self._producers, self._keys = delivery, renewals, producers, keys
         self._body_size_bytes_max = body_size_bytes_max
 
     def admit(self, context: Context) -> Caller:
@@ -100,10 +104,9 @@ class MessagingServicer:
         most = self._body_size_bytes_max
         stored = [to_store(message, topic, caller, body_size_bytes_max=most) for message in request.messages]
         offsets = await self._log.append(stored)
-        entries = [
-            wire.SendResultEntry(status=OK, message_id=message.system_properties.message_id, offset=offset)
-            for message, offset in zip(request.messages, offsets, strict=True)
-        ]
+        if any(map(is_transaction, request.messages)):
+            self._producers.publishes(caller.client, [topic])
+        entries = [_sent(message, offset) for message, offset in zip(request.messages, offsets, strict=True)]
         return wire.SendMessageResponse(status=OK, entries=entries)
 
     async def ReceiveMessage(
@@ -152,9 +155,16 @@ class MessagingServicer:
                 yield answer
 
     @_answers(wire.EndTransactionResponse)
-    async def EndTransaction(self, _: wire.EndTransactionRequest, __: Caller) -> None:
-        """Refuse."""
-        raise Refused("UNSUPPORTED", "transactions are not served yet")
+    async def EndTransaction(self, request: wire.EndTransactionRequest, caller: Caller) -> None:
+        """Let a transaction end. A producer that does not know how is asked again."""
+        topic = caller.topic(request.topic)
+        name = request.transaction_id or request.message_id
+        if not name:
+            raise Refused("INVALID_TRANSACTION_ID", "the transaction must have an id")
+        self._producers.publishes(caller.client, [topic])
+        if request.resolution != wire.TRANSACTION_RESOLUTION_UNSPECIFIED:
+            is_committed = request.resolution == wire.TRANSACTION_RESOLUTION_COMMIT
+            await self._delivery.end_transaction(name, topic, is_committed=is_committed)
 
     @_answers(wire.RecallMessageResponse)
     async def RecallMessage(self, _: wire.RecallMessageRequest, __: Caller) -> None:
@@ -165,3 +175,10 @@ class MessagingServicer:
     async def SyncLiteSubscription(self, _: wire.SyncLiteSubscriptionRequest, __: Caller) -> None:
         """Refuse."""
         raise Refused("UNSUPPORTED", "lite topics are not served yet")
+
+
+def _sent(message: wire.Message, offset: int) -> wire.SendResultEntry:
+    """Return what became of a message that is stored."""
+    name = message.system_properties.message_id
+    transaction_id = name if is_transaction(message) else ""
+    return wire.SendResultEntry(status=OK, message_id=name, transaction_id=transaction_id, offset=offset)

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Telemetry: the stream by which a client says what it is, and hears by what rules it plays."""
+"""Telemetry: the stream by which a client says what it is, hears by what rules it plays, and is asked questions."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 
 from reput.delivery.v1.group_service_pb2 import GroupPolicy
+from reput.delivery.v1.transaction_service_pb2 import TransactionCheck
 
 from libs.requests.errors import ServiceError
+from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
 from services.gateway.errors import PeerRefused
 from services.gateway.rpc import settings
 from services.gateway.rpc.caller import Caller, Context, Ending
+from services.gateway.rpc.codec import question
 from services.gateway.rpc.statuses import OK, status_of
 from services.gateway.rpc.store.delivery_client import DeliveryClient
 from services.gateway.rpc.wire import messaging_pb2 as wire
@@ -22,13 +25,23 @@ POLICY_TRIES, POLICY_INTERVAL_S = 16, 0.5
 """A client that hears that its settings can't be had asks again after minutes, or never; so it had better wait."""
 
 
+QUESTION_COUNT_MAX = 1_000
+"""Questions that wait for a client that does not read; what is left out is asked again."""
+
+
 class Telemetry:
     """See the module."""
 
     def __init__(
-        self, delivery: DeliveryClient, renewals: Renewals, ending: Ending, *, body_size_bytes_max: int
+        self,
+        delivery: DeliveryClient,
+        renewals: Renewals,
+        producers: Producers,
+        ending: Ending,
+        *,
+        body_size_bytes_max: int,
     ) -> None:
-        self._delivery, self._renewals, self._ending = delivery, renewals, ending
+        self._delivery, self._renewals, self._producers, self._ending = delivery, renewals, producers, ending
         self._body_size_bytes_max = body_size_bytes_max
 
     async def answers(
@@ -36,13 +49,39 @@ class Telemetry:
     ) -> AsyncGenerator[wire.TelemetryResponse, None]:
         """Answer what the client says until it, or the gateway, goes."""
         await context.send_initial_metadata(())  # the library for Rust says nothing before it
+        told: asyncio.Queue[wire.TelemetryResponse | None] = asyncio.Queue()
+
+        def ask(check: TransactionCheck) -> None:
+            if told.qsize() < QUESTION_COUNT_MAX:
+                told.put_nowait(question(check, caller))
+
         self._renewals.connected(caller.client)
+        self._producers.connected(caller.client, ask)
+        reading = asyncio.create_task(self._read(caller, requests, told), name="telemetry")
+        try:
+            while (answer := await told.get()) is not None:
+                yield answer
+            await reading
+        finally:
+            reading.cancel()
+            self._producers.disconnected(caller.client, ask)
+            self._renewals.disconnected(caller.client)
+
+    async def _read(
+        self,
+        caller: Caller,
+        requests: AsyncIterator[wire.TelemetryRequest],
+        told: "asyncio.Queue[wire.TelemetryResponse | None]",
+    ) -> None:
+        """Answer what the client says, until it goes."""
         try:
             while (request := await self._next(requests)) is not None:
                 if request.HasField("settings"):
-                    yield await self._answer(caller, request.settings)
+                    topics = request.settings.publishing.topics
+                    self._producers.publishes(caller.client, [caller.topic(topic) for topic in topics if topic.name])
+                    await told.put(await self._answer(caller, request.settings))
         finally:
-            self._renewals.disconnected(caller.client)
+            told.put_nowait(None)
 
     async def _next(self, requests: AsyncIterator[wire.TelemetryRequest]) -> wire.TelemetryRequest | None:
         coming = asyncio.ensure_future(_next_of(requests))

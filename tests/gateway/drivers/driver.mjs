@@ -5,7 +5,7 @@ import { createRequire } from 'node:module';
 
 const require = createRequire(process.env.NODE_CLIENT + '/package.json');
 const { ConsumeResult, FilterExpression, Producer, PushConsumer, SimpleConsumer } = require('rocketmq-client-nodejs');
-const { FilterType } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
+const { FilterType, TransactionResolution } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
 
 const quiet = { debug() {}, info() {}, warn() {}, error(...words) { console.error(...words); }, close() {} };
 const sleep = ms => new Promise(resolve => setTimeout(resolve, ms));
@@ -13,6 +13,14 @@ let options = {};
 let producers = new Map();
 let consumers = new Map();
 let messages = [];
+
+// Says how a transaction ends that its producer has forgotten: as its body says.
+const checker = {
+  async check(message) {
+    const isCommitted = message.body.toString() === 'commit when asked';
+    return isCommitted ? TransactionResolution.COMMIT : TransactionResolution.ROLLBACK;
+  },
+};
 
 function filterOf(ask) {
   return ask.sql ? new FilterExpression(ask.sql, FilterType.SQL) : new FilterExpression(ask.tags ?? '*');
@@ -44,10 +52,11 @@ const verbs = {
   async send(ask) {
     let producer = producers.get(ask.topic);
     if (!producer) {
-      producer = new Producer({ ...options, topics: [ ask.topic ] });
+      producer = new Producer({ ...options, topics: [ ask.topic ], checker });
       await producer.startup();
       producers.set(ask.topic, producer);
     }
+    const transaction = ask.do === 'begin' ? producer.beginTransaction() : undefined;
     const receipt = await producer.send({
       topic: ask.topic,
       body: Buffer.from(ask.body),
@@ -55,9 +64,12 @@ const verbs = {
       keys: ask.keys ?? [],
       messageGroup: ask.group || undefined,
       properties: new Map(Object.entries(ask.properties ?? {})),
-    });
+    }, transaction);
+    if (ask.end) await transaction[ask.end]();
     return { id: receipt.messageId };
   },
+
+  begin: ask => verbs.send(ask),
 
   async receive(ask) {
     const name = [ ask.topic, ask.consumer_group, ask.tags ?? '*', ask.sql ?? '' ].join(' ');

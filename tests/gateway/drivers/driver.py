@@ -16,6 +16,8 @@ from rocketmq import (  # type: ignore[import-not-found]
     Producer,
     PushConsumer,
     SimpleConsumer,
+    TransactionChecker,
+    TransactionResolution,
 )
 from rocketmq.grpc_protocol import FilterType  # type: ignore[import-not-found]
 
@@ -34,6 +36,15 @@ class Listener(MessageListener):  # type: ignore[misc]
         self.fail[told["body"]] = left - 1
         self.events.append({**told, "failed": left > 0, "time_ms": round(time.time() * 1000)})
         return ConsumeResult.FAILURE if left > 0 else ConsumeResult.SUCCESS
+
+
+class Checker(TransactionChecker):  # type: ignore[misc]
+    """Says how a transaction ends that its producer has forgotten."""
+
+    def check(self, message: Any) -> Any:
+        """Do as the body says."""
+        is_committed = message.body == b"commit when asked"
+        return TransactionResolution.COMMIT if is_committed else TransactionResolution.ROLLBACK
 
 
 def described(message: Any) -> dict[str, Any]:
@@ -67,11 +78,15 @@ class Driver:
         self.tls = ask.get("tls", False)
         return {}
 
+    def begin(self, ask: dict[str, Any]) -> dict[str, Any]:
+        """Send a message that is seen later, and say how it ends."""
+        return self.send(ask)
+
     def send(self, ask: dict[str, Any]) -> dict[str, Any]:
         """Send a message."""
         topic = ask["topic"]
         if topic not in self.producers:
-            producer = Producer(self.configuration, (topic,), tls_enable=self.tls)
+            producer = Producer(self.configuration, (topic,), Checker(), tls_enable=self.tls)
             producer.startup()
             self.producers[topic] = producer
         message = Message()
@@ -84,7 +99,14 @@ class Driver:
             message.message_group = ask["group"]
         for name, value in ask.get("properties", {}).items():
             message.add_property(name, value)
-        return {"id": self.producers[topic].send(message).message_id}
+        producer = self.producers[topic]
+        if ask["do"] == "send":
+            return {"id": producer.send(message).message_id}
+        transaction = producer.begin_transaction()
+        sent = producer.send(message, transaction)
+        if ask["end"]:
+            getattr(transaction, ask["end"])()
+        return {"id": sent.message_id}
 
     def receive(self, ask: dict[str, Any]) -> dict[str, Any]:
         """Receive messages."""

@@ -5,7 +5,7 @@ The kernel says which message and which proto field number; the names stand in r
 """
 
 from libs.formats import fields
-from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX, QUEUE_COUNT_MAX, TOPIC_SIZE_BYTES_MAX
+from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX, QUEUE_COUNT_MAX, TIMER_DELAY_MS_MAX, TOPIC_SIZE_BYTES_MAX
 from libs.formats.state import set_apart
 from libs.kernel import layout
 from libs.kernel.append.append_columns import AppendColumns, AppendLimits
@@ -51,6 +51,17 @@ def _property(request: bytes, columns: AppendColumns, prefix: str) -> str:
     return (name + b"=" + value[:SHOWN_SIZE_MAX]).decode("utf-8", "replace")[:SHOWN_SIZE_MAX]
 
 
+def _bad_delay(field: str, delay_ms: int, given: str) -> DelayNotSupported:
+    if delay_ms < 0:
+        return DelayNotSupported("it is too late to delete the message", field=field, value=delay_ms, limit=0)
+    limit = TIMER_DELAY_MS_MAX
+    if delay_ms > limit:
+        reason = f"a delay of {delay_ms} ms is too long, the limit is {limit} ms (40 days)"
+        return DelayNotSupported(reason, field=field, value=delay_ms, limit=limit)
+    reason = "TIMER_DELIVER_MS, TIMER_DELAY_MS and TIMER_DELAY_SEC are numbers of milliseconds or seconds"
+    return DelayNotSupported(reason, field=field, value=given, limit=limit)
+
+
 def refusal_of(  # noqa: C901 - a table
     code: int, request: bytes, columns: AppendColumns, limits: AppendLimits, topics: TopicRegistry
 ) -> ServiceError:
@@ -91,8 +102,7 @@ def refusal_of(  # noqa: C901 - a table
             reason = f"properties of {value} bytes are too large, the limit is {PROPERTIES_SIZE_BYTES_MAX}"
             return PropertiesTooLarge(reason, field=field, value=value, limit=PROPERTIES_SIZE_BYTES_MAX)
         case layout.E_DELAY:
-            reason = "delivery after any time (properties TIMER_...) is not offered, only the levels of DELAY"
-            return DelayNotSupported(reason, field=field, value=_property(request, columns, "TIMER_"))
+            return _bad_delay(field, value, _property(request, columns, "TIMER_"))
         case layout.E_HOST:
             return BadArgument("a host has 4 or 16 address bytes and a port up to 65535", field=field, value=value)
         case layout.E_FIELD:

@@ -21,7 +21,7 @@ from libs.formats.names import is_appendable_topic
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.state.set_apart import why_by_attributes
 from libs.formats.state.system_topics import INTERNAL_TOPICS, SYSTEM_TOPICS, is_system_topic
-from libs.kernel.append.topic_table import TopicTable
+from libs.kernel.append.topic_table import REDIRECTS, TopicTable
 from libs.log.state import topics_file
 from libs.log.state.set_apart import SetApart
 from libs.machine.clock import Clock
@@ -189,7 +189,7 @@ class TopicRegistry:
             self._check_served(topic.name, field)
         self._check_room(missing, field)
         table = TopicTable()
-        known = [self._file.topics[name] for name in (SCHEDULE_TOPIC, *names) if name in self._file.topics]
+        known = [self._file.topics[name] for name in (*REDIRECTS, *names) if name in self._file.topics]
         for topic in [*missing, *known]:
             self._put(table, topic)
             for counter in self.table.counters_of(topic.name.encode()):

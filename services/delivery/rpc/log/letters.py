@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages on their way to the dead letters and back: as they were, with notes on where they came from, or without."""
+"""Turns what the engine appends beside its events into messages of an append."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from reput.commitlog.v1.append_service_pb2 import AppendMessage
+from reput.common.v1.message_pb2 import StoredMessage
 
 from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
-from services.delivery.engine.ports import DeadLetter, Letter
+from libs.formats.records.record import TRANSACTION_COMMIT, TRANSACTION_MASK
+from services.delivery.engine.ports import DeadLetter, Letter, Note, Replayed
 
 DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 """As RocketMQ has them."""
@@ -14,24 +16,40 @@ DLQ_ORIGIN_QUEUE_ID, DLQ_ORIGIN_QUEUE_OFFSET = "DLQ_ORIGIN_QUEUE_ID", "DLQ_ORIGI
 DLQ_ATTEMPTS = "DLQ_ATTEMPTS"
 
 NOTES = frozenset({DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID, DLQ_ORIGIN_QUEUE_ID, DLQ_ORIGIN_QUEUE_OFFSET, DLQ_ATTEMPTS})
-STORE_PROPERTIES = frozenset({"__CRC32#", "DELAY", "REAL_TOPIC", "REAL_QID"})
-"""Of the stored message; the log would add them again, or take them as orders."""
+STORE_PROPERTIES = frozenset({"__CRC32#"})
+"""Of the stored message; the log adds them again."""
+ORDERS = frozenset({"DELAY", "REAL_TOPIC", "REAL_QID", "TRAN_MSG"})
+"""What the log would do once more."""
 ADDED_SIZE_BYTES = 64
 """What the log may add to the properties of a message."""
 
 
 def message_of(letter: Letter) -> AppendMessage:
-    """Return the message to append."""
-    stored = letter.found.message
-    properties = {name: value for name, value in stored.properties.items() if name not in STORE_PROPERTIES}
+    """Return a message as it is appended."""
+    if isinstance(letter, Note):
+        return AppendMessage(
+            topic=letter.topic, queue_id=letter.queue_id, body=letter.body, properties=letter.properties
+        )
     if isinstance(letter, DeadLetter):
-        properties |= _notes(letter, properties)
-    else:
-        properties = {name: value for name, value in properties.items() if name not in NOTES}
+        return _again(letter.found.message, letter.topic, _notes(letter), ORDERS)
+    if isinstance(letter, Replayed):
+        return _again(letter.found.message, letter.topic, {}, ORDERS | NOTES)
+    message = _again(letter.message, letter.topic, letter.properties, letter.without)
+    message.queue_id = letter.queue_id
+    if letter.committed_offset is not None:
+        message.sys_flag = message.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
+        message.prepared_transaction_offset = letter.committed_offset
+    return message
+
+
+def _again(stored: StoredMessage, topic: str, more: Mapping[str, str], without: Collection[str]) -> AppendMessage:
+    kept = {
+        name: value for name, value in stored.properties.items() if name not in STORE_PROPERTIES and name not in without
+    }
     return AppendMessage(
-        topic=letter.topic,
+        topic=topic,
         body=stored.body,
-        properties=properties,
+        properties={**kept, **more},
         flag=stored.flag,
         sys_flag=stored.sys_flag,
         born_time_ms=stored.born_time_ms,
@@ -40,22 +58,22 @@ def message_of(letter: Letter) -> AppendMessage:
     )
 
 
-def _notes(letter: DeadLetter, properties: Mapping[str, str]) -> dict[str, str]:
+def _notes(letter: DeadLetter) -> dict[str, str]:
     """Return what tells where a letter came from, as far as there is room: one without goes nowhere, but is kept.
 
     A letter that dies again tells where it came from first.
     """
     stored = letter.found.message
     notes = {DLQ_ATTEMPTS: str(letter.attempt_count)}
-    if DLQ_ORIGIN_TOPIC not in properties:
+    if DLQ_ORIGIN_TOPIC not in stored.properties:
         notes = {
             DLQ_ORIGIN_TOPIC: letter.origin.topic,
-            DLQ_ORIGIN_MESSAGE_ID: properties.get("UNIQ_KEY") or stored.offset_message_id,
+            DLQ_ORIGIN_MESSAGE_ID: stored.properties.get("UNIQ_KEY") or stored.offset_message_id,
             DLQ_ORIGIN_QUEUE_ID: str(letter.origin.queue_id),
             DLQ_ORIGIN_QUEUE_OFFSET: str(letter.found.queue_offset),
             **notes,
         }
-    room = PROPERTIES_SIZE_BYTES_MAX - ADDED_SIZE_BYTES - sum(map(_size_bytes, properties.items()))
+    room = PROPERTIES_SIZE_BYTES_MAX - ADDED_SIZE_BYTES - sum(map(_size_bytes, stored.properties.items()))
     fitting: dict[str, str] = {}
     for name, value in notes.items():
         room -= _size_bytes((name, value))

@@ -20,13 +20,29 @@ from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC, 
 from libs.runtime.rpc.errors import describe, error_info
 from libs.runtime.rpc.peer import Connection
 from services.delivery.engine.ports import Letter, Written
-from services.delivery.errors import JournalLost, TopicNotFound
+from services.delivery.errors import AppendRefused, JournalLost, TopicNotFound
 from services.delivery.rpc.log.errors import errors_of
 from services.delivery.rpc.log.letters import message_of
 
 SERVICE = "commitlog"
 APPEND_TIMEOUT_S = 30.0
 """Longer than the log waits for its disk: an answer that is given up means that the journal is read anew."""
+
+NEVER = frozenset(
+    {
+        "BAD_ARGUMENT",
+        "BAD_PROPERTIES",
+        "BAD_TOPIC_NAME",
+        "BATCH_TOO_LARGE",
+        "MESSAGE_TOO_LARGE",
+        "PROPERTIES_TOO_LARGE",
+        "QUEUE_OUT_OF_RANGE",
+        "TOPIC_FORBIDDEN",
+        "TOPIC_NOT_FOUND",
+        "TOPIC_SET_APART",
+    }
+)
+"""Reasons that are in the messages: the log refuses them however often they come."""
 
 
 class LogClient:
@@ -41,16 +57,18 @@ class LogClient:
     async def write(self, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
         """See Log."""
         own = append_service_pb2.AppendMessage(topic=DELIVERY_TOPIC, queue_id=DELIVERY_QUEUE_ID, body=body)
-        request = append_service_pb2.AppendStateRequest(
-            messages=[*map(message_of, letters), own],
-            durability=DURABILITY_UNSPECIFIED if is_safe else DURABILITY_MEMORY,
-        )
+        durability = DURABILITY_UNSPECIFIED if is_safe else DURABILITY_MEMORY
+        messages = [*map(message_of, letters), own]
+        request = append_service_pb2.AppendStateRequest(messages=messages, durability=durability)
         metadata = self._connection.metadata()
         with errors_of(SERVICE):
             try:
                 response = await self._append.AppendState(request, timeout=APPEND_TIMEOUT_S, metadata=metadata)
             except grpc.aio.AioRpcError as error:
-                if error_info(error).reason:
+                reason = error_info(error).reason
+                if reason in NEVER:
+                    raise AppendRefused(f"{reason}: {error.details()}") from error
+                if reason:
                     raise  # the log has told: nothing was stored
                 raise JournalLost(f"nobody knows whether it was stored: {describe(error)}") from error
         result = response.result
@@ -61,6 +79,12 @@ class LogClient:
         with errors_of(SERVICE):
             status = await self._log.GetStatus(log_service_pb2.GetStatusRequest(), **self._connection.options())
         return int(status.max_physical_offset // status.segment_size_bytes * status.segment_size_bytes)
+
+    async def log_end(self) -> int:
+        """See Log."""
+        with errors_of(SERVICE):
+            status = await self._log.GetStatus(log_service_pb2.GetStatusRequest(), **self._connection.options())
+        return int(status.max_physical_offset)
 
     async def queue_count(self, topic: str) -> int:
         """See Log."""

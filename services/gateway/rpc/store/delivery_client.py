@@ -11,6 +11,8 @@ from reput.delivery.v1 import (
     delivery_service_pb2_grpc,
     group_service_pb2,
     group_service_pb2_grpc,
+    transaction_service_pb2,
+    transaction_service_pb2_grpc,
 )
 
 from libs.formats.records.delivery_record import Policy
@@ -29,6 +31,7 @@ class DeliveryClient:
         self._connection = connection
         self._deliveries: Any = delivery_service_pb2_grpc.DeliveryServiceStub(connection.channel)
         self._groups: Any = group_service_pb2_grpc.GroupServiceStub(connection.channel)
+        self._transactions: Any = transaction_service_pb2_grpc.TransactionServiceStub(connection.channel)
 
     async def receive(
         self, group: str, topic: str, *, count: int, invisible_ms: int | None, tags: str, where: str, wait_s: float
@@ -68,6 +71,30 @@ class DeliveryClient:
         extend = delivery_service_pb2.Extend(invisible=Duration(seconds=round(invisible_s)), keeps_handle=True)
         outcomes = await self.settle([Entry(handle=handle, extend=extend) for handle in handles])
         return {handle: isinstance(outcome, str) for handle, outcome in zip(handles, outcomes, strict=True)}
+
+    async def end_transaction(self, name: str, producer_group: str, *, is_committed: bool) -> None:
+        """Let a transaction end."""
+        how = transaction_service_pb2.RESOLUTION_COMMIT if is_committed else transaction_service_pb2.RESOLUTION_ROLLBACK
+        with errors_of(SERVICE):
+            request = transaction_service_pb2.EndTransactionRequest(
+                transaction_id=name, producer_group=producer_group, resolution=how
+            )
+            await self._transactions.EndTransaction(request, **self._connection.options())
+
+    async def checks(
+        self, producer_groups: Sequence[str], count: int, *, wait_s: float
+    ) -> Sequence[transaction_service_pb2.TransactionCheck]:
+        """Return transactions that one of these producer groups is asked about."""
+        request = transaction_service_pb2.ReceiveChecksRequest(
+            producer_groups=producer_groups, check_count_max=count, wait=from_milliseconds(round(wait_s * 1000))
+        )
+        timeout_s = self._connection.timeout_s + wait_s
+        with errors_of(SERVICE):
+            response = await self._transactions.ReceiveChecks(
+                request, timeout=timeout_s, metadata=self._connection.metadata()
+            )
+        checks: Sequence[transaction_service_pb2.TransactionCheck] = response.checks
+        return checks
 
     async def policy(self, group: str) -> group_service_pb2.GroupPolicy:
         """Return how a group gets its messages: by default, if nothing is known of it."""

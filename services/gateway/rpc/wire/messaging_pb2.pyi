@@ -349,6 +349,30 @@ ENCODING_GZIP: Encoding.ValueType  # 2
 """Compressed."""
 Global___Encoding: _TypeAlias = Encoding  # noqa: Y015
 
+class _TransactionResolution:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TransactionResolutionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TransactionResolution.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRANSACTION_RESOLUTION_UNSPECIFIED: _TransactionResolution.ValueType  # 0
+    """Its producer does not know."""
+    TRANSACTION_RESOLUTION_COMMIT: _TransactionResolution.ValueType  # 1
+    """Its message is seen."""
+    TRANSACTION_RESOLUTION_ROLLBACK: _TransactionResolution.ValueType  # 2
+    """Its message is not seen."""
+
+class TransactionResolution(_TransactionResolution, metaclass=_TransactionResolutionEnumTypeWrapper):
+    """How a transaction ends."""
+
+TRANSACTION_RESOLUTION_UNSPECIFIED: TransactionResolution.ValueType  # 0
+"""Its producer does not know."""
+TRANSACTION_RESOLUTION_COMMIT: TransactionResolution.ValueType  # 1
+"""Its message is seen."""
+TRANSACTION_RESOLUTION_ROLLBACK: TransactionResolution.ValueType  # 2
+"""Its message is not seen."""
+Global___TransactionResolution: _TypeAlias = TransactionResolution  # noqa: Y015
+
 class _ClientType:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -1478,10 +1502,13 @@ class EndTransactionRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
     TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    RESOLUTION_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
     """Id of its message."""
     transaction_id: _builtins.str
     """Its id."""
+    resolution: Global___TransactionResolution.ValueType
+    """How it ends."""
     @_builtins.property
     def topic(self) -> Global___Resource:
         """Its topic."""
@@ -1492,10 +1519,11 @@ class EndTransactionRequest(_message.Message):
         topic: Global___Resource | None = ...,
         message_id: _builtins.str = ...,
         transaction_id: _builtins.str = ...,
+        resolution: Global___TransactionResolution.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_id", b"message_id", "topic", b"topic", "transaction_id", b"transaction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_id", b"message_id", "resolution", b"resolution", "topic", b"topic", "transaction_id", b"transaction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2205,6 +2233,7 @@ class TelemetryResponse(_message.Message):
 
     STATUS_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    RECOVER_ORPHANED_TRANSACTION_COMMAND_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def status(self) -> Global___Status:
         """What became of what the client told."""
@@ -2213,18 +2242,51 @@ class TelemetryResponse(_message.Message):
     def settings(self) -> Global___Settings:
         """By what rules it plays."""
 
+    @_builtins.property
+    def recover_orphaned_transaction_command(self) -> Global___RecoverOrphanedTransactionCommand:
+        """What it is asked."""
+
     def __init__(
         self,
         *,
         status: Global___Status | None = ...,
         settings: Global___Settings | None = ...,
+        recover_orphaned_transaction_command: Global___RecoverOrphanedTransactionCommand | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_status", b"_status", "settings", b"settings", "status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_status", b"_status", "recover_orphaned_transaction_command", b"recover_orphaned_transaction_command", "settings", b"settings", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_status", b"_status", "settings", b"settings", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_status", b"_status", "recover_orphaned_transaction_command", b"recover_orphaned_transaction_command", "settings", b"settings", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__status: _TypeAlias = _typing.Literal["status"]  # noqa: Y015
     _WhichOneofArgType__status: _TypeAlias = _typing.Literal["_status", b"_status"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__status) -> _WhichOneofReturnType__status | None: ...
 
 Global___TelemetryResponse: _TypeAlias = TelemetryResponse  # noqa: Y015
+
+@_typing.final
+class RecoverOrphanedTransactionCommand(_message.Message):
+    """How does this transaction end?"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    transaction_id: _builtins.str
+    """Its id."""
+    @_builtins.property
+    def message(self) -> Global___Message:
+        """Its message."""
+
+    def __init__(
+        self,
+        *,
+        message: Global___Message | None = ...,
+        transaction_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "transaction_id", b"transaction_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecoverOrphanedTransactionCommand: _TypeAlias = RecoverOrphanedTransactionCommand  # noqa: Y015

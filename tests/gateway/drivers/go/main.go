@@ -33,6 +33,7 @@ type ask struct {
 	Count         int32             `json:"count"`
 	InvisibleS    int               `json:"invisible_s"`
 	Number        int               `json:"number"`
+	End           string            `json:"end"`
 }
 
 type held struct {
@@ -73,7 +74,8 @@ func (d *driver) send(a ask) (any, error) {
 	producer, found := d.producers[a.Topic]
 	if !found {
 		config := d.config
-		made, err := rmq.NewProducer(&config, rmq.WithTopics(a.Topic))
+		made, err := rmq.NewProducer(
+			&config, rmq.WithTopics(a.Topic), rmq.WithTransactionChecker(&rmq.TransactionChecker{Check: check}))
 		if err != nil {
 			return nil, err
 		}
@@ -95,11 +97,36 @@ func (d *driver) send(a ask) (any, error) {
 	for name, value := range a.Properties {
 		message.AddProperty(name, value)
 	}
+	if a.Do == "begin" {
+		return begin(producer, message, a.End)
+	}
 	receipts, err := producer.Send(context.Background(), message)
 	if err != nil {
 		return nil, err
 	}
 	return map[string]any{"id": receipts[0].MessageID}, nil
+}
+
+// check says how a transaction ends that its producer has forgotten: as its body says.
+func check(message *rmq.MessageView) rmq.TransactionResolution {
+	if string(message.GetBody()) == "commit when asked" {
+		return rmq.COMMIT
+	}
+	return rmq.ROLLBACK
+}
+
+func begin(producer rmq.Producer, message *rmq.Message, end string) (any, error) {
+	transaction := producer.BeginTransaction()
+	receipts, err := producer.SendWithTransaction(context.Background(), message, transaction)
+	if err != nil {
+		return nil, err
+	}
+	if end == "commit" {
+		err = transaction.Commit()
+	} else if end == "rollback" {
+		err = transaction.RollBack()
+	}
+	return map[string]any{"id": receipts[0].MessageID}, err
 }
 
 func (d *driver) receive(a ask) (any, error) {
@@ -148,7 +175,7 @@ func (d *driver) answer(a ask) (any, error) {
 	switch a.Do {
 	case "connect":
 		return d.connect(a)
-	case "send":
+	case "send", "begin":
 		return d.send(a)
 	case "receive":
 		return d.receive(a)

@@ -30,12 +30,14 @@ def request(*messages: bytes, durability: int = 0) -> bytes:
 
 
 def make_table() -> TopicTable:
-    """TopicTest and Other with four queues, Closed without permission to write, and the schedule topic."""
+    """TopicTest and Other with four queues, Closed without permission to write, and the topics where messages wait."""
     table = TopicTable()
     table.put_topic(b"TopicTest", write_queue_count=4, is_writable=True)
     table.put_topic(b"Other", write_queue_count=4, is_writable=True)
     table.put_topic(b"Closed", write_queue_count=4, is_writable=False)
     table.put_topic(b"SCHEDULE_TOPIC_XXXX", write_queue_count=18, is_writable=False)
+    for name in (b"rmq_sys_wheel_timer", b"RMQ_SYS_TRANS_HALF_TOPIC"):
+        table.put_topic(name, write_queue_count=1, is_writable=False, is_internal=True)
     return table
 
 

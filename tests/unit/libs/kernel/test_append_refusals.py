@@ -3,12 +3,16 @@
 
 import pytest
 
+from libs.formats import limits
 from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.kernel import layout
+from tests.support.records import STORE_TIME_MS
 from tests.unit.libs.kernel.builds import BUILDS, Build, label
 from tests.unit.libs.kernel.requests import Appender, entry, message, request
 
 T = b"TopicTest"
+DELAY_MS_MAX = limits.TIMER_DELAY_MS_MAX
+TOO_FAR_MS = STORE_TIME_MS + DELAY_MS_MAX + 1
 LONG_VARINT = b"\xff" * 10 + b"\x01"
 
 
@@ -144,13 +148,16 @@ REFUSALS: dict[str, tuple[bytes, str, int, int | None]] = {
     "properties_32768": (string(b"A\x01" + b"v" * 32765 + b"\x02"), "E_PROPERTIES_SIZE", 5, 32768),
     "properties_32768_unended": (string(b"A\x01" + b"v" * 32765), "E_PROPERTIES_SIZE", 5, 32768),
     "map_32768": (request(message(T, entry(b"A", b"v" * 32765))), "E_PROPERTIES_SIZE", 4, 32768),
-    "timer_and_delay": (string(b"DELAY\x011\x02TIMER_DELAY_MS\x011\x02"), "E_DELAY", 5, None),
-    "timer_ms": (string(b"TIMER_DELAY_MS\x011\x02"), "E_DELAY", 5, None),
-    "timer_s": (string(b"TIMER_DELAY_SEC\x010\x02"), "E_DELAY", 5, None),
-    "timer_of_another_kind": (string(b"TIMER_OUT_MS\x011\x02"), "E_DELAY", 5, None),
+    "timer_no_number": (string(b"TIMER_DELAY_MS\x01soon\x02"), "E_DELAY", 5, 0),
+    "timer_empty_sign": (string(b"DELAY\x011\x02TIMER_DELIVER_MS\x01-\x02"), "E_DELAY", 5, 0),
+    "timer_of_20_digits": (string(b"TIMER_DELIVER_MS\x01" + b"9" * 20 + b"\x02"), "E_DELAY", 5, 0),
+    "timer_ms_too_far": (string(b"TIMER_DELAY_MS\x013456000001\x02"), "E_DELAY", 5, DELAY_MS_MAX + 1),
+    "timer_s_too_far": (string(b"TIMER_DELAY_SEC\x013456001\x02"), "E_DELAY", 5, DELAY_MS_MAX + 1000),
+    "timer_at_too_far": (string(b"TIMER_DELIVER_MS\x01%d\x02" % TOO_FAR_MS), "E_DELAY", 5, DELAY_MS_MAX + 1),
+    "delete_too_late": (string(b"TIMER_DEL_UNIQKEY\x01a\x02TIMER_DELIVER_MS\x011\x02"), "E_DELAY", 5, None),
     "light": (string(b"A\x011\x02INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02"), "E_LIGHT", 5, None),
     "light_entry": (request(message(T, entry(b"INNER_MULTI_DISPATCH", b"%LMQ%a"))), "E_LIGHT", 4, None),
-    "timer_at": (request(message(T, entry(b"TIMER_DELIVER_MS", b"1"))), "E_DELAY", 4, None),
+    "timer_entry": (request(message(T, entry(b"TIMER_DELIVER_MS", b"x"))), "E_DELAY", 4, 0),
     "empty_host": (host(), "E_HOST", 9, 0),
     "host_of_5_bytes": (host(length_delimited(1, bytes(5))), "E_HOST", 9, 5),
     "port_65536": (host(length_delimited(1, bytes(4)), int_field(2, 65536)), "E_HOST", 9, 65536),

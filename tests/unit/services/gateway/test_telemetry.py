@@ -9,6 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from reput.delivery.v1.group_service_pb2 import GroupPolicy
 
 from libs.machine.testing.manual_clock import ManualClock
+from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
 from services.gateway.errors import PeerRefused
 from services.gateway.rpc import telemetry
@@ -46,7 +47,7 @@ async def answer_of(away_count: int) -> wire.TelemetryResponse:
     delivery: Any = Delivery(away_count)
     context: Any = Context()
     renewals = Renewals(delivery, ManualClock(), count_max=1)
-    subject = telemetry.Telemetry(delivery, renewals, Ending(), body_size_bytes_max=1)
+    subject = telemetry.Telemetry(delivery, renewals, Producers(), Ending(), body_size_bytes_max=1)
     said = wire.Settings(subscription=wire.Subscription(group=wire.Resource(name="g")))
 
     async def requests() -> AsyncIterator[wire.TelemetryRequest]:

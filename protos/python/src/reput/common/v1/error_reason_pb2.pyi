@@ -143,6 +143,14 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_GROUP_NOT_FOUND: _ErrorReason.ValueType  # 50
     """Nothing is known of the consumer group. Metadata: group."""
+    ERROR_REASON_TRANSACTION_NOT_FOUND: _ErrorReason.ValueType  # 54
+    """There is no transaction of this id, or its message is gone. Metadata: transaction_id."""
+    ERROR_REASON_TRANSACTION_ENDED: _ErrorReason.ValueType  # 55
+    """The transaction has ended in another way. Metadata: transaction_id, ended_as (`commit`, `rollback`, `parked`, or
+    `unknown` if RocketMQ ended it).
+    """
+    ERROR_REASON_TRANSACTION_REFUSED: _ErrorReason.ValueType  # 56
+    """The log does not take the message of a transaction, which stays open. Metadata: transaction_id."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why an RPC failed. Travels as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain "reput".
@@ -270,4 +278,12 @@ queue_offset.
 """
 ERROR_REASON_GROUP_NOT_FOUND: ErrorReason.ValueType  # 50
 """Nothing is known of the consumer group. Metadata: group."""
+ERROR_REASON_TRANSACTION_NOT_FOUND: ErrorReason.ValueType  # 54
+"""There is no transaction of this id, or its message is gone. Metadata: transaction_id."""
+ERROR_REASON_TRANSACTION_ENDED: ErrorReason.ValueType  # 55
+"""The transaction has ended in another way. Metadata: transaction_id, ended_as (`commit`, `rollback`, `parked`, or
+`unknown` if RocketMQ ended it).
+"""
+ERROR_REASON_TRANSACTION_REFUSED: ErrorReason.ValueType  # 56
+"""The log does not take the message of a transaction, which stays open. Metadata: transaction_id."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -26,6 +26,8 @@ import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.MessageBuilder;
 import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
+import org.apache.rocketmq.client.apis.producer.Transaction;
+import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
 /** The official client for Java as a driver of the table. */
 public final class Driver {
@@ -41,7 +43,7 @@ public final class Driver {
     private Object answer(JsonObject ask) throws Exception {
         return switch (ask.get("do").getAsString()) {
             case "connect" -> connect(ask);
-            case "send" -> send(ask);
+            case "send", "begin" -> send(ask);
             case "receive" -> receive(ask);
             case "ack" -> ack(ask);
             case "change" -> change(ask);
@@ -75,7 +77,8 @@ public final class Driver {
         String topic = text(ask, "topic", "");
         Producer producer = producers.get(topic);
         if (producer == null) {
-            producer = provider.newProducerBuilder().setClientConfiguration(configuration).setTopics(topic).build();
+            producer = provider.newProducerBuilder().setClientConfiguration(configuration).setTopics(topic)
+                    .setTransactionChecker(Driver::check).build();
             producers.put(topic, producer);
         }
         MessageBuilder message = provider.newMessageBuilder().setTopic(topic)
@@ -94,7 +97,24 @@ public final class Driver {
             ask.getAsJsonObject("properties").asMap()
                     .forEach((name, value) -> message.addProperty(name, value.getAsString()));
         }
-        return Map.of("id", producer.send(message.build()).getMessageId().toString());
+        if (!ask.get("do").getAsString().equals("begin")) {
+            return Map.of("id", producer.send(message.build()).getMessageId().toString());
+        }
+        Transaction transaction = producer.beginTransaction();
+        String id = producer.send(message.build(), transaction).getMessageId().toString();
+        String end = text(ask, "end", "");
+        if (end.equals("commit")) {
+            transaction.commit();
+        } else if (end.equals("rollback")) {
+            transaction.rollback();
+        }
+        return Map.of("id", id);
+    }
+
+    /** Says how a transaction ends that its producer has forgotten: as its body says. */
+    private static TransactionResolution check(MessageView message) {
+        String body = StandardCharsets.UTF_8.decode(message.getBody()).toString();
+        return body.equals("commit when asked") ? TransactionResolution.COMMIT : TransactionResolution.ROLLBACK;
     }
 
     private Object receive(JsonObject ask) throws Exception {

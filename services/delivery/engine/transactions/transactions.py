@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transactions: ends half messages as their producers say, and asks those that say nothing.
+
+What is open is what the half topic has and the topic of the ended ones has not. An end is one batch of the log: the
+message in its own topic, if it is committed, and the record that says so. A check appends the half message again, in
+one batch with the end of the former one, so that it counts and no retention takes it.
+Invariants: one change of a transaction at a time; what the log has answered is in the table before anybody else hears
+of it, also when the caller has gone; what the log may have without an answer makes the owner read everything anew.
+Callers: the event loop's thread. Memory: that of the table, `transaction_count_max` transactions; beyond them nothing
+is read. Bodies are read when they are needed.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+from libs.formats.records.transaction_record import COMMIT, PARKED, RENEWED, ROLLBACK, Ended, Half
+from libs.machine.loop import SupervisedLoop
+from libs.machine.uninterrupted import uninterrupted
+from libs.requests.errors import BadArgument, DependencyUnavailable, WindowFull
+from services.delivery.config import DeliveryConfig
+from services.delivery.engine.journal import Journal
+from services.delivery.engine.ports import Letter, Log
+from services.delivery.engine.steady_time import SteadyTime
+from services.delivery.engine.tally import Tally
+from services.delivery.engine.transactions import letters, table
+from services.delivery.engine.transactions.checks import Checks
+from services.delivery.engine.transactions.ports import HalfIndex
+from services.delivery.engine.transactions.table import Table, Timing, Transaction
+from services.delivery.errors import AppendRefused, TransactionEnded, TransactionNotFound, TransactionRefused
+
+PULL_WAIT_S = 20.0
+BEHIND_S = 1.0
+ARRIVAL_S = 0.05
+"""So long an end waits for its half message, before it asks how far the index is."""
+INDEX_S, INDEX_LOOK_S = 5.0, 0.02
+"""How long an end waits for an index that is behind."""
+AGAIN_MS = 1_000
+TEND_COUNT, TEND_SIZE_BYTES = 200, 8 << 20
+"""Transactions that are checked at once, and about how large they are."""
+TEND_ROUNDS = 20
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A transaction that somebody is asked about."""
+
+    half: Half
+    message: Any
+
+
+class Transactions:
+    """Of one ownership. `load`, `start`, `tend` it about once a second, `stop`."""
+
+    def __init__(
+        self, journal: Journal, tally: Tally, *, log: Log, halves: HalfIndex, time: SteadyTime, config: DeliveryConfig
+    ) -> None:
+        timing = Timing(config.transaction_first_check_ms, config.transaction_check_interval_ms)
+        self.table = Table(timing)
+        self._journal, self._tally, self._log, self._halves = journal, tally, log, halves
+        self._time, self._config = time, config
+        self._checks = Checks()
+        self._news = asyncio.Event()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._stored = (0, 0)
+        self._kept = -1
+        """The segment before which no transaction has its half message."""
+        self._feed = SupervisedLoop(
+            "half messages", self._read, backoff_ms_max=2_000, expected_errors=(DependencyUnavailable,)
+        )
+
+    async def load(self) -> None:
+        """Read what is open. Raises DependencyUnavailable."""
+        self._stored = await self._halves.floors()
+        half_floor, ended_floor = self._stored
+        self.table.read_to, self.table.ended_read_to = half_floor, max(0, ended_floor - table.ENDED_COUNT_MAX)
+        await self._read_ends(is_start=True)
+        while not self._is_full:
+            pulled = await self._halves.halves(self.table.read_to, wait_s=0)
+            self._apply(pulled.found, pulled.next_queue_offset)
+            if pulled.next_queue_offset >= pulled.max_queue_offset:
+                break
+        self.table.settle()
+
+    def start(self) -> None:
+        """Read on."""
+        self._feed.start()
+
+    async def stop(self) -> None:
+        """Read no more."""
+        await self._feed.stop()
+
+    async def end(self, name: str, producer_group: str, how: str) -> bool:
+        """Let a transaction end, by its id or the offset id of its half message. Returns whether it had ended so.
+
+        Raises TransactionNotFound, TransactionEnded if it ended in another way, TransactionRefused, BadArgument for
+        another producer group ("" is any), WindowFull, and what the log and the index raise.
+        """
+        return await uninterrupted(self._end(name, producer_group, how))
+
+    async def checks(self, producer_groups: Sequence[str], count: int, *, wait_s: float) -> list[Check]:
+        """Return transactions that these producers are asked about; wait for the first one."""
+        names = self._checks.take(producer_groups, count)
+        if not names and wait_s:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    while not (names := self._checks.take(producer_groups, count)):
+                        await self._checks.wait()
+        found: list[Check] = []
+        for name in names:
+            transaction = self.table.find(name)
+            message = None if transaction is None else await self._halves.message(transaction.half)
+            if transaction is not None and message is not None:
+                found.append(Check(transaction.half, message))
+        return found
+
+    async def tend(self) -> None:
+        """Check what is due, and tell from where on has to be read. Raises what the journal, log and index raise."""
+        await self._check_due()
+        for offset, (ids, how) in list(self.table.stale.items()):
+            await self._journal.write([], letters.ended([offset], ids, how), is_safe=True)
+            self.table.apply_ended(Ended(-1, (offset,), ids, how))
+        await self._read_ends()
+        self.table.settle()
+        floors = self.table.floors()
+        if floors != self._stored:
+            await self._halves.store_floors(*floors)
+            self._stored = floors
+
+    async def _check_due(self) -> None:
+        """Check what is due, and append again what lies in a segment that retention may take."""
+        active = await self._log.active_segment()
+        for _ in range(TEND_ROUNDS):
+            due = self.table.due(self._time.now_ms(), TEND_COUNT)
+            old = self.table.below(active, TEND_COUNT) if active != self._kept else []
+            if not old:
+                self._kept = active
+            if not due and not old:
+                return
+            for some in _portions([*due, *(one for one in old if one not in due)]):
+                checking = (self._check(one, is_due=one in due) for one in some)
+                for outcome in await asyncio.gather(*checking, return_exceptions=True):
+                    if isinstance(outcome, BaseException):
+                        raise outcome
+
+    @property
+    def _is_full(self) -> bool:
+        return self.table.count >= self._config.transaction_count_max
+
+    async def _read(self) -> None:
+        """Read some half messages, waiting for the first one, or until there is room."""
+        if self._is_full:
+            await self._heard(BEHIND_S)
+            return
+        pulled = await self._halves.halves(self.table.read_to, wait_s=PULL_WAIT_S)
+        if pulled.next_queue_offset < self.table.read_to:
+            await asyncio.sleep(BEHIND_S)  # the index is being built again
+        else:
+            self._apply(pulled.found, pulled.next_queue_offset)
+
+    def _apply(self, halves: Sequence[Half], read_to: int) -> None:
+        for half in halves:
+            transaction = self.table.apply_half(half)
+            if transaction is not None and half.check_count and not transaction.is_moving:
+                self._checks.offer(half.producer_group, half.id)
+        self.table.read_to = read_to
+        self._tell()
+
+    async def _read_ends(self, *, is_start: bool = False) -> None:
+        while True:
+            pulled = await self._halves.ends(self.table.ended_read_to)
+            if pulled.next_queue_offset < self.table.ended_read_to and not is_start:
+                return  # the index is being built again
+            for said in pulled.found:
+                self.table.apply_ended(said)
+            self.table.ended_read_to = pulled.next_queue_offset
+            if pulled.next_queue_offset >= pulled.max_queue_offset:
+                return
+
+    async def _end(self, name: str, producer_group: str, how: str) -> bool:
+        while True:
+            transaction = await self._find(name)
+            if transaction is None:
+                return await self._ended(name, how)
+            async with self._lock(transaction.half.id):
+                if self.table.find(name) is transaction and not transaction.is_moving:
+                    await self._resolve(transaction, producer_group, how)
+                    return False
+
+    async def _find(self, name: str) -> Transaction | None:
+        """Return an open transaction, None if it is known that there is none of this name."""
+        if self._known(name) is None:
+            await self._heard(ARRIVAL_S)
+        if self._known(name) is None:
+            await self._catch_up()
+        while (transaction := self.table.find(name)) is not None and transaction.is_moving:
+            await self._heard(BEHIND_S)
+        return transaction
+
+    def _known(self, name: str) -> object:
+        return self.table.find(name) or self.table.how_ended(name)
+
+    async def _ended(self, name: str, how: str) -> bool:
+        """Return if a transaction ended so. Raises TransactionNotFound and TransactionEnded."""
+        before = self.table.how_ended(name)
+        if before is None:
+            before = await self._halves.how_ended(name)
+        if before is None:
+            raise TransactionNotFound(name)
+        if before != how:
+            raise TransactionEnded(name, before)
+        return True
+
+    async def _catch_up(self) -> None:
+        """Return when all that the log has now was read. Raises DependencyUnavailable and WindowFull."""
+        end = await self._log.log_end()
+        try:
+            async with asyncio.timeout(INDEX_S):
+                while await self._halves.indexed() < end:
+                    await self._heard(INDEX_LOOK_S)
+                half_end = await self._halves.half_end()
+                while self.table.read_to < half_end:
+                    if self._is_full:
+                        raise WindowFull("transactions that are open", limit=self._config.transaction_count_max)
+                    await self._heard(INDEX_LOOK_S)
+        except TimeoutError:
+            raise DependencyUnavailable("indexer", "it has not come to the end of the log yet") from None
+
+    async def _resolve(self, transaction: Transaction, producer_group: str, how: str) -> None:
+        half = transaction.half
+        if producer_group and producer_group != half.producer_group:
+            reason = f"transaction {half.id} is of another producer group"
+            raise BadArgument(reason, field="producer_group", value=producer_group, limit=half.producer_group)
+        message = await self._halves.message(half) if how == COMMIT else None
+        if how == COMMIT and message is None:
+            await self._give_up(transaction)
+            raise TransactionNotFound(half.id)
+        copies = [letters.committed(half, message)] if how == COMMIT else []
+        try:
+            await self._write(transaction, copies, how)
+        except AppendRefused as error:
+            raise TransactionRefused(half.id, str(error)) from error
+
+    async def _check(self, transaction: Transaction, *, is_due: bool) -> None:
+        """Append a half message again, and let its producer be asked, or park it. If it is not due, only keep it."""
+        half = transaction.half
+        async with self._lock(half.id):
+            if self.table.find(half.id) is not transaction:
+                return
+            if is_due:
+                self.table.put_off(transaction, self._time.now_ms() + AGAIN_MS)  # unless all goes well
+            half = transaction.half
+            message = None if transaction.is_moving else await self._halves.message(half)
+            if transaction.is_moving:
+                return
+            if message is None:
+                await self._give_up(transaction)
+            elif is_due and half.check_count >= self._config.transaction_check_count_max:
+                await self._write_checked(transaction, letters.parked(half, message), PARKED)
+            else:
+                again = letters.renewed(half, message, half.check_count + is_due)
+                await self._write_checked(transaction, again, RENEWED)
+                self._tally.checked_count += is_due
+
+    async def _write_checked(self, transaction: Transaction, letter: Letter, how: str) -> None:
+        try:
+            await self._write(transaction, [letter], how)
+        except AppendRefused as error:
+            _log.error("transaction %s can't be checked, and is tried again: %s", transaction.half.id, error)
+            self.table.put_off(transaction, self._time.now_ms() + self._config.transaction_check_interval_ms)
+
+    async def _give_up(self, transaction: Transaction) -> None:
+        """Let a transaction end whose half message the log has no more."""
+        _log.error("the half message of transaction %s is gone: it is rolled back", transaction.half.id)
+        await self._write(transaction, [], ROLLBACK)
+
+    async def _write(self, transaction: Transaction, copies: Sequence[Letter], how: str) -> None:
+        """Append the end of a transaction's half messages, and what comes of them."""
+        half, offsets, ids = transaction.half, tuple(transaction.offsets), transaction.ids
+        await self._journal.write([], [*copies, *letters.ended(offsets, ids, how)], is_safe=True)
+        self.table.apply_ended(Ended(-1, offsets, ids, how))
+        if how != RENEWED:
+            self._checks.drop(half.producer_group, half.id)
+        self._tally.ended(how)
+        self._tell()
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    def _tell(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def _heard(self, wait_s: float) -> None:
+        """Wait until something has changed, at most so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._news.wait()
+
+
+def _portions(transactions: Sequence[Transaction]) -> list[list[Transaction]]:
+    """Divide transactions so that those of a part are small together."""
+    parts: list[list[Transaction]] = []
+    size_bytes = TEND_SIZE_BYTES
+    for one in transactions:
+        size_bytes += one.half.size_bytes
+        if size_bytes > TEND_SIZE_BYTES:
+            parts.append([])
+            size_bytes = one.half.size_bytes
+        parts[-1].append(one)
+    return parts

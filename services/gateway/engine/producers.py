@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Producers: which clients publish which topics, so that one of them can be asked how a transaction ends.
+
+A client says what it publishes in its settings, which some send again only after minutes; so what it sends counts, too.
+Callers: the event loop's thread. Memory: CLIENT_COUNT_MAX clients that have no stream, and those that have one.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+CLIENT_COUNT_MAX = 10_000
+TOPIC_COUNT_MAX = 1_000
+"""Topics of one client, the last ones that it named."""
+
+Ask = Callable[[Any], None]
+
+
+@dataclass(slots=True)
+class _Client:
+    topics: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    ask: Ask | None = None
+
+
+class Producers:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._clients: OrderedDict[str, _Client] = OrderedDict()
+        self._turn = 0
+
+    def publishes(self, client: str, topics: Iterable[str]) -> None:
+        """Note that a client publishes these topics."""
+        known = self._client(client).topics
+        for topic in topics:
+            known[topic] = known.pop(topic, None)
+        while len(known) > TOPIC_COUNT_MAX:
+            known.popitem(last=False)
+
+    def connected(self, client: str, ask: Ask) -> None:
+        """Note that a client has a stream, by which it can be asked. The last one counts."""
+        self._client(client).ask = ask
+
+    def disconnected(self, client: str, ask: Ask) -> None:
+        """Note that this stream has ended."""
+        found = self._clients.get(client)
+        if found is not None and found.ask == ask:
+            found.ask = None
+
+    def topics(self) -> list[str]:
+        """Return all topics whose producers can be asked."""
+        found = dict.fromkeys(topic for one in self._clients.values() if one.ask is not None for topic in one.topics)
+        return list(found)
+
+    def ask(self, topic: str, question: Any) -> bool:
+        """Ask one client that publishes a topic, another one each time. Returns whether there was one."""
+        asks = [one.ask for one in self._clients.values() if one.ask is not None and topic in one.topics]
+        if asks:
+            self._turn += 1
+            asks[self._turn % len(asks)](question)
+        return bool(asks)
+
+    def _client(self, name: str) -> _Client:
+        found = self._clients.setdefault(name, _Client())
+        self._clients.move_to_end(name)
+        while len(self._clients) > CLIENT_COUNT_MAX:
+            silent = next((other for other, one in self._clients.items() if one.ask is None), None)
+            if silent is None:
+                break
+            del self._clients[silent]
+        return found

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Orphans: transactions whose producers have said nothing. One client that publishes the topic is asked, by its stream.
+
+Any gateway may do it: Delivery gives each question to one of them.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from reput.delivery.v1.transaction_service_pb2 import TransactionCheck
+
+from libs.machine.loop import SupervisedLoop
+from services.gateway.engine.producers import Producers
+from services.gateway.errors import PeerRefused
+from services.gateway.rpc.store.delivery_client import DeliveryClient
+
+WAIT_S = 1.0
+"""How long a question is waited for: then others may have begun to publish."""
+TOPIC_COUNT_MAX = 1_000
+CHECK_COUNT = 100
+
+
+class Orphans:
+    """`start` it, `stop` it."""
+
+    def __init__(self, delivery: DeliveryClient, producers: Producers) -> None:
+        self._delivery, self._producers = delivery, producers
+        self._turn = 0
+        self._loop = SupervisedLoop(
+            "orphans", self._ask, interval_ms=20, backoff_ms_max=2_000, expected_errors=(PeerRefused,)
+        )
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        await self._loop.stop()
+
+    async def _ask(self) -> None:
+        topics = self._next_topics()
+        if not topics:
+            await asyncio.sleep(WAIT_S)
+            return
+        checks: Sequence[TransactionCheck] = await self._delivery.checks(topics, CHECK_COUNT, wait_s=WAIT_S)
+        for check in checks:  # one that nobody hears is given again, later
+            self._producers.ask(check.transaction.producer_group, check)
+
+    def _next_topics(self) -> list[str]:
+        topics = self._producers.topics()
+        start = self._turn = self._turn if self._turn < len(topics) else 0
+        self._turn += TOPIC_COUNT_MAX
+        return topics[start : start + TOPIC_COUNT_MAX]

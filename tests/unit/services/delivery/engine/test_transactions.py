@@ -1,0 +1,414 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transactions over a log and an index in memory: how they end, who is asked, and what is known after a crash."""
+
+import asyncio
+import contextlib
+import random
+
+import pytest
+
+from libs.formats.records.transaction_record import COMMIT, PARKED, RENEWED, ROLLBACK, Ended
+from libs.machine.testing.manual_clock import ManualClock
+from libs.requests.errors import BadArgument, DependencyUnavailable, WindowFull
+from services.delivery.engine.ownership import Ownership
+from services.delivery.engine.transactions import table, transactions
+from services.delivery.engine.transactions.transactions import Transactions
+from services.delivery.errors import (
+    JournalLost,
+    NotOwner,
+    TransactionEnded,
+    TransactionNotFound,
+    TransactionRefused,
+)
+from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.patience import eventually
+
+TOPIC = "t"
+FIRST_MS, INTERVAL_MS = 6_000, 30_000
+LOST = (JournalLost, DependencyUnavailable, NotOwner)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here is about how long an index may take."""
+    monkeypatch.setattr(transactions, "INDEX_S", 0.3)
+
+
+async def of(ownership: Ownership) -> Transactions:
+    return (await owned_of(ownership)).transactions
+
+
+def seen(store: MemoryStore, topic: str = TOPIC) -> list[str]:
+    """What everybody sees."""
+    return [one.message for queue in store.queues(topic) for one in queue]
+
+
+async def asked(subject: Transactions, *groups: str, wait_s: float = 1.0) -> list[str]:
+    """Whom a member of these groups is asked about."""
+    return [check.half.id for check in await subject.checks(groups or ["p"], 10, wait_s=wait_s)]
+
+
+async def test_a_message_is_seen_when_it_is_committed(clock: ManualClock) -> None:
+    """Before it is committed nobody sees it, after a rollback nobody ever; a repeated end is answered the same."""
+    store = MemoryStore()
+    async with delivering(store, clock) as ownership:
+        subject = await of(ownership)
+        await store.transactions.begin("a")
+        offset_id = await store.transactions.begin("b")
+        assert seen(store) == []
+        assert await subject.end("a", "p", COMMIT) is False
+        assert await subject.end(offset_id, "", ROLLBACK) is False
+        assert seen(store) == ["a"]
+        assert await subject.end("a", "p", COMMIT) is True
+        assert await subject.end("b", "p", ROLLBACK) is True
+        assert await subject.end(offset_id, "p", ROLLBACK) is True
+        for name, how, before in (("a", ROLLBACK, COMMIT), ("b", COMMIT, ROLLBACK)):
+            with pytest.raises(TransactionEnded) as refused:
+                await subject.end(name, "p", how)
+            assert refused.value.ended_as == before
+        assert seen(store) == ["a"]
+
+
+async def test_what_ended_is_known_to_the_next_process_and_long_after(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is the same after a restart, whether the end is read again or looked up by its key."""
+    store = MemoryStore()
+    async with delivering(store, clock) as ownership:
+        subject = await of(ownership)
+        await store.transactions.begin("a")
+        await subject.end("a", "p", COMMIT)
+        await subject.tend()
+    assert store.transactions.stored == (1, 1)
+    async with delivering(store, clock) as ownership:
+        subject = await of(ownership)
+        assert subject.table.how_ended("a") == COMMIT
+        await store.transactions.begin("a")  # it came late
+        await eventually(lambda: subject.table.read_to == 2)
+        await subject.tend()
+    monkeypatch.setattr(table, "ENDED_COUNT_MAX", 0)
+    async with delivering(store, clock) as ownership:
+        subject = await of(ownership)
+        assert subject.table.how_ended("a") is None
+        assert await subject.end("a", "p", COMMIT) is True
+        with pytest.raises(TransactionEnded):
+            await subject.end("a", "p", ROLLBACK)
+        store.transactions.forgets_ends = True
+        with pytest.raises(TransactionNotFound):
+            await subject.end("a", "p", COMMIT)
+    assert seen(store) == ["a"]
+
+
+async def test_ends_of_one_moment_agree(clock: ManualClock) -> None:
+    """Of many ends at once one is the first, and those that say the contrary hear of it."""
+    store = MemoryStore()
+    async with delivering(store, clock) as ownership:
+        subject = await of(ownership)
+        await store.transactions.begin("a")
+        store.write_delay_s = 0.01
+        ends = (subject.end("a", "p", how) for how in (COMMIT, COMMIT, ROLLBACK))
+        first, second, third = await asyncio.gather(*ends, return_exceptions=True)
+        assert (first, second, type(third)) == (False, True, TransactionEnded)
+    assert seen(store) == ["a"]
+
+
+async def test_an_end_whose_caller_goes_happens_once(clock: ManualClock) -> None:
+    """A caller that does not wait for the log leaves nothing half done: the next end is a repetition."""
+    store = MemoryStore()
+    async with delivering(store, clock) as ownership:
+        subject = await of(ownership)
+        await store.transactions.begin("a")
+        store.write_delay_s = 0.05
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await subject.end("a", "p", COMMIT)
+        assert await subject.end("a", "p", COMMIT) is True
+    assert seen(store) == ["a"]
+
+
+async def test_producers_are_asked_in_time_and_not_for_ever(clock: ManualClock) -> None:
+    """First after six seconds, then each half a minute, each time one member of the group; at last it is parked."""
+    store = MemoryStore()
+    async with delivering(store, clock, transaction_check_count_max=2) as ownership:
+        subject = await of(ownership)
+        await store.transactions.begin("a", has_id=False)
+        await eventually(lambda: subject.table.count == 1)
+        clock.advance(FIRST_MS - 1)
+        await subject.tend()
+        assert await asked(subject, wait_s=0) == []
+        clock.advance(1)
+        await subject.tend()
+        assert await asked(subject, "other", wait_s=0) == []
+        (name,) = await asked(subject)
+        assert await asked(subject, wait_s=0) == []  # one of them
+        assert name == f"{0:032X}"
+        clock.advance(INTERVAL_MS)
+        await subject.tend()
+        assert await asked(subject) == [name]
+        clock.advance(INTERVAL_MS)
+        await subject.tend()
+        assert subject.table.count == 0
+        with pytest.raises(TransactionEnded) as refused:
+            await subject.end(name, "p", COMMIT)
+        assert refused.value.ended_as == PARKED
+    assert seen(store) == []
+    assert seen(store, "TRANS_CHECK_MAX_TIME_TOPIC") == ["a"]
+    assert [one.how for one in store.transactions.ended] == [RENEWED, RENEWED, PARKED]
+
+
+async def test_a_message_may_want_other_times(clock: ManualClock) -> None:
+    """Its immunity goes before the setting."""
+    store = MemoryStore()
+    async with delivering(store, clock) as ownership:
+        subject = await of(ownership)
+        await store.transactions.begin("a", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
+        await eventually(lambda: subject.table.count == 1)
+        clock.advance(59_999)
+        await subject.tend()
+        assert await asked(subject, wait_s=0) == []
+        clock.advance(1)
+        await subject.tend()
+        assert await asked(subject) == ["a"]
+        assert await subject.end("a", "p", COMMIT) is False  # while it was appended again
+    assert seen(store) == ["a"]
+
+
+async def test_a_restart_goes_on_with_the_checks(clock: ManualClock) -> None:
+    """How often a producer was asked is in the log, and so is who else may be asked."""
+    store = MemoryStore()
+    async with delivering(store, clock) as ownership:
+        subject = await of(ownership)
+        await store.transactions.begin("a")
+        await eventually(lambda: subject.table.count == 1)
+        clock.advance(FIRST_MS)
+        await subject.tend()
+        await asked(subject)
+        await subject.tend()
+    assert store.transactions.stored == (1, 1)
+    store.transactions.gone_count = 1  # nobody needs the first one any more
+    async with delivering(store, clock) as ownership:
+        subject = await of(ownership)
+        assert [one.half.check_count for one in subject.table.all()] == [1]
+        assert await asked(subject) == ["a"]
+        assert await subject.end(f"{0:032X}", "p", COMMIT) is False
+    assert seen(store) == ["a"]
+
+
+async def test_a_message_that_is_sent_twice_is_one(clock: ManualClock) -> None:
+    """A producer that repeats its send has one transaction; a copy that comes after its end is never seen."""
+    store = MemoryStore()
+    async with delivering(store, clock) as ownership:
+        subject = await of(ownership)
+        await store.transactions.begin("a")
+        await store.transactions.begin("a")
+        await eventually(lambda: subject.table.read_to == 2)
+        assert subject.table.count == 1
+        await subject.end("a", "p", COMMIT)
+        await store.transactions.begin("a")
+        await eventually(lambda: subject.table.read_to == 3)
+        await subject.tend()
+        assert subject.table.floors() == (3, 3)
+    async with delivering(store, clock) as ownership:
+        assert (await of(ownership)).table.count == 0
+    assert seen(store) == ["a"]
+    assert {offset for one in store.transactions.ended for offset in one.half_offsets} == {0, 1, 2}
+
+
+async def test_an_old_message_is_kept_from_retention(clock: ManualClock) -> None:
+    """What lies in a segment that is not written any more is appended again; nobody is asked for that."""
+    store = MemoryStore()
+    store.segment_size_bytes = 100_000
+    async with delivering(store, clock) as ownership:
+        subject = await of(ownership)
+        await store.transactions.begin("a", CHECK_IMMUNITY_TIME_IN_SECONDS="600")
+        await eventually(lambda: subject.table.count == 1)
+        due_ms = subject.table.all()[0].due_ms
+        store.end += 100_000
+        await subject.tend()
+        await eventually(lambda: subject.table.all()[0].half.queue_offset == 1)
+        store.transactions.gone_count = 1
+        (one,) = subject.table.all()
+        assert (one.half.check_count, one.due_ms) == (0, due_ms)
+        assert await asked(subject, wait_s=0) == []
+        await subject.end("a", "p", COMMIT)
+    assert seen(store) == ["a"]
+
+
+async def test_a_message_that_is_gone_is_rolled_back(clock: ManualClock) -> None:
+    """Nobody can commit what the log has no more."""
+    store = MemoryStore()
+    async with delivering(store, clock) as ownership:
+        subject = await of(ownership)
+        await store.transactions.begin("a")
+        await eventually(lambda: subject.table.count == 1)
+        store.transactions.gone_count = 1
+        with pytest.raises(TransactionNotFound):
+            await subject.end("a", "p", COMMIT)
+        assert subject.table.count == 0
+
+
+async def test_a_log_that_does_not_take_it_leaves_it_open_and_others_go_on(clock: ManualClock) -> None:
+    """A message of a topic that is gone is told to its own producer alone."""
+    store = MemoryStore()
+    store.transactions.refused_topics.add("gone")
+    async with delivering(store, clock) as ownership:
+        subject = await of(ownership)
+        await store.transactions.begin("a", topic="gone")
+        await store.transactions.begin("b")
+        await eventually(lambda: subject.table.count == 2)
+        refused, done = await asyncio.gather(
+            subject.end("a", "p", COMMIT), subject.end("b", "p", COMMIT), return_exceptions=True
+        )
+        assert isinstance(refused, TransactionRefused)
+        assert done is False
+        assert ownership.began_count == 1
+        assert [one.half.id for one in subject.table.all()] == ["a"]
+        assert await subject.end("a", "p", ROLLBACK) is False
+    assert seen(store) == ["b"]
+
+
+async def test_what_is_wrong_is_named(clock: ManualClock) -> None:
+    """Another group, an unknown id, an index that is behind, too many that are open."""
+    store = MemoryStore()
+    async with delivering(store, clock, transaction_count_max=1) as ownership:
+        subject = await of(ownership)
+        await store.transactions.begin("a")
+        with pytest.raises(BadArgument) as refused:
+            await subject.end("a", "q", COMMIT)
+        assert refused.value.field == "producer_group"
+        with pytest.raises(TransactionNotFound):
+            await subject.end("never", "p", COMMIT)
+        await store.transactions.begin("b")
+        with pytest.raises(WindowFull, match="transactions that are open"):
+            await subject.end("b", "p", COMMIT)
+        await subject.end("a", "p", ROLLBACK)
+        await subject.end("b", "p", COMMIT)
+        store.transactions.seen_count = 2
+        await store.transactions.begin("c")
+        with pytest.raises(DependencyUnavailable):
+            await subject.end("c", "p", COMMIT)
+        store.transactions.seen_count = None
+        await store.tell()
+        await subject.end("c", "p", COMMIT)
+    assert seen(store) == ["b", "c"]
+
+
+async def test_what_rocketmq_ended_is_ended(clock: ManualClock) -> None:
+    """Its records say that something has ended, and not how; a half message that it appended again is the same one."""
+    store = MemoryStore()
+    store.transactions.now_ms = clock.now_ms
+    await store.transactions.begin("a")
+    await store.transactions.begin("a", TRAN_PREPARED_QUEUE_OFFSET="0", TRANSACTION_CHECK_TIMES="1")
+    await store.transactions.begin("b")
+    store.transactions.ended.append(Ended(0, (0,), (), ""))
+    async with delivering(store, clock) as ownership:
+        subject = await of(ownership)
+        assert [one.half.id for one in subject.table.all()] == ["b"]
+        with pytest.raises(TransactionEnded) as refused:
+            await subject.end("a", "p", COMMIT)
+        assert refused.value.ended_as == "unknown"
+        await subject.tend()
+    assert {offset for one in store.transactions.ended for offset in one.half_offsets} == {0, 1}
+
+
+class Run:
+    """Producers and faults by a seed, and what must hold whatever happens."""
+
+    def __init__(self, seed: int, store: MemoryStore, clock: ManualClock) -> None:
+        self.chance = random.Random(seed)
+        self.store, self.clock = store, clock
+        self.begun: list[str] = []
+        self.wanted: dict[str, set[str]] = {}
+        """What somebody asked for, whether it was answered or not."""
+        self.answered: dict[str, str] = {}
+
+    async def step(self, ownership: Ownership) -> None:
+        subject = await of(ownership)
+        match self.chance.randrange(9):
+            case 0 | 1:
+                self.begun.append(f"m{len(self.begun)}")
+                await self.store.transactions.begin(self.begun[-1])
+            case 2 if self.begun:
+                await self.store.transactions.begin(self.chance.choice(self.begun))  # it was repeated
+            case 3 | 4 if self.begun:
+                await self.end(subject, self.chance.choice(self.begun), self.chance.choice([COMMIT, ROLLBACK]))
+            case 5:
+                for name in await asked(subject, wait_s=0.01):
+                    if self.chance.random() < 0.5:
+                        await self.end(subject, name, self.chance.choice([COMMIT, ROLLBACK]))
+            case 6:
+                self.clock.advance(self.chance.choice([1_000, FIRST_MS, INTERVAL_MS]))
+                await subject.tend()
+            case 7:
+                await subject.tend()
+            case 8:
+                which = self.chance.choice(["lost_answers", "refused_writes", "none"])
+                if which != "none":
+                    setattr(self.store, which, 1)
+        self.judge()
+
+    async def end(self, subject: Transactions, name: str, how: str) -> None:
+        self.wanted.setdefault(name, set()).add(how)
+        ended_as = how
+        try:
+            await subject.end(name, "p", how)
+        except TransactionEnded as error:
+            ended_as = error.ended_as
+        assert self.answered.setdefault(name, ended_as) == ended_as, f"{name} ended twice"
+
+    def judge(self) -> None:
+        visible = seen(self.store)
+        assert len(visible) == len(set(visible)), f"seen twice: {sorted(visible)}"
+        assert all(COMMIT in self.wanted.get(name, ()) for name in visible), "seen without a commit"
+        assert {name for name, how in self.answered.items() if how == COMMIT} <= set(visible)
+        assert not any(how != COMMIT and name in visible for name, how in self.answered.items())
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_whatever_dies_each_commit_is_seen_once_and_each_orphan_ends(seed: int, clock: ManualClock) -> None:
+    """Restarts, lost answers, refused writes and repeated messages between all steps."""
+    store = MemoryStore()
+    run = Run(seed, store, clock)
+    if seed % 2:
+        store.segment_size_bytes = 2_000
+    settings = {"transaction_check_count_max": 3}
+    for _ in range(4):
+        async with delivering(store, clock, **settings) as ownership:
+            for _ in range(25):
+                try:
+                    await run.step(ownership)
+                except LOST:
+                    continue
+    store.lost_answers = store.refused_writes = 0
+    async with delivering(store, clock, **settings) as ownership:
+        await _until_none_is_open(run, ownership)
+        run.judge()
+        ends = [await _how(ownership, name) for name in run.begun]
+    parked = seen(store, "TRANS_CHECK_MAX_TIME_TOPIC")
+    assert len(parked) == len(set(parked))
+    assert sorted(name for name, how in zip(run.begun, ends, strict=True) if how == PARKED) == sorted(parked)
+    assert sorted(name for name, how in zip(run.begun, ends, strict=True) if how == COMMIT) == sorted(seen(store))
+
+
+async def _until_none_is_open(run: Run, ownership: Ownership) -> None:
+    subject = await of(ownership)
+    for _ in range(12):
+        run.clock.advance(INTERVAL_MS)
+        await eventually(lambda: subject.table.read_to == len(run.store.transactions.records))
+        await subject.tend()
+    assert subject.table.count == 0
+    assert subject.table.floors()[0] == len(run.store.transactions.records)
+
+
+async def _how(ownership: Ownership, name: str) -> str:
+    subject = await of(ownership)
+    try:
+        await subject.end(name, "p", ROLLBACK)
+    except TransactionEnded as error:
+        return error.ended_as
+    return ROLLBACK

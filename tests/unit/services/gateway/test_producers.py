@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which client is asked about a topic."""
+
+import pytest
+
+from services.gateway.engine import producers
+from services.gateway.engine.producers import Producers
+
+
+def asking(subject: Producers, *clients: str) -> list[tuple[str, str]]:
+    """Connect clients. Returns what they are asked, from now on."""
+    asked: list[tuple[str, str]] = []
+    for client in clients:
+        subject.connected(client, lambda question, client=client: asked.append((client, question)))  # type: ignore[misc]
+    return asked
+
+
+def test_those_that_publish_a_topic_are_asked_in_turn() -> None:
+    """Others are not, nor those that have no stream."""
+    subject = Producers()
+    asked = asking(subject, "a", "b", "c")
+    subject.publishes("a", ["t", "u"])
+    subject.publishes("b", ["t"])
+    subject.publishes("d", ["t", "v"])
+    assert [subject.ask("t", "q") for _ in range(4)] == [True] * 4
+    assert sorted(asked) == [("a", "q"), ("a", "q"), ("b", "q"), ("b", "q")]
+    assert (subject.ask("v", "q"), subject.ask("w", "q")) == (False, False)
+    assert sorted(subject.topics()) == ["t", "u"]
+
+
+def test_a_stream_that_took_the_place_of_another_one_counts() -> None:
+    """The end of the former one changes nothing."""
+    subject = Producers()
+    asked: list[str] = []
+
+    def first(question: str) -> None:
+        raise AssertionError(question)
+
+    subject.publishes("a", ["t"])
+    subject.connected("a", first)
+    subject.connected("a", asked.append)
+    subject.disconnected("a", first)
+    assert subject.ask("t", "q")
+    subject.disconnected("a", asked.append)
+    assert not subject.ask("t", "q")
+    assert asked == ["q"]
+
+
+def test_what_is_remembered_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients without a stream go first, and of a client's topics those that it named first."""
+    monkeypatch.setattr(producers, "CLIENT_COUNT_MAX", 2)
+    monkeypatch.setattr(producers, "TOPIC_COUNT_MAX", 2)
+    subject = Producers()
+    asking(subject, "a")
+    subject.publishes("a", ["t", "u", "v"])
+    for number in range(5):
+        subject.publishes(f"silent-{number}", ["x"])
+    assert subject.topics() == ["u", "v"]
+    asking(subject, "silent-4", "silent-0")
+    assert sorted(subject.topics()) == ["u", "v", "x"]

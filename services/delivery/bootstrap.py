@@ -8,7 +8,7 @@ or while its log follows another one.
 import functools
 from dataclasses import dataclass, field
 
-from reput.delivery.v1 import delivery_service_pb2, group_service_pb2
+from reput.delivery.v1 import delay_service_pb2, delivery_service_pb2, group_service_pb2
 
 from libs.formats.limits import MIB
 from libs.machine.clock import SystemClock
@@ -20,11 +20,13 @@ from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.delivery.config import DeliveryConfig
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ownership import Ownership
+from services.delivery.rpc.delay_servicer import DelayServicer
 from services.delivery.rpc.delivery_servicer import DeliveryServicer
 from services.delivery.rpc.error_table import ERROR_TABLE
 from services.delivery.rpc.group_servicer import GroupServicer
 from services.delivery.rpc.log.index_client import IndexClient
 from services.delivery.rpc.log.log_client import LogClient
+from services.delivery.rpc.log.timer_client import TimerClient
 
 REQUEST_SIZE_BYTES_MAX = MIB
 """A thousand handles of the largest size."""
@@ -51,9 +53,11 @@ class Service:
             "indexer": self._connect("indexer", settings.indexer, settings, shell),
         }
         log, index = LogClient(self._connections["commitlog"]), IndexClient(self._connections["indexer"])
-        make = functools.partial(Owned, log=log, index=index, clock=clock, config=config)
-        self.ownership = Ownership(log, index, make)
+        timers = TimerClient(self._connections["commitlog"], self._connections["indexer"], index)
+        make = functools.partial(Owned, log=log, index=index, timers=timers, clock=clock, config=config)
+        self.ownership = Ownership(log, index, timers, make)
         shell.telemetry.observe("group", self.ownership.counters)
+        shell.telemetry.observe("delay", self.ownership.delay_counters)
         self.server = GrpcServer(
             settings.server,
             errors=ERROR_TABLE,
@@ -63,6 +67,7 @@ class Service:
         for module, servicer in (
             (delivery_service_pb2, DeliveryServicer(self.ownership, receive_count_max=config.receive_count_max)),
             (group_service_pb2, GroupServicer(self.ownership, log, index)),
+            (delay_service_pb2, DelayServicer(self.ownership)),
         ):
             for service in module.DESCRIPTOR.services_by_name.values():
                 self.server.add_service(service, servicer)

@@ -26,5 +26,13 @@ class DeliveryConfig:
     receive_count_max: Positive = 1_000
     """Messages of one receive."""
 
+    delayed_count_max: Positive = 5_000_000
+    """Messages that wait for their time at once, some 30 bytes each. Further ones are seen once others were delivered,
+    and may be late."""
+
+    delayed_roll_hours: Annotated[int, Meta(ge=1, le=960)] = 12
+    """A message that waits longer is appended once more, so that retention leaves it. Less than half of
+    retention_hours of the Janitor."""
+
     reconnect_ms_max: Positive = 2_000
     """Longest wait between two attempts to reach the CommitLog or the Indexer, in milliseconds."""

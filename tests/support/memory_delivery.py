@@ -7,14 +7,16 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.config import DeliveryConfig
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ownership import Ownership
-from services.delivery.engine.ports import DeadLetter, Found, Pulled, Stored, Wanted, Written
+from services.delivery.engine.ports import DeadLetter, Found, Letter, Pulled, Stored, Wanted, Written
 from services.delivery.errors import JournalLost, LogFollows, NotOwner, TopicNotFound
+from tests.support.memory_timers import MemoryTimers
 from tests.support.patience import eventually
 
 RECORD_SIZE_BYTES = 100
@@ -39,24 +41,25 @@ class MemoryStore:
         """So many messages of each queue are indexed; None: all."""
         self.is_following = False
         self.written = asyncio.Condition()
+        self.timers = MemoryTimers(self)
         self._queues: dict[str, list[list[Found]]] = {}
         self._queue_count = queue_count
 
     async def append(
-        self, topic: str, message: str, *, queue_id: int = 0, key: int = 0, size_bytes: int = RECORD_SIZE_BYTES
+        self, topic: str, message: Any, *, queue_id: int = 0, key: int = 0, size_bytes: int = RECORD_SIZE_BYTES
     ) -> int:
         """Append a message. Returns its queue offset."""
         queue = self.queues(topic)[queue_id]
         queue.append(Found(len(queue), key, size_bytes, message))
         self.end += RECORD_SIZE_BYTES
-        await self._tell()
+        await self.tell()
         return len(queue) - 1
 
     def queues(self, topic: str) -> list[list[Found]]:
         """Return all messages of a topic, by queue."""
         return self._queues.setdefault(topic, [[] for _ in range(self._queue_count)])
 
-    async def write(self, body: bytes, letters: Sequence[DeadLetter], *, is_safe: bool) -> Written:
+    async def write(self, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
         """See Log."""
         del is_safe
         await asyncio.sleep(self.write_delay_s)
@@ -66,11 +69,17 @@ class MemoryStore:
             self.refused_writes -= 1
             raise DependencyUnavailable("commitlog", "the disk is full")
         for letter in letters:
-            await self.append(letter.topic, letter.found.message)
-        written = Written(len(self.journal_records), self.end)
+            if not isinstance(letter, DeadLetter):
+                self.timers.check(letter)
+        for letter in letters:
+            if isinstance(letter, DeadLetter):
+                await self.append(letter.topic, letter.found.message)
+            else:
+                await self.timers.keep(letter)
+        written = Written(len(self.journal_records), self.end, self.timers.now_ms())
         self.journal_records.append((self.end, body))
         self.end += RECORD_SIZE_BYTES
-        await self._tell()
+        await self.tell()
         if self.lost_answers:
             self.lost_answers -= 1
             raise JournalLost("nobody knows whether it was stored")
@@ -104,7 +113,7 @@ class MemoryStore:
             return Pulled([], len(queue), least, len(queue))
         queue_offset = max(queue_offset, least)
         if queue_offset >= len(queue) and wait_s:
-            await self._wait(wait_s)
+            await self.wait(wait_s)
         some: list[Found] = []
         room = size_bytes
         for one in self.queues(topic)[queue_id][: self.indexed_count][queue_offset : queue_offset + count]:
@@ -119,7 +128,7 @@ class MemoryStore:
         """See Index."""
         queue_offset = max(queue_offset, self.min_journal_offset)
         if queue_offset >= len(self.journal_records):
-            await self._wait(wait_s)
+            await self.wait(wait_s)
         some = self.journal_records[queue_offset:]
         return [Stored(queue_offset + index, body) for index, (_, body) in enumerate(some)], queue_offset + len(some)
 
@@ -143,11 +152,13 @@ class MemoryStore:
         """See Index."""
         self.offsets[group].update(offsets)
 
-    async def _tell(self) -> None:
+    async def tell(self) -> None:
+        """Let those hear who wait for something new."""
         async with self.written:
             self.written.notify_all()
 
-    async def _wait(self, wait_s: float) -> None:
+    async def wait(self, wait_s: float) -> None:
+        """Wait for something new."""
         try:
             async with asyncio.timeout(wait_s), self.written:
                 await self.written.wait()
@@ -158,8 +169,10 @@ class MemoryStore:
 @asynccontextmanager
 async def delivering(store: MemoryStore, clock: ManualClock, **settings: int) -> AsyncIterator[Ownership]:
     """Let a process deliver what is in a store."""
-    config = DeliveryConfig(**settings)
-    ownership = Ownership(store, store, partial(Owned, log=store, index=store, clock=clock, config=config))
+    config, timers = DeliveryConfig(**settings), store.timers
+    timers.now_ms = clock.now_ms
+    make = partial(Owned, log=store, index=store, timers=timers, clock=clock, config=config)
+    ownership = Ownership(store, store, timers, make)
     ownership.start()
     try:
         yield ownership

@@ -9,17 +9,17 @@ Callers: the event loop's thread. Memory: the events that wait, which is bounded
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from libs.formats.records.delivery_record import DeliveryRecord, Event
-from services.delivery.engine.ports import DeadLetter, Log, Written
-from services.delivery.errors import JournalLost
+from services.delivery.engine.ports import Letter, Log, Written
+from services.delivery.errors import AppendRefused, JournalLost
 
 EVENT_COUNT_MAX = 1_000
 """Events of one record; with the messages in flight of a receive, some hundred KiB."""
 LETTERS_SIZE_BYTES_MAX = 4 << 20
-"""Dead letters of one record, unless one alone is larger. An append has 16 MiB at most."""
+"""Messages beside one record, unless one alone is larger. An append has 16 MiB at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,16 @@ class _Entry:
     """What is written together."""
 
     events: Sequence[Event]
-    letters: Sequence[DeadLetter]
+    letters: Sequence[Letter]
     is_safe: bool
     written: "asyncio.Future[Written]"
+    may_be_refused: bool
+    is_alone: bool = False
+    """Whether it gets a record of its own: together with others it was refused."""
 
     @property
     def size_bytes(self) -> int:
-        return sum(letter.found.size_bytes for letter in self.letters)
+        return sum(letter.size_bytes for letter in self.letters)
 
 
 class Journal:
@@ -44,6 +47,8 @@ class Journal:
         self.failed = asyncio.Event()
         self.event_count = 0
         """Events that were given, since the beginning."""
+        self.on_written: Callable[[Written], None] = lambda _: None
+        """Hears of each record that was written."""
         self._log = log
         self._owner = owner
         self._entries: deque[_Entry] = deque()
@@ -58,15 +63,16 @@ class Journal:
         return written
 
     def write(
-        self, events: Sequence[Event], letters: Sequence[DeadLetter] = (), *, is_safe: bool
+        self, events: Sequence[Event], letters: Sequence[Letter] = (), *, is_safe: bool, may_be_refused: bool = False
     ) -> "asyncio.Future[Written]":
         """Write events, and messages with them, and return what tells when they are written, or why not.
 
-        Raises why nothing can be written any more.
+        `may_be_refused`: nothing that is known has the events before they are written, so that AppendRefused is an
+        answer and the journal goes on. Raises why nothing can be written any more.
         """
         if self.failure is not None:
             raise self.failure
-        entry = _Entry(events, letters, is_safe, asyncio.get_running_loop().create_future())
+        entry = _Entry(events, letters, is_safe, asyncio.get_running_loop().create_future(), may_be_refused)
         self._entries.append(entry)
         self.event_count += len(events)
         if self._writing is None:
@@ -85,6 +91,10 @@ class Journal:
             some = self._some()
             try:
                 written = await self._write(some)
+            except AppendRefused as error:
+                if not await self._without_refused(some, error):
+                    break
+                continue
             except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to hear of it
                 self._entries.extendleft(reversed(some))
                 self._fail(error)
@@ -94,14 +104,26 @@ class Journal:
                     entry.written.set_result(written)
         self._writing = None
 
+    async def _without_refused(self, some: list[_Entry], error: AppendRefused) -> bool:
+        """Tell those whose messages the log never takes, and write the others. Returns whether the journal goes on."""
+        if len(some) > 1:
+            for entry in reversed(some):
+                self._entries.appendleft(replace(entry, is_alone=True))
+        elif some[0].events and not some[0].may_be_refused:  # what is known has them already
+            self._entries.appendleft(some[0])
+            self._fail(error)
+        elif not some[0].written.done():
+            some[0].written.set_exception(error)
+        return self.failure is None
+
     def _some(self) -> list[_Entry]:
         """Take the entries of the next record."""
         some = [self._entries.popleft()]
         event_count, size_bytes = len(some[0].events), some[0].size_bytes
-        while self._entries:
+        while self._entries and not some[0].is_alone:
             event_count += len(self._entries[0].events)
             size_bytes += self._entries[0].size_bytes
-            if event_count > EVENT_COUNT_MAX or size_bytes > LETTERS_SIZE_BYTES_MAX:
+            if event_count > EVENT_COUNT_MAX or size_bytes > LETTERS_SIZE_BYTES_MAX or self._entries[0].is_alone:
                 break
             some.append(self._entries.popleft())
         return some
@@ -114,6 +136,7 @@ class Journal:
         if written.queue_offset != self._queue_offset + 1:
             raise JournalLost(f"another process wrote record {self._queue_offset + 1} of the journal")
         self._queue_offset = written.queue_offset
+        self.on_written(written)
         return written
 
     def _fail(self, error: Exception) -> None:

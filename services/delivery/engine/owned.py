@@ -15,6 +15,9 @@ from libs.formats.records.delivery_record import Event, Flight, Moved, Place, Po
 from libs.machine.clock import Clock
 from libs.requests.errors import DependencyUnavailable, ServiceError, WindowFull
 from services.delivery.config import DeliveryConfig
+from services.delivery.engine.delays.asking import Asking
+from services.delivery.engine.delays.delays import Delays
+from services.delivery.engine.delays.ports import TimerIndex
 from services.delivery.engine.journal import Journal
 from services.delivery.engine.ports import Index, Log, Wanted
 from services.delivery.engine.state.groups import Groups
@@ -80,6 +83,7 @@ class Owned:
         *,
         log: Log,
         index: Index,
+        timers: TimerIndex,
         clock: Clock,
         config: DeliveryConfig,
     ) -> None:
@@ -88,14 +92,21 @@ class Owned:
         self._journal = journal
         self._log, self._index, self._clock, self._config = log, index, clock, config
         self._time = SteadyTime(clock)
+        self.delays = Delays(groups.delays, journal, tally, timers, clock, config)
+        self.asking = Asking(self.delays, clock)
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._queue_counts: dict[str, tuple[float, int]] = {}
         self._stored: dict[Place, int] = {}
         self._stored_s = clock.monotonic_s()
         self._opening = asyncio.Lock()
 
+    async def start(self) -> None:
+        """Begin with what nobody asks for. Raises DependencyUnavailable."""
+        await self.delays.start()
+
     async def stop(self) -> None:
         """Read nothing ahead any more."""
+        await self.delays.stop()
         for subscription in self._subscriptions.values():
             await subscription.stop()
 

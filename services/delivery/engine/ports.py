@@ -2,8 +2,8 @@
 """What Delivery needs of the log and of its index, as the engine sees them. `rpc/log` has them over gRPC."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ class Written:
 
     queue_offset: int
     physical_offset: int
+    store_time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,47 @@ class DeadLetter:
     found: Found
     topic: str
     origin_topic: str
+
+    @property
+    def size_bytes(self) -> int:
+        """About as much as it adds to an append."""
+        return self.found.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A stored message that is appended once more, with what differs."""
+
+    message: Any
+    size_bytes: int
+    topic: str
+    queue_id: int | None
+    """None: the log chooses one."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """What it has besides."""
+    without: frozenset[str] = frozenset()
+    """Properties that it has no more."""
+    committed_offset: int | None = None
+    """Of a committed one: the physical offset of its half message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A message that the service makes itself."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: Mapping[str, str]
+
+    @property
+    def size_bytes(self) -> int:
+        """About as much as it adds to an append."""
+        return len(self.body) + 256
+
+
+Letter: TypeAlias = DeadLetter | Copy | Note
+"""What is appended together with events."""
 
 
 class Wanted(NamedTuple):
@@ -63,11 +105,12 @@ class Wanted(NamedTuple):
 class Log(Protocol):
     """The log that the journal is in."""
 
-    async def write(self, body: bytes, letters: Sequence[DeadLetter], *, is_safe: bool) -> Written:
+    async def write(self, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
         """Append a record to the journal, and these messages to their topics, all or nothing.
 
         `is_safe`: wait for the store's own durability, else for its memory. Raises DependencyUnavailable, LogFollows
-        when the log does not lead, and JournalLost when nobody knows whether it was appended.
+        when the log does not lead, AppendRefused for messages that it never takes, and JournalLost when nobody knows
+        whether it was appended.
         """
         ...
 

@@ -143,6 +143,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_GROUP_NOT_FOUND: _ErrorReason.ValueType  # 50
     """Nothing is known of the consumer group. Metadata: group."""
+    ERROR_REASON_DELAYED_NOT_FOUND: _ErrorReason.ValueType  # 51
+    """No message with this id waits, or waited, for its time. Metadata: topic, message_id."""
+    ERROR_REASON_DELAYED_TOO_LATE: _ErrorReason.ValueType  # 52
+    """A message can't be cancelled any more: it was delivered. Metadata: topic, message_id."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why an RPC failed. Travels as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain "reput".
@@ -270,4 +274,8 @@ queue_offset.
 """
 ERROR_REASON_GROUP_NOT_FOUND: ErrorReason.ValueType  # 50
 """Nothing is known of the consumer group. Metadata: group."""
+ERROR_REASON_DELAYED_NOT_FOUND: ErrorReason.ValueType  # 51
+"""No message with this id waits, or waited, for its time. Metadata: topic, message_id."""
+ERROR_REASON_DELAYED_TOO_LATE: ErrorReason.ValueType  # 52
+"""A message can't be cancelled any more: it was delivered. Metadata: topic, message_id."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -78,6 +78,7 @@ class Service:
             Receiving(delivery, renewals, self._ending, clock),
             Telemetry(delivery, renewals, self._ending, body_size_bytes_max=most),
             renewals,
+            delivery,
             AccessKeys(config.access_keys_file),
             body_size_bytes_max=most,
         )

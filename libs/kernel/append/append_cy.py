@@ -155,7 +155,7 @@ def new_job(segment, position, base_physical_offset, store_time_ms, store_host, 
     job.queue_ids = columns.queue_ids
     job.redirect_rows = table.redirect_rows
     job.delay_level_max = limits.delay_level_count
-    schedule_row = job.redirect_rows[REDIRECT_LEVEL]
+    schedule_row: cython.Py_ssize_t = job.redirect_rows[REDIRECT_LEVEL]
     if schedule_row >= 0 and job.rows[schedule_row + WRITE_QUEUE_COUNT] < job.delay_level_max:
         raise ValueError(f"the schedule topic has fewer queues than {job.delay_level_max} delay levels")
     job.first = 0

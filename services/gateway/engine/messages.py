@@ -14,6 +14,7 @@ TAGS, KEYS, UNIQ_KEY, GROUP = "TAGS", "KEYS", "UNIQ_KEY", "__SHARDINGKEY"
 BORN_HOST, BORN_TIME, TRACE = "__BORNHOST", "BORN_TIMESTAMP", "TRACE_CONTEXT"
 ORIGIN_TOPIC, ORIGIN_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 TRANSACTION = "TRAN_MSG"
+DELIVERY_TIME, TIME_DIGITS = "TIMER_DELIVER_MS", 15
 DELAYS = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
 
 RESERVED = frozenset(
@@ -91,6 +92,8 @@ class Message:
     user: Mapping[str, str] = field(default_factory=dict)
     born_host: str = ""
     trace: str = ""
+    deliver_ms: int = 0
+    """When it is, or was, to be delivered."""
     origin_topic: str = ""
     origin_id: str = ""
     """Where a dead letter came from."""
@@ -138,6 +141,7 @@ class Message:
             TRACE: self.trace,
             BORN_HOST: self.born_host,
             BORN_TIME: str(born_ms) if born_ms else "",
+            DELIVERY_TIME: str(self.deliver_ms) if self.deliver_ms else "",
         }
         return {**self.user, **{name: value for name, value in own.items() if value}}
 
@@ -152,6 +156,9 @@ def from_properties(properties: Mapping[str, str], offset_message_id: str) -> Me
         user={name: value for name, value in properties.items() if not is_reserved(name)},
         born_host=properties.get(BORN_HOST, ""),
         trace=properties.get(TRACE, ""),
+        deliver_ms=int(time)
+        if (time := properties.get(DELIVERY_TIME, "")).isdecimal() and len(time) < TIME_DIGITS
+        else 0,
         origin_topic=properties.get(ORIGIN_TOPIC, ""),
         origin_id=properties.get(ORIGIN_ID, ""),
     )

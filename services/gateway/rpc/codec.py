@@ -18,16 +18,14 @@ from services.gateway.errors import Refused
 from services.gateway.rpc.caller import Caller
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
-OtherField = Literal["delivery_timestamp", "lite_topic", "priority", "orphaned_transaction_recovery_duration"]
+OtherField = Literal["lite_topic", "priority", "orphaned_transaction_recovery_duration"]
 
 NOT_YET = {
-    wire.MESSAGE_TYPE_DELAY: "delayed",
     wire.MESSAGE_TYPE_TRANSACTION: "transactional",
     wire.MESSAGE_TYPE_LITE: "lite",
     wire.MESSAGE_TYPE_PRIORITY: "priority",
 }
 OF_OTHER_KINDS: Sequence[OtherField] = (
-    "delivery_timestamp",
     "lite_topic",
     "priority",
     "orphaned_transaction_recovery_duration",
@@ -56,6 +54,7 @@ def to_store(sent: wire.Message, topic: str, caller: Caller, *, body_size_bytes_
         user=sent.user_properties,
         born_host=system.born_host,
         trace=system.trace_context,
+        deliver_ms=milliseconds(system.delivery_timestamp),
     )
     message.check()
     born_ms = milliseconds(system.born_timestamp)
@@ -76,7 +75,15 @@ def _check_kind(system: wire.SystemProperties) -> None:
     for field in OF_OTHER_KINDS:
         if system.HasField(field):
             raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", f"{field} belongs to messages that are not served yet")
-    is_fifo = bool(system.message_group)
+    is_delayed, is_fifo = system.HasField("delivery_timestamp"), bool(system.message_group)
+    if is_delayed and system.message_type != wire.MESSAGE_TYPE_DELAY:
+        raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", "a message with a delivery time is of the type DELAY")
+    if system.message_type == wire.MESSAGE_TYPE_DELAY and not (is_delayed and system.delivery_timestamp.seconds > 0):
+        raise Refused("ILLEGAL_DELIVERY_TIME", "a message of the type DELAY must have a delivery time")
+    if is_delayed and is_fifo:
+        raise Refused(
+            "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", "a message has a delivery time or a message group, not both"
+        )
     if system.message_type == wire.MESSAGE_TYPE_FIFO and not is_fifo:
         raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", "a message of the type FIFO must have a message group")
     if system.message_type == wire.MESSAGE_TYPE_NORMAL and is_fifo:
@@ -107,6 +114,8 @@ def to_client(received: ReceivedMessage, caller: Caller, *, invisible_ms: int | 
         system.tag = message.tag
     if message.group:
         system.message_group = message.group
+    if message.deliver_ms:
+        system.delivery_timestamp.CopyFrom(timestamp(message.deliver_ms))
     if message.trace:
         system.trace_context = message.trace
     if invisible_ms is not None:

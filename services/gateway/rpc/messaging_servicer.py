@@ -6,15 +6,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 from libs.requests.errors import ServiceError
+from services.gateway.engine import recall
 from services.gateway.engine.renewals import Renewals
 from services.gateway.errors import Refused
 from services.gateway.rpc.access_keys import AccessKeys
 from services.gateway.rpc.caller import Caller, Context
-from services.gateway.rpc.codec import to_store
+from services.gateway.rpc.codec import milliseconds, to_store
 from services.gateway.rpc.receiving import Receiving
 from services.gateway.rpc.routes import Routes
 from services.gateway.rpc.settings import check_client_type
 from services.gateway.rpc.statuses import OK, status_of
+from services.gateway.rpc.store.delivery_client import DeliveryClient
 from services.gateway.rpc.store.log_client import LogClient
 from services.gateway.rpc.telemetry import Telemetry
 from services.gateway.rpc.wire import messaging_pb2 as wire
@@ -51,12 +53,13 @@ class MessagingServicer:
         receiving: Receiving,
         telemetry: Telemetry,
         renewals: Renewals,
+        deliveries: DeliveryClient,
         keys: AccessKeys,
         *,
         body_size_bytes_max: int,
     ) -> None:
         self._log, self._routes, self._receiving, self._telemetry = log, routes, receiving, telemetry
-        self._renewals, self._keys = renewals, keys
+        self._renewals, self._deliveries, self._keys = renewals, deliveries, keys
         self._body_size_bytes_max = body_size_bytes_max
 
     def admit(self, context: Context) -> Caller:
@@ -101,7 +104,7 @@ class MessagingServicer:
         stored = [to_store(message, topic, caller, body_size_bytes_max=most) for message in request.messages]
         offsets = await self._log.append(stored)
         entries = [
-            wire.SendResultEntry(status=OK, message_id=message.system_properties.message_id, offset=offset)
+            _entry(message.system_properties, topic, offset)
             for message, offset in zip(request.messages, offsets, strict=True)
         ]
         return wire.SendMessageResponse(status=OK, entries=entries)
@@ -157,11 +160,24 @@ class MessagingServicer:
         raise Refused("UNSUPPORTED", "transactions are not served yet")
 
     @_answers(wire.RecallMessageResponse)
-    async def RecallMessage(self, _: wire.RecallMessageRequest, __: Caller) -> None:
-        """Refuse."""
-        raise Refused("UNSUPPORTED", "delayed messages are not served yet, so none can be taken back")
+    async def RecallMessage(self, request: wire.RecallMessageRequest, caller: Caller) -> wire.RecallMessageResponse:
+        """Take a message back that waits for its time."""
+        topic, handle = caller.topic(request.topic), recall.decode(request.recall_handle)
+        if handle.topic != topic:
+            raise Refused("BAD_REQUEST", f"the recall handle is of a message of topic {handle.topic}")
+        await self._deliveries.cancel(topic, handle.message_id)
+        return wire.RecallMessageResponse(status=OK, message_id=handle.message_id)
 
     @_answers(wire.SyncLiteSubscriptionResponse)
     async def SyncLiteSubscription(self, _: wire.SyncLiteSubscriptionRequest, __: Caller) -> None:
         """Refuse."""
         raise Refused("UNSUPPORTED", "lite topics are not served yet")
+
+
+def _entry(system: wire.SystemProperties, topic: str, offset: int) -> wire.SendResultEntry:
+    """Return what is told of a message that was stored."""
+    entry = wire.SendResultEntry(status=OK, message_id=system.message_id, offset=offset)
+    if system.HasField("delivery_timestamp"):
+        handle = recall.RecallHandle(topic, milliseconds(system.delivery_timestamp), system.message_id)
+        entry.recall_handle = handle.encode()
+    return entry

@@ -63,7 +63,15 @@ COMMANDS = {
     "serve": Entry("serve", "serve", "Run one service in this process until SIGTERM or Ctrl-C.", SERVE_EPILOG),
     "query": Entry("messages.read", "query", "Find messages by key, time or id."),
     "topics": Entry("topics", "topics", "Topics: list, look, make, change, forget."),
-    "groups": Entry("topics", "groups", "Consumer groups: where they are, how far behind, move or forget them."),
+    "groups": Entry(
+        "groups.groups", "groups", "Consumer groups: how far behind they are, their policies, move or forget them."
+    ),
+    "consume": Entry(
+        "groups.consume",
+        "consume",
+        "Print messages that a group shares, and acknowledge them: each goes to one member.",
+    ),
+    "dlq": Entry("groups.letters", "letters", "Dead letters of groups: list, look, replay."),
     "janitor": Entry("janitor", "janitor", "Retention: what expires, when, and why not."),
     "index": Entry("indexes.index", "index", "Indexes: build them again, drop what nobody needs."),
     "context": Entry("context", "context", "Stores by names: where they are and how to reach them."),

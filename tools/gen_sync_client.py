@@ -3,7 +3,7 @@
 
 Functions take the place of coroutines, and names lose their `Async`; ruff sorts imports, writes `yield from` and breaks
 lines. (The package `unasync` replaces single names only, so `grpc.aio.` and the like would need such a table as well.)
-Producer, follower and streams are written by hand on both sides: threads and tasks differ there.
+Producer, follower, crew and streams are written by hand on both sides: threads and tasks differ there.
 """
 
 import argparse
@@ -13,7 +13,17 @@ import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "clients" / "python" / "src" / "reput_client"
-MODULES = ("channels", "client", "closing", "consumer", "parts", "start", "writer")
+MODULES = (
+    "channels",
+    "client",
+    "closing",
+    "consumer",
+    "parts",
+    "sharing/admin",
+    "sharing/consumer",
+    "start",
+    "writer",
+)
 RULES = (
     (r"\basync (def|for|with)\b", r"\1"),
     (r"\bawait ", ""),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput topics …` and `reput groups …`."""
+"""`reput topics …`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,16 @@ from cli.commands.typed.confirm import YesOption, confirm
 from cli.commands.typed.group import command_group
 from cli.connection.addresses import away_text, is_listening, place_of, targets_of
 from cli.connection.client import client_of, new_client, options_of
-from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.figures import many
 from cli.output.lines import JsonOption, warning_line
-from cli.output.moments import TIME_FORMS, parse_time
 from cli.output.tables import print_fields, print_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reput_client import Client, ConsumerOffset
+    from reput_client import Client
 
 topics = command_group("Topics: list, look, make, change, forget.")
-groups = command_group("Consumer groups: where they are, how far behind, move or forget them.")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 Yes = Annotated[bool, YesOption]
@@ -162,108 +159,3 @@ def _extent(client: Client, topic_name: str) -> str:
     if not sum(counts):
         return ", which has no messages"
     return f", {many(sum(counts), 'message')} in {many(len(counts), 'queue')}; they stay until they expire"
-
-
-@groups.command("list")
-def list_groups(
-    context: typer.Context,
-    group: Annotated[str | None, typer.Option(help="Only this group.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List groups with their offsets and lag, one row per queue.
-
-    Example: reput groups list --group readers
-    """
-    with client_of(context, "indexer") as client:
-        rows = (
-            {"group": found.name, **asdict(offset)}
-            for found in client.groups.list()
-            if group in (None, found.name)
-            for offset in found.offsets
-        )
-        print_rows(rows, ("group", "topic", "queue_id", "queue_offset", "lag"), as_json=as_json)
-
-
-@groups.command("commit")
-def commit_group(
-    context: typer.Context,
-    group: Annotated[str, typer.Argument(help="Name of the group.")],
-    topic_name: NameArgument,
-    queue: Annotated[int, typer.Option(help="Queue within the topic.")],
-    offset: Annotated[int, typer.Option(help="Next queue offset to read.")],
-    as_json: JsonOption = False,
-) -> None:
-    """Store the next queue offset of a group.
-
-    Example: reput groups commit readers orders --queue 0 --offset 12
-    """
-    from reput_client import ConsumerOffset
-
-    with client_of(context, "indexer") as client:
-        client.groups.commit(group, [ConsumerOffset(topic_name, queue, offset)])
-    print_fields({"group": group, "topic": topic_name, "queue_id": queue, "queue_offset": offset}, as_json=as_json)
-
-
-@groups.command("reset")
-def reset_group(
-    context: typer.Context,
-    group: Annotated[str, typer.Argument(help="Name of the group.")],
-    topic_name: NameArgument,
-    to: Annotated[str, typer.Option(metavar="earliest|latest|TIME", help=f"Where to; a time is {TIME_FORMS}.")],
-    yes: Yes = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Move all of a group's offsets of a topic.
-
-    It asks, and says what the group has there.
-
-    Example: reput groups reset readers orders --to -1h --yes
-    """
-    place = to if to in ("earliest", "latest") else parse_time(to)
-    with client_of(context, "indexer") as client:
-        if not yes:
-            found = _offsets(client, [group], topic_name)
-            behind = many(sum(offset.lag for offset in found), "message")
-            has = f"it has {many(len(found), 'offset')} there, {behind} behind"
-            where = place_of(context.find_root().obj, "indexer")
-            confirm(f"move group {group} of topic {topic_name} to {to}; {has}", place=where, yes=False)
-        offsets = client.groups.reset(group, topic_name, place)  # type: ignore[arg-type]  # one of the words, or a time
-    print_rows(map(asdict, offsets), ("topic", "queue_id", "queue_offset", "lag"), as_json=as_json)
-
-
-@groups.command("delete")
-def delete_groups(
-    context: typer.Context,
-    names: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.")],
-    topic_name: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Only the offsets of this topic.")] = "",
-    yes: Yes = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Forget the offsets of groups. Exit code 3 if a group has none. The others are forgotten all the same.
-
-    It asks, and says how many they are. A consumer of the group that commits makes it anew.
-
-    Example: reput groups delete readers --topic orders --yes
-    """
-    with client_of(context, "indexer") as client:
-        if not yes and (found := _offsets(client, names, topic_name)):
-            of_topic = f" of topic {topic_name}" if topic_name else ""
-            place = place_of(context.find_root().obj, "indexer")
-            what = f"forget {many(len(found), 'offset')}{of_topic} of {', '.join(names)}"
-            confirm(what, place=place, yes=False)
-        rows = [{"group": name, "deleted_offset_count": client.groups.delete(name, topic=topic_name)} for name in names]
-    print_rows(rows, ("group", "deleted_offset_count"), as_json=as_json)
-    unknown = [str(row["group"]) for row in rows if not row["deleted_offset_count"]]
-    if unknown:
-        raise CommandFailed("NO_OFFSETS", f"no offsets of {', '.join(unknown)}", code=ExitCode.NOT_FOUND)
-
-
-def _offsets(client: Client, groups_named: list[str], topic_name: str) -> list[ConsumerOffset]:
-    """Return the offsets that these groups have, all or those of one topic."""
-    return [
-        offset
-        for group in client.groups.list()
-        if group.name in groups_named
-        for offset in group.offsets
-        if topic_name in ("", offset.topic)
-    ]

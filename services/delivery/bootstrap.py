@@ -8,9 +8,8 @@ or while its log follows another one.
 import functools
 from dataclasses import dataclass, field
 
-from reput.delivery.v1 import delay_service_pb2, delivery_service_pb2, group_service_pb2
+from reput.delivery.v1 import dead_letter_service_pb2, delay_service_pb2, delivery_service_pb2, group_service_pb2
 
-from libs.formats.limits import MIB
 from libs.machine.clock import SystemClock
 from libs.runtime.process import Shell
 from libs.runtime.rpc.guard import service_token_of
@@ -20,16 +19,15 @@ from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.delivery.config import DeliveryConfig
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ownership import Ownership
+from services.delivery.rpc.dead_letter_servicer import DeadLetterServicer
 from services.delivery.rpc.delay_servicer import DelayServicer
 from services.delivery.rpc.delivery_servicer import DeliveryServicer
 from services.delivery.rpc.error_table import ERROR_TABLE
 from services.delivery.rpc.group_servicer import GroupServicer
+from services.delivery.rpc.limits import LIMITS, REQUEST_SIZE_BYTES_MAX
 from services.delivery.rpc.log.index_client import IndexClient
 from services.delivery.rpc.log.log_client import LogClient
 from services.delivery.rpc.log.timer_client import TimerClient
-
-REQUEST_SIZE_BYTES_MAX = MIB
-"""A thousand handles of the largest size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +61,10 @@ class Service:
             errors=ERROR_TABLE,
             telemetry=shell.telemetry,
             request_size_bytes_max=REQUEST_SIZE_BYTES_MAX,
+            limits=LIMITS,
         )
         for module, servicer in (
+            (dead_letter_service_pb2, DeadLetterServicer(self.ownership)),
             (delivery_service_pb2, DeliveryServicer(self.ownership, receive_count_max=config.receive_count_max)),
             (group_service_pb2, GroupServicer(self.ownership, log, index)),
             (delay_service_pb2, DelayServicer(self.ownership)),

@@ -13,63 +13,19 @@ from pathlib import Path
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendRequest
 from reput.delivery.v1 import delivery_service_pb2 as pb
 from reput.delivery.v1 import group_service_pb2 as groups_pb
 from reput.indexer.v1.queue_service_pb2 import PullRequest
 
 from tests.support import served_commitlog, served_delivery, served_indexer
-from tests.support.patience import LIMIT_S
-from tests.support.served_delivery import Client
+from tests.support.delivery_stack import GROUP, TOPIC, Stack, delivery_stack, milliseconds
 from tests.support.service_process import Refusal
-
-GROUP, TOPIC = "billing", "orders"
-
-
-def milliseconds(value: int) -> Duration:
-    return Duration(seconds=value // 1000, nanos=value % 1000 * 1_000_000)
-
-
-class Stack:
-    """A store with a Delivery."""
-
-    def __init__(self, log: served_commitlog.Client, index: served_indexer.Client, client: Client) -> None:
-        self.log, self.index, self.client = log, index, client
-
-    async def append(self, *bodies: bytes, **fields: object) -> None:
-        messages = [AppendMessage(topic=TOPIC, body=body, **fields) for body in bodies]  # type: ignore[arg-type]
-        await self.log.append.Append(AppendRequest(messages=messages))
-
-    async def receive(self, count: int = 10, *, wait_ms: int = 5_000, **fields: object) -> Sequence[pb.ReceivedMessage]:
-        fields = {"group": GROUP, "topic": TOPIC, "wait": milliseconds(wait_ms), **fields}
-        request = pb.ReceiveRequest(message_count_max=count, **fields)  # type: ignore[arg-type]
-        return (await self.client.deliveries.Receive(request)).messages
-
-    async def settle(self, action: str, *received: pb.ReceivedMessage, **fields: object) -> list[pb.SettleOutcome]:
-        kind = {"ack": pb.Ack, "nack": pb.Nack, "extend": pb.Extend, "terminate": pb.Terminate}[action]
-        entries = [pb.SettleEntry(handle=one.handle, **{action: kind(**fields)}) for one in received]
-        return list((await self.client.deliveries.Settle(pb.SettleRequest(entries=entries))).outcomes)
-
-    async def until_all_is_settled(self) -> None:
-        """Wait until the group has settled everything; an ack whose answer was lost counts, or its message returns."""
-        request = groups_pb.GetGroupRequest(group=GROUP)
-        async with asyncio.timeout(LIMIT_S):
-            while True:
-                with contextlib.suppress(grpc.aio.AioRpcError):
-                    if all(queue.lag == 0 for queue in (await self.client.groups.GetGroup(request)).group.queues):
-                        return
-                await asyncio.sleep(0.2)
 
 
 @pytest.fixture
 async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
-    async with (
-        served_commitlog.served(tmp_path) as (commitlog, log),
-        served_indexer.served(tmp_path, f"127.0.0.1:{commitlog.server.port}") as (indexer, index),
-        served_delivery.process(f"127.0.0.1:{commitlog.server.port}", f"127.0.0.1:{indexer.server.port}") as delivery,
-        served_delivery.client_of(f"127.0.0.1:{delivery.port}") as client,
-    ):
-        yield Stack(log, index, client)
+    async with delivery_stack(tmp_path) as stack:
+        yield stack
 
 
 async def test_messages_are_shared_and_settled(stack: Stack) -> None:

@@ -14,7 +14,7 @@ from libs.requests.errors import DependencyUnavailable
 from services.delivery.config import DeliveryConfig
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ownership import Ownership
-from services.delivery.engine.ports import DeadLetter, Found, Letter, Pulled, Stored, Wanted, Written
+from services.delivery.engine.ports import Copy, DeadLetter, Found, Letter, Note, Pulled, Stored, Wanted, Written
 from services.delivery.errors import JournalLost, LogFollows, NotOwner, TopicNotFound
 from tests.support.memory_timers import MemoryTimers
 from tests.support.patience import eventually
@@ -46,11 +46,19 @@ class MemoryStore:
         self._queue_count = queue_count
 
     async def append(
-        self, topic: str, message: Any, *, queue_id: int = 0, key: int = 0, size_bytes: int = RECORD_SIZE_BYTES
+        self,
+        topic: str,
+        message: Any,
+        *,
+        queue_id: int = 0,
+        key: int = 0,
+        size_bytes: int = RECORD_SIZE_BYTES,
+        origin_topic: str = "",
+        store_time_ms: int = 0,
     ) -> int:
         """Append a message. Returns its queue offset."""
         queue = self.queues(topic)[queue_id]
-        queue.append(Found(len(queue), key, size_bytes, message))
+        queue.append(Found(len(queue), key, size_bytes, message, origin_topic, store_time_ms))
         self.end += RECORD_SIZE_BYTES
         await self.tell()
         return len(queue) - 1
@@ -69,13 +77,14 @@ class MemoryStore:
             self.refused_writes -= 1
             raise DependencyUnavailable("commitlog", "the disk is full")
         for letter in letters:
-            if not isinstance(letter, DeadLetter):
+            if isinstance(letter, Copy | Note):
                 self.timers.check(letter)
         for letter in letters:
-            if isinstance(letter, DeadLetter):
-                await self.append(letter.topic, letter.found.message)
-            else:
+            if isinstance(letter, Copy | Note):
                 await self.timers.keep(letter)
+                continue
+            origin_topic = letter.origin.topic if isinstance(letter, DeadLetter) else ""
+            await self.append(letter.topic, letter.found.message, origin_topic=origin_topic)
         written = Written(len(self.journal_records), self.end, self.timers.now_ms())
         self.journal_records.append((self.end, body))
         self.end += RECORD_SIZE_BYTES
@@ -95,6 +104,10 @@ class MemoryStore:
             raise TopicNotFound(topic)
         return self._queue_count
 
+    async def refusal(self, topic: str) -> str:
+        """See Log."""
+        return "" if topic in self._queues else f"there is no topic {topic}"
+
     async def pull(
         self,
         topic: str,
@@ -106,7 +119,7 @@ class MemoryStore:
         size_bytes: int,
         wait_s: float,
     ) -> Pulled:
-        """See Index. A tag is the first letter of a message."""
+        """See Index. A tag is the first letter of a message, and a condition one that it may have anywhere."""
         await asyncio.sleep(self.pull_delay_s if not wait_s else 0)
         queue, least = self.queues(topic)[queue_id][: self.indexed_count], self.min_offsets[topic, queue_id]
         if queue_offset > len(queue):
@@ -121,7 +134,8 @@ class MemoryStore:
                 break
             some.append(one)
             room -= one.size_bytes
-        found = [one for one in some if wanted.tags == "*" or one.message[0] in wanted.tags]
+        tagged = [one for one in some if wanted.tags == "*" or one.message[0] in wanted.tags]
+        found = [one for one in tagged if not wanted.where or wanted.where in one.message]
         return Pulled(found, queue_offset + len(some), least, len(queue))
 
     async def journal(self, queue_offset: int, *, wait_s: float) -> tuple[list[Stored], int]:

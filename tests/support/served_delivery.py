@@ -7,7 +7,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
-from reput.delivery.v1 import delay_service_pb2_grpc, delivery_service_pb2_grpc, group_service_pb2_grpc
+from reput.delivery.v1 import (
+    dead_letter_service_pb2_grpc,
+    delay_service_pb2_grpc,
+    delivery_service_pb2_grpc,
+    group_service_pb2_grpc,
+)
 
 from tests.support.service_process import ServiceProcess
 from tests.support.trusted import trusted
@@ -20,6 +25,7 @@ class Client:
         self.deliveries = delivery_service_pb2_grpc.DeliveryServiceStub(channel)
         self.delays = delay_service_pb2_grpc.DelayServiceStub(channel)
         self.groups = group_service_pb2_grpc.GroupServiceStub(channel)
+        self.letters = dead_letter_service_pb2_grpc.DeadLetterServiceStub(channel)
 
 
 @contextlib.asynccontextmanager

@@ -101,7 +101,7 @@ class Took(msgspec.Struct, frozen=True, array_like=True, tag="took"):
 
 
 class Settled(msgspec.Struct, frozen=True, array_like=True, tag="settled"):
-    """These messages are done with: acknowledged, given up, among the dead letters, or gone from the log."""
+    """These messages are done with: acknowledged, given up, dead, replayed, or gone from the log."""
 
     place: Place
     offsets: tuple[Offset, ...]
@@ -141,6 +141,8 @@ class Copied(msgspec.Struct, frozen=True, array_like=True, tag="copied"):
     next: Offset
     flights: tuple[Flight, ...]
     held: tuple[tuple[Offset, Key], ...]
+    ahead: tuple[Offset, ...] = ()
+    """From `next` on, and settled all the same."""
 
 
 class CopyEdge(msgspec.Struct, frozen=True, array_like=True, tag="edge"):

@@ -26,8 +26,9 @@ PLACE_NAMES = frozenset({REAL_TOPIC, REAL_QUEUE_ID})
 def due_ms(properties: Mapping[str, str], store_time_ms: int) -> int:
     """Return when a record of the timer topic is due, in milliseconds since the epoch.
 
-    Never early, also for what RocketMQ wrote. A delay counts from the store time, but not any more once the message was appended again. TIMER_OUT_MS, which is a
-    second early at most, counts where nothing better is known, and 0 where nothing is.
+    Never early, also for what RocketMQ wrote. A delay counts from the store time, but not any more once the message was
+    appended again. TIMER_OUT_MS, which is a second early at most, counts where nothing better is known, and 0 where
+    nothing is.
     """
     is_rolled = ROLL_TIMES in properties
     for name, unit_ms in ((DELAY_SEC, 1_000), (DELAY_MS, 1)):

@@ -57,8 +57,9 @@ def append(
     counters of the table have moved on. Or answers a negative code, and then nothing has changed: columns.error_index,
     error_field and error_value tell what is wrong, topic_start and topic_size where the topic stands.
       E_WIRE: not protobuf. E_EMPTY, E_TOO_MANY: number of messages. E_TOPIC_NAME, E_TOPIC_UNKNOWN (make the topic and
-      repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY (no
-      topic to wait in; a time that is no number, error_value 0, too far, or for a deletion over), E_LIGHT (for light queues), E_HOST, E_FIELD (any other value).
+      repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY
+      (nowhere to wait; a time that is no number, too far, or over for a deletion), E_LIGHT (for light queues), E_HOST,
+      E_FIELD (any other value).
       E_DURABILITY: the limits refuse it.
       E_RECORD_SIZE: above the limit. E_QUEUES: nothing else is wrong, but error_value messages are for queues that may
       have none yet, more than the limit; columns.places() tells which. E_WRITER: nothing is wrong, but the request

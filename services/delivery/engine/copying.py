@@ -51,7 +51,7 @@ class Copying:
         size = 0
         for queue in self._groups.all_queues():
             part.append(queue.copied())
-            size += 1 + queue.open_count
+            size += 1 + queue.open_count + queue.ahead_count
             if size > PART_FLIGHT_COUNT:
                 await self._write(part)
                 part, size = [], 0

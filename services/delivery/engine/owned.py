@@ -19,14 +19,16 @@ from services.delivery.engine.delays.asking import Asking
 from services.delivery.engine.delays.delays import Delays
 from services.delivery.engine.delays.ports import TimerIndex
 from services.delivery.engine.journal import Journal
+from services.delivery.engine.letters.letters import Letters
+from services.delivery.engine.letters.place import dead_letter_topic
 from services.delivery.engine.ports import Index, Log, Wanted
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.state.queue import QueueState
 from services.delivery.engine.steady_time import SteadyTime
-from services.delivery.engine.subscription import Delivered, Subscription
+from services.delivery.engine.subscription import SIZE_BYTES_MAX, Delivered, Subscription
 from services.delivery.engine.tally import Tally
-from services.delivery.errors import GroupNotFound, HandleOutdated
+from services.delivery.errors import GroupNotFound, HandleOutdated, JournalLost
 
 TOPIC_LOOK_S = 5.0
 """How long a number of queues is believed."""
@@ -49,6 +51,8 @@ class Wish:
     delay_ms: int | None = None
     keeps_handle: bool = False
     """Of an `extend`: the handle fits as before."""
+    is_untried: bool = False
+    """Of a `nack`: the delivery does not count as an attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,9 @@ class QueueLag:
     max_queue_offset: int
     flight_count: int
     held_count: int
+    unsettled_count: int
+    lag_ms: int | None
+    """For how long the oldest message that is not settled has been stored; None if there is none."""
 
 
 class Owned:
@@ -99,36 +106,63 @@ class Owned:
         self._stored: dict[Place, int] = {}
         self._stored_s = clock.monotonic_s()
         self._opening = asyncio.Lock()
+        self._is_over = False
+        self.letters = Letters(groups, journal, tally, log, index, self.begin)
 
     async def start(self) -> None:
         """Begin with what nobody asks for. Raises DependencyUnavailable."""
         await self.delays.start()
 
     async def stop(self) -> None:
-        """Read nothing ahead any more."""
+        """Read nothing ahead any more, and let those who wait begin anew."""
+        self._is_over = True
         await self.delays.stop()
-        for subscription in self._subscriptions.values():
+        for subscription in list(self._subscriptions.values()):
+            subscription.news.set()
             await subscription.stop()
 
     async def receive(
-        self, group: str, topic: str, *, count: int, invisible_ms: int | None, wanted: Wanted, wait_s: float
+        self,
+        group: str,
+        topic: str,
+        *,
+        count: int,
+        invisible_ms: int | None,
+        wanted: Wanted,
+        wait_s: float,
+        size_bytes: int = SIZE_BYTES_MAX,
     ) -> list[Delivered]:
         """Return messages that are the caller's for `invisible_ms`; wait for the first one. Raises TopicNotFound.
 
-        WindowFull while too many are in flight. Messages that the caller does not take any more come again at once.
+        WindowFull while too many are in flight, JournalLost when it is not this object that delivers any more. Messages
+        that the caller does not take any more come again at once. The last message may exceed `size_bytes`.
         """
         if self.groups.open_count >= self._config.open_count_max:
             raise WindowFull("messages in flight", limit=self._config.open_count_max)
         invisible_ms = self.groups.policy(group).invisible_ms if invisible_ms is None else invisible_ms
         deadline_s = _now_s() + wait_s
         while True:
+            if self._is_over:
+                raise JournalLost("deliveries begin anew")
             subscription = await self._subscription(group, topic)
             queue_ids = range(await self._queue_count(topic))
-            taken = await subscription.take(count, invisible_ms=invisible_ms, wanted=wanted, queue_ids=queue_ids)
+            taken = await subscription.take(
+                count, size_bytes, invisible_ms=invisible_ms, wanted=wanted, queue_ids=queue_ids
+            )
             left_s = deadline_s - _now_s()
             if taken or left_s <= 0:
                 return taken
             await self._wait(subscription, left_s)
+
+    async def wait(self, group: str, topic: str, left_s: float) -> None:
+        """Wait until there may be something to receive, or this object delivers no more, at most so long."""
+        subscription = await self._subscription(group, topic)
+        if not self._is_over:
+            await self._wait(subscription, left_s)
+
+    async def begin(self, group: str, topic: str) -> None:
+        """Give a group a position in each queue of a topic, where it has none. Raises TopicNotFound."""
+        await self._open(group, topic, await self._queue_count(topic))
 
     async def settle(self, wishes: Sequence[Wish]) -> list[Outcome]:
         """Do as it is wished, and return what became of each. What was done is as safe as the store makes it."""
@@ -187,18 +221,30 @@ class Owned:
         await written
 
     async def lags(self, group: str) -> list[QueueLag]:
-        """Return how far a group is, by topic and queue. Raises GroupNotFound and DependencyUnavailable."""
+        """Return how far a group is, by topic and queue, but for its dead letters.
+
+        Raises GroupNotFound and DependencyUnavailable.
+        """
         if not self.groups.is_known(group):
             raise GroupNotFound(group)
-        queues = self.groups.queues(group)
+        queues = [queue for queue in self.groups.queues(group) if queue.place.topic != dead_letter_topic(group)]
         bounds = {topic: await self._index.bounds(topic) for topic in {queue.place.topic for queue in queues}}
         lags: list[QueueLag] = []
         for queue in queues:
             least, most = bounds[queue.place.topic].get(queue.place.queue_id, (0, 0))
             flight_count = queue.flight_count
             held_count = queue.open_count - flight_count
-            lags.append(QueueLag(queue.place, queue.committed, queue.next, least, most, flight_count, held_count))
+            count = queue.unsettled_count(least, most)
+            lag_ms = await self._lag_ms(queue, max(queue.committed, least)) if count else None
+            counts = (flight_count, held_count, count)
+            lags.append(QueueLag(queue.place, queue.committed, queue.next, least, most, *counts, lag_ms))
         return lags
+
+    async def _lag_ms(self, queue: QueueState, offset: int) -> int | None:
+        """Return for how long a message has been stored, None if the index does not have it any more."""
+        topic, queue_id = queue.place.topic, queue.place.queue_id
+        pulled = await self._index.pull(topic, queue_id, offset, wanted=Wanted(), count=1, size_bytes=1, wait_s=0)
+        return max(0, self._clock.now_ms() - pulled.found[0].store_time_ms) if pulled.found else None
 
     async def tend(self) -> None:
         """Let go of what nobody uses, and tell the index how far groups are. Raises DependencyUnavailable."""
@@ -245,13 +291,14 @@ class Owned:
         if delay_ms is None:
             delay_ms = policy.backoff_ms(flight.attempt) if wish.verb == "nack" else policy.invisible_ms
         stamp = flight.stamp if wish.keeps_handle else max(now_ms, flight.stamp + 1)
-        later = Flight(flight.offset, flight.attempt, stamp, now_ms + delay_ms, flight.key)
+        later = Flight(flight.offset, flight.attempt - wish.is_untried, stamp, now_ms + delay_ms, flight.key)
         changed = Handle(handle.group, handle.topic, handle.queue_id, handle.offset, stamp)
         return Postponed(handle.place, (later,)), Outcome(handle="" if wish.verb == "nack" else changed.encode())
 
     async def _wait(self, subscription: Subscription, left_s: float) -> None:
         """Wait until there may be something to receive, at most so long."""
-        due_ms = subscription.due_ms()
+        is_paused = self.groups.policy(subscription.group).is_paused
+        due_ms = None if is_paused else subscription.due_ms()
         if due_ms is not None:
             due_s = (due_ms - self._time.now_ms()) / 1000
             left_s = min(left_s, due_s if due_s > 0 else AGAIN_S)
@@ -266,7 +313,7 @@ class Owned:
 
     async def _subscription(self, group: str, topic: str) -> Subscription:
         """Return what gives a topic's messages to a group; every queue of it has a position then."""
-        await self._open(group, topic, await self._queue_count(topic))
+        await self.begin(group, topic)
         subscription = self._subscriptions.get((group, topic))
         if subscription is None:
             if len(self._subscriptions) >= self._config.subscription_count_max:
@@ -298,7 +345,8 @@ class Owned:
             events: list[Event] = []
             for queue_id in self._without_position(group, topic, queue_count):
                 least, most = bounds.get(queue_id, (0, 0))
-                begin = most if self.groups.policy(group).from_end else least
+                is_from_end = self.groups.policy(group).from_end and topic != dead_letter_topic(group)
+                begin = most if is_from_end else least
                 committed = await self._index.stored_offset(group, topic, queue_id)
                 position = begin if committed is None else committed
                 events.append(Moved(Place(group, topic, queue_id), min(max(position, least), most)))

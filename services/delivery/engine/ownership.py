@@ -49,6 +49,7 @@ class Counters:
     settled_total: int
     postponed_total: int
     dead_letters_total: int
+    replayed_letters_total: int
     taken_over_total: int
     """How often the journal was read."""
 
@@ -120,6 +121,7 @@ class Ownership:
             settled_total=tally.settled_count,
             postponed_total=tally.postponed_count,
             dead_letters_total=tally.dead_letter_count,
+            replayed_letters_total=tally.replayed_count,
             taken_over_total=self.began_count,
         )
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from libs.formats.records.delivery_record import Place
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -15,6 +17,10 @@ class Found:
     """Hash of its ordering key, 0 if it has none."""
     size_bytes: int
     message: Any
+    origin_topic: str = ""
+    """Of a dead letter: where it came from, if it tells."""
+    store_time_ms: int = 0
+    """Milliseconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,26 @@ class DeadLetter:
 
     found: Found
     topic: str
-    origin_topic: str
+    origin: Place
+    attempt_count: int
+    """How often it was delivered."""
+
+    @property
+    def size_bytes(self) -> int:
+        """About as much as it adds to an append."""
+        return self.found.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A dead letter that goes back to where it came from."""
+
+    found: Found
+
+    @property
+    def topic(self) -> str:
+        """Where it goes."""
+        return self.found.origin_topic
 
     @property
     def size_bytes(self) -> int:
@@ -90,7 +115,7 @@ class Note:
         return len(self.body) + 256
 
 
-Letter: TypeAlias = DeadLetter | Copy | Note
+Letter: TypeAlias = DeadLetter | Replayed | Copy | Note
 """What is appended together with events."""
 
 
@@ -120,6 +145,10 @@ class Log(Protocol):
 
     async def queue_count(self, topic: str) -> int:
         """Return how many queues of a topic are read. Raises TopicNotFound and DependencyUnavailable."""
+        ...
+
+    async def refusal(self, topic: str) -> str:
+        """Return why a topic takes no messages of clients, "" if it does. Raises DependencyUnavailable."""
         ...
 
 

@@ -20,6 +20,7 @@ from libs.machine.clock import Clock
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.feed import Feed
 from services.delivery.engine.journal import Journal
+from services.delivery.engine.letters.place import dead_letter_topic
 from services.delivery.engine.ports import DeadLetter, Found, Index, Wanted, Written
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
@@ -27,7 +28,6 @@ from services.delivery.engine.state.queue import QueueState
 from services.delivery.engine.steady_time import SteadyTime
 from services.delivery.engine.tally import Tally
 
-DEAD_LETTER_PREFIX = "%DLQ%"
 SIZE_BYTES_MAX = 8 << 20
 """Of the messages of one receive, unless the last one makes it more."""
 
@@ -40,6 +40,7 @@ class Delivered:
     handle: str
     attempt: int
     until_ms: int
+    size_bytes: int
 
 
 @dataclass(slots=True)
@@ -62,7 +63,7 @@ class _Room:
     """What one receive may still take. The last message may be larger than what is left."""
 
     count: int
-    size_bytes: int = SIZE_BYTES_MAX
+    size_bytes: int
 
     @property
     def is_left(self) -> bool:
@@ -116,7 +117,9 @@ class Subscription:
         if feed is not None:
             await feed.stop()
 
-    async def take(self, count: int, *, invisible_ms: int, wanted: Wanted, queue_ids: Iterable[int]) -> list[Delivered]:
+    async def take(
+        self, count: int, size_bytes: int, *, invisible_ms: int, wanted: Wanted, queue_ids: Iterable[int]
+    ) -> list[Delivered]:
         """Deliver up to so many messages that are there now. Raises what the journal and the index raise."""
         async with self._lock:
             self.used_s = self._clock.monotonic_s()
@@ -125,7 +128,7 @@ class Subscription:
             if policy.is_paused:
                 return []
             chosen: list[_Chosen] = []
-            room = _Room(count)
+            room = _Room(count, min(size_bytes, SIZE_BYTES_MAX))
             try:
                 await self._again(chosen, room, policy, invisible_ms)
                 await self._fresh(chosen, room, policy, invisible_ms, wanted, list(queue_ids))
@@ -134,6 +137,8 @@ class Subscription:
                 self._give_back(chosen)
                 raise
             written = self._write(chosen)
+            if not room.is_left:
+                self.news.set()  # there may be more, for others
         if written is None:
             return []
         try:
@@ -251,8 +256,8 @@ class Subscription:
         Returns what tells when that is written.
         """
         event = Settled(queue.place, (found.queue_offset,))
+        letter = DeadLetter(found, dead_letter_topic(self.group), queue.place, queue.attempts(found.queue_offset))
         self._groups.apply(event)
-        letter = DeadLetter(found, DEAD_LETTER_PREFIX + self.group, self.topic)
         self._tally.dead_letter_count += 1
         return self._journal.write([event], [letter], is_safe=True)
 
@@ -292,6 +297,9 @@ class Subscription:
             if (found := feed.peek()) is None:
                 break
             feed.take()
+            if queue.is_settled(found.queue_offset):
+                one.next = feed.next
+                continue
             key = found.key if policy.is_ordered else 0
             if key and (key in keys or queue.is_blocked(key)):
                 one.held.append((found.queue_offset, key))
@@ -326,7 +334,7 @@ class Subscription:
 def _delivered(one: _Chosen, flight: Flight, found: Found) -> Delivered:
     place = one.queue.place
     handle = Handle(place.group, place.topic, place.queue_id, flight.offset, flight.stamp).encode()
-    return Delivered(found.message, handle, flight.attempt, flight.until_ms)
+    return Delivered(found.message, handle, flight.attempt, flight.until_ms, found.size_bytes)
 
 
 def _runs(offsets: list[int]) -> list[tuple[int, int]]:

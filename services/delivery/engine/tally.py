@@ -25,3 +25,5 @@ class Tally:
     """Appended again to wait on."""
     timed_lost_count: int = 0
     """Gone from the log before they were due."""
+    replayed_count: int = 0
+    """Dead letters that went back to where they came from."""

@@ -6,16 +6,16 @@ from bisect import bisect_right
 from google.protobuf.duration import from_milliseconds
 from reput.delivery.v1 import group_service_pb2 as messages
 
-from libs.formats.records.delivery_record import ATTEMPTS_MAX, BACKOFFS_MAX, Place, Policy
+from libs.formats.records.delivery_record import Place, Policy
 from libs.requests import arguments
-from libs.requests.checks import check_range, size_of_page
+from libs.requests.checks import size_of_page
 from libs.requests.errors import BadArgument
 from libs.requests.page_token import decode_token, encode_token
 from services.delivery.engine.owned import QueueLag
 from services.delivery.engine.ownership import Ownership
 from services.delivery.engine.ports import Index, Log
-from services.delivery.rpc.delivery_servicer import DELAY_MS_MAX
 from services.delivery.rpc.names import group_name
+from services.delivery.rpc.policies import message_of, policy_of
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
 LIST = "delivery groups"
@@ -29,15 +29,16 @@ class GroupServicer:
 
     async def SetGroup(self, request: messages.SetGroupRequest, _: object) -> messages.SetGroupResponse:
         """Give a group a policy."""
-        group, policy = group_name(request.group), _policy(request.policy)
+        group, policy = group_name(request.group), policy_of(request.policy)
         await (await self._ownership.owned()).set_policy(group, policy)
         return messages.SetGroupResponse(group=_group(group, policy))
 
     async def GetGroup(self, request: messages.GetGroupRequest, _: object) -> messages.GetGroupResponse:
         """Return a policy, and how far the group is."""
         owned, group = await self._ownership.owned(), group_name(request.group)
-        lags = await owned.lags(group)
-        return messages.GetGroupResponse(group=_group(group, owned.groups.policy(group), lags))
+        found = _group(group, owned.groups.policy(group), await owned.lags(group))
+        found.dead_letter_count = await owned.letters.count(group)
+        return messages.GetGroupResponse(group=found)
 
     async def ListGroups(self, request: messages.ListGroupsRequest, _: object) -> messages.ListGroupsResponse:
         """Return a page of groups. The token is the last group of the page before."""
@@ -96,38 +97,8 @@ class GroupServicer:
         return positions
 
 
-def _policy(policy: messages.GroupPolicy) -> Policy:
-    """Return a policy, with defaults for what is left out."""
-    check_range(policy.attempts_max, "policy.attempts_max", most=ATTEMPTS_MAX)
-    if len(policy.backoffs) > BACKOFFS_MAX:
-        reason = f"must be at most {BACKOFFS_MAX}"
-        raise BadArgument(reason, field="policy.backoffs", value=len(policy.backoffs), limit=BACKOFFS_MAX)
-    backoffs = tuple(
-        check_range(one.seconds * 1000 + one.nanos // 1_000_000, f"policy.backoffs[{index}] in ms", most=DELAY_MS_MAX)
-        for index, one in enumerate(policy.backoffs)
-    )
-    invisible_ms = arguments.duration_ms(policy, "invisible", "policy.", least=1, most=DELAY_MS_MAX)
-    default = Policy()
-    return Policy(
-        attempts_max=policy.attempts_max or default.attempts_max,
-        backoffs_ms=backoffs or default.backoffs_ms,
-        invisible_ms=default.invisible_ms if invisible_ms is None else invisible_ms,
-        is_ordered=policy.is_ordered,
-        from_end=policy.from_end,
-        is_paused=policy.is_paused,
-    )
-
-
 def _group(name: str, policy: Policy, lags: list[QueueLag] | None = None) -> messages.Group:
-    shown = messages.GroupPolicy(
-        attempts_max=policy.attempts_max,
-        backoffs=map(from_milliseconds, policy.backoffs_ms),
-        invisible=from_milliseconds(policy.invisible_ms),
-        is_ordered=policy.is_ordered,
-        from_end=policy.from_end,
-        is_paused=policy.is_paused,
-    )
-    return messages.Group(name=name, policy=shown, queues=map(_queue, lags or ()))
+    return messages.Group(name=name, policy=message_of(policy), queues=map(_queue, lags or ()))
 
 
 def _queue(lag: QueueLag) -> messages.GroupQueue:
@@ -137,7 +108,8 @@ def _queue(lag: QueueLag) -> messages.GroupQueue:
         committed_queue_offset=lag.committed,
         next_queue_offset=lag.next,
         max_queue_offset=lag.max_queue_offset,
-        lag=max(0, lag.max_queue_offset - lag.next) + lag.flight_count + lag.held_count,
+        lag=lag.unsettled_count,
         in_flight_count=lag.flight_count,
         held_count=lag.held_count,
+        lag_time=None if lag.lag_ms is None else from_milliseconds(lag.lag_ms),
     )

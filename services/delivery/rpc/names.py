@@ -4,7 +4,7 @@
 from libs.formats.limits import TOPIC_SIZE_BYTES_MAX
 from libs.requests import arguments
 from libs.requests.errors import BadArgument
-from services.delivery.engine.subscription import DEAD_LETTER_PREFIX
+from services.delivery.engine.letters.place import DEAD_LETTER_PREFIX
 
 GROUP_SIZE_MAX = TOPIC_SIZE_BYTES_MAX - len(DEAD_LETTER_PREFIX)
 

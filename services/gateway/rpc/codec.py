@@ -114,8 +114,8 @@ def to_client(received: ReceivedMessage, caller: Caller, *, invisible_ms: int | 
         system.tag = message.tag
     if message.group:
         system.message_group = message.group
-    if message.deliver_ms:
-        system.delivery_timestamp.CopyFrom(timestamp(message.deliver_ms))
+    if message.deliver_ms and (delivery_time := timestamp(message.deliver_ms)) is not None:
+        system.delivery_timestamp.CopyFrom(delivery_time)
     if message.trace:
         system.trace_context = message.trace
     if invisible_ms is not None:

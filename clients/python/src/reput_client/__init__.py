@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python client of Reput: Producer, Writer, Consumer and Query.
+"""Python client of Reput: Producer, Writer, Consumer, ShareConsumer and Query.
 
 `connect()` makes a synchronous client, which is thread-safe; `reput_client.aio.connect()` its asyncio twin with the
 same methods. The synchronous door is generated from the asyncio one, but for what threads do otherwise than tasks.
@@ -30,6 +30,16 @@ if TYPE_CHECKING:
     )
     from reput_client.core.options import Options, ProducerOptions
     from reput_client.core.retry import RetryPolicy
+    from reput_client.core.sharing.holding import Received
+    from reput_client.core.sharing.values import (
+        DeadLetter,
+        Replay,
+        ReplayedTopic,
+        ShareGroup,
+        ShareMove,
+        SharePolicy,
+        ShareQueue,
+    )
     from reput_client.core.telemetry.metrics import ConsumerMetrics, Latencies, ProducerMetrics
     from reput_client.core.types import (
         ConsumerGroup,
@@ -49,6 +59,8 @@ if TYPE_CHECKING:
     from reput_client.sync.consumer import Consumer
     from reput_client.sync.parts import Admin, Groups, Queries, Queues, Topics
     from reput_client.sync.producer import Producer
+    from reput_client.sync.sharing.admin import DeadLetters, ShareGroups
+    from reput_client.sync.sharing.consumer import ShareConsumer
     from reput_client.sync.writer import Writer
 
     __version__: str
@@ -66,6 +78,8 @@ __all__ = [
     "ConsumerMetrics",
     "ConsumerOffset",
     "DataLossError",
+    "DeadLetter",
+    "DeadLetters",
     "DeadlineExceededError",
     "Durability",
     "FailedPreconditionError",
@@ -86,11 +100,20 @@ __all__ = [
     "Queries",
     "Queue",
     "Queues",
+    "Received",
+    "Replay",
+    "ReplayedTopic",
     "ReputError",
     "ResourceExhaustedError",
     "RetryPolicy",
     "SendResult",
     "ServerError",
+    "ShareConsumer",
+    "ShareGroup",
+    "ShareGroups",
+    "ShareMove",
+    "SharePolicy",
+    "ShareQueue",
     "Topic",
     "TopicQueue",
     "Topics",
@@ -108,6 +131,8 @@ _HOMES = {
     ),
     "core.options": "Options ProducerOptions",
     "core.retry": "RetryPolicy",
+    "core.sharing.holding": "Received",
+    "core.sharing.values": "DeadLetter Replay ReplayedTopic ShareGroup ShareMove SharePolicy ShareQueue",
     "core.telemetry.metrics": "ConsumerMetrics Latencies ProducerMetrics",
     "core.types": (
         "ConsumerGroup ConsumerOffset Durability Message NewMessage PullResult PullStatus Queue SendResult Topic "
@@ -118,6 +143,8 @@ _HOMES = {
     "sync.consumer": "Consumer",
     "sync.parts": "Admin Groups Queries Queues Topics",
     "sync.producer": "Producer",
+    "sync.sharing.admin": "DeadLetters ShareGroups",
+    "sync.sharing.consumer": "ShareConsumer",
     "sync.writer": "Writer",
 }
 """Where each name comes from, for programs; the imports above say the same to type checkers."""

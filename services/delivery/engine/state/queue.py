@@ -2,9 +2,10 @@
 """QueueState: what became of the messages of one queue, as one group sees it.
 
 Every message below `next` is in flight, held, or settled, and everything that is neither of the first two is settled.
+Messages from `next` on may be settled, too: before anybody receives them, as dead letters are that are replayed.
 Invariants: of messages with the same key at most one is in flight, and those after it are held; a message's stamp grows
 with each delivery, so that a handle of a former one fits no more; `apply` is the only way to change anything.
-Memory: some 300 bytes for each message in flight, 100 for each that is held. Callers: one thread.
+Memory: some 300 bytes for each message in flight, 100 for each that is held or settled ahead. Callers: one thread.
 """
 
 import heapq
@@ -34,6 +35,8 @@ class QueueState:
         """A heap of times, offsets and stamps. Those of former deliveries are dropped when they come up."""
         self._open: list[int] = []
         """A heap of offsets in flight or held. Those that are settled are dropped when they come up."""
+        self._ahead: set[int] = set()
+        """Offsets behind `next` that are settled. `next` is never one of them."""
 
     @property
     def open_count(self) -> int:
@@ -51,6 +54,20 @@ class QueueState:
         while self._open and self._open[0] not in self._flights and self._open[0] not in self._held:
             heapq.heappop(self._open)
         return min(self._open[0], self.next) if self._open else self.next
+
+    @property
+    def ahead_count(self) -> int:
+        """Messages from `next` on that are settled."""
+        return len(self._ahead)
+
+    def is_settled(self, offset: int) -> bool:
+        """Return whether a message is done with."""
+        return offset in self._ahead if offset >= self.next else not self.is_open(offset)
+
+    def unsettled_count(self, least: int, most: int) -> int:
+        """Return how many messages of a queue that reaches from `least` to `most` are not done with."""
+        ahead_count = sum(offset >= least for offset in self._ahead)
+        return self.open_count + max(0, most - max(self.next, least) - ahead_count)
 
     def is_open(self, offset: int) -> bool:
         """Return whether a message is in flight or held."""
@@ -105,6 +122,8 @@ class QueueState:
         elif isinstance(event, Settled):
             for offset in event.offsets:
                 self._forget(offset)
+            self._ahead.update(offset for offset in event.offsets if offset >= self.next)
+            self._go_to(self.next)
         elif isinstance(event, Postponed):
             for flight in event.flights:
                 if flight.offset in self._flights:
@@ -112,6 +131,7 @@ class QueueState:
         else:
             for offset in [*self._flights, *self._held]:
                 self._forget(offset)
+            self._ahead = set(event.ahead) if isinstance(event, Copied) else set()
             self.next = event.next
             if isinstance(event, Copied):
                 self._take(Took(self.place, event.next, event.flights, event.held))
@@ -119,7 +139,7 @@ class QueueState:
     def copied(self) -> Copied:
         """Return all that is known."""
         flights = tuple(self._flights[offset] for offset in sorted(self._flights))
-        return Copied(self.place, self.next, flights, tuple(sorted(self._held.items())))
+        return Copied(self.place, self.next, flights, tuple(sorted(self._held.items())), tuple(sorted(self._ahead)))
 
     def _take(self, event: Took) -> None:
         for flight in event.flights:
@@ -132,7 +152,15 @@ class QueueState:
             heapq.heappush(self._open, offset)
             if key not in self._busy:
                 self._free.add(key)
-        self.next = max(self.next, event.next)
+        self._go_to(event.next)
+
+    def _go_to(self, offset: int) -> None:
+        """Go on at an offset, or behind what is settled from there on. Never back."""
+        before, self.next = self.next, max(self.next, offset)
+        while self.next in self._ahead:
+            self.next += 1
+        if self.next > before and self._ahead:
+            self._ahead = {one for one in self._ahead if one > self.next}
 
     def _put(self, flight: Flight) -> None:
         self._flights[flight.offset] = flight

@@ -20,6 +20,7 @@ from libs.runtime.rpc.timestamps import timestamp
 from services.delivery.engine.ports import Found, Pulled, Stored, Wanted
 from services.delivery.errors import ConsumerOffsetNotFound, TopicNotFound
 from services.delivery.rpc.log.errors import errors_of
+from services.delivery.rpc.log.letters import DLQ_ORIGIN_TOPIC
 
 SERVICE = "indexer"
 ORDERING_KEY = "__SHARDINGKEY"
@@ -132,7 +133,15 @@ class IndexClient:
 
 def _found(message: StoredMessage) -> Found:
     key = message.properties.get(ORDERING_KEY, "")
-    return Found(message.queue_offset, _hash(key) if key else 0, message.record_size_bytes, message)
+    origin_topic = message.properties.get(DLQ_ORIGIN_TOPIC, "")
+    return Found(
+        message.queue_offset,
+        _hash(key) if key else 0,
+        message.record_size_bytes,
+        message,
+        origin_topic,
+        message.store_time_ms,
+    )
 
 
 def _hash(key: str) -> int:

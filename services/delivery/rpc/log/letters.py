@@ -1,19 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns what the engine appends beside its events into messages of an append."""
+"""Turns what the engine appends beside its events into messages of an append.
 
-from collections.abc import Collection, Mapping
+Dead letters go there and back as they were, with notes on where they came from, or without.
+"""
+
+from collections.abc import Mapping
 
 from reput.commitlog.v1.append_service_pb2 import AppendMessage
 from reput.common.v1.message_pb2 import StoredMessage
 
+from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
 from libs.formats.records.record import TRANSACTION_COMMIT, TRANSACTION_MASK
-from services.delivery.engine.ports import DeadLetter, Letter, Note
+from services.delivery.engine.ports import Copy, DeadLetter, Letter, Note
 
 DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
+"""As RocketMQ has them."""
+DLQ_ORIGIN_QUEUE_ID, DLQ_ORIGIN_QUEUE_OFFSET = "DLQ_ORIGIN_QUEUE_ID", "DLQ_ORIGIN_QUEUE_OFFSET"
+DLQ_ATTEMPTS = "DLQ_ATTEMPTS"
+
+NOTES = frozenset({DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID, DLQ_ORIGIN_QUEUE_ID, DLQ_ORIGIN_QUEUE_OFFSET, DLQ_ATTEMPTS})
 STORE_PROPERTIES = frozenset({"__CRC32#"})
 """Of the stored message; the log adds them again."""
 ORDERS = frozenset({"DELAY", "REAL_TOPIC", "REAL_QID", "TRAN_MSG"})
 """What the log would do once more."""
+ADDED_SIZE_BYTES = 64
+"""What the log may add to the properties of a message."""
 
 
 def message_of(letter: Letter) -> AppendMessage:
@@ -22,9 +33,21 @@ def message_of(letter: Letter) -> AppendMessage:
         return AppendMessage(
             topic=letter.topic, queue_id=letter.queue_id, body=letter.body, properties=letter.properties
         )
+    if isinstance(letter, Copy):
+        return _copy(letter)
+    stored = letter.found.message
+    properties = {name: value for name, value in stored.properties.items() if name not in STORE_PROPERTIES | ORDERS}
     if isinstance(letter, DeadLetter):
-        return _dead(letter)
-    message = _again(letter.message, letter.topic, letter.properties, letter.without)
+        properties |= _notes(letter, properties)
+    else:
+        properties = {name: value for name, value in properties.items() if name not in NOTES}
+    return _again(stored, letter.topic, properties)
+
+
+def _copy(letter: Copy) -> AppendMessage:
+    stored, without = letter.message, STORE_PROPERTIES | letter.without
+    kept = {name: value for name, value in stored.properties.items() if name not in without}
+    message = _again(stored, letter.topic, {**kept, **letter.properties})
     if letter.queue_id is not None:
         message.queue_id = letter.queue_id
     if letter.committed_offset is not None:
@@ -33,28 +56,43 @@ def message_of(letter: Letter) -> AppendMessage:
     return message
 
 
-def _dead(letter: DeadLetter) -> AppendMessage:
-    """Return a message for the dead letters: as it was, with what says where it came from."""
-    stored = letter.found.message
-    origin = {
-        DLQ_ORIGIN_TOPIC: letter.origin_topic,
-        DLQ_ORIGIN_MESSAGE_ID: stored.properties.get("UNIQ_KEY") or stored.offset_message_id,
-    }
-    more = {name: value for name, value in origin.items() if name not in stored.properties}
-    return _again(stored, letter.topic, more, ORDERS)
-
-
-def _again(stored: StoredMessage, topic: str, more: Mapping[str, str], without: Collection[str]) -> AppendMessage:
-    kept = {
-        name: value for name, value in stored.properties.items() if name not in STORE_PROPERTIES and name not in without
-    }
+def _again(stored: StoredMessage, topic: str, properties: Mapping[str, str]) -> AppendMessage:
     return AppendMessage(
         topic=topic,
         body=stored.body,
-        properties={**kept, **more},
+        properties=properties,
         flag=stored.flag,
         sys_flag=stored.sys_flag,
         born_time_ms=stored.born_time_ms,
         born_host=stored.born_host,
         reconsume_times=stored.reconsume_times,
     )
+
+
+def _notes(letter: DeadLetter, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return what tells where a letter came from, as far as there is room: one without goes nowhere, but is kept.
+
+    A letter that dies again tells where it came from first.
+    """
+    stored = letter.found.message
+    notes = {DLQ_ATTEMPTS: str(letter.attempt_count)}
+    if DLQ_ORIGIN_TOPIC not in properties:
+        notes = {
+            DLQ_ORIGIN_TOPIC: letter.origin.topic,
+            DLQ_ORIGIN_MESSAGE_ID: properties.get("UNIQ_KEY") or stored.offset_message_id,
+            DLQ_ORIGIN_QUEUE_ID: str(letter.origin.queue_id),
+            DLQ_ORIGIN_QUEUE_OFFSET: str(letter.found.queue_offset),
+            **notes,
+        }
+    room = PROPERTIES_SIZE_BYTES_MAX - ADDED_SIZE_BYTES - sum(map(_size_bytes, properties.items()))
+    fitting: dict[str, str] = {}
+    for name, value in notes.items():
+        room -= _size_bytes((name, value))
+        if room >= 0:
+            fitting[name] = value
+    return fitting
+
+
+def _size_bytes(item: tuple[str, str]) -> int:
+    """Return what a property takes in a record, its separators included."""
+    return len(item[0].encode()) + len(item[1].encode()) + 2

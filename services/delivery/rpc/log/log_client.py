@@ -15,11 +15,12 @@ from reput.commitlog.v1 import (
 )
 from reput.common.v1.message_pb2 import DURABILITY_MEMORY, DURABILITY_UNSPECIFIED
 
-from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC
+from libs.formats.names import is_topic
+from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC, is_system_topic
 from libs.runtime.rpc.errors import describe, error_info
 from libs.runtime.rpc.peer import Connection
 from services.delivery.engine.ports import Letter, Written
-from services.delivery.errors import AppendRefused, JournalLost
+from services.delivery.errors import AppendRefused, JournalLost, TopicNotFound
 from services.delivery.rpc.log.errors import errors_of
 from services.delivery.rpc.log.letters import message_of
 
@@ -82,7 +83,23 @@ class LogClient:
 
     async def queue_count(self, topic: str) -> int:
         """See Log."""
-        request = topic_service_pb2.GetTopicRequest(name=topic)
+        return int((await self._topic(topic)).read_queue_count)
+
+    async def refusal(self, topic: str) -> str:
+        """See Log."""
+        if not is_topic(topic) or is_system_topic(topic):
+            return f"{topic} is no topic of clients"
+        try:
+            found = await self._topic(topic)
+        except TopicNotFound as error:
+            return str(error)
+        if found.set_apart:
+            return f"{topic} ({found.set_apart}) is RocketMQ's alone"
+        return "" if found.is_writable else f"topic {topic} is not writable"
+
+    async def _topic(self, name: str) -> topic_service_pb2.Topic:
+        request = topic_service_pb2.GetTopicRequest(name=name)
         with errors_of(SERVICE):
-            found = await self._topics.GetTopic(request, **self._connection.options())
-        return int(found.topic.read_queue_count)
+            response = await self._topics.GetTopic(request, **self._connection.options())
+        topic: topic_service_pb2.Topic = response.topic
+        return topic

@@ -28,7 +28,7 @@ GOLDEN = (
     b'{"format":1,"owner":"o","events":[["took",["billing","orders",0],12,[[11,1,5,60005,0]],[[9,7]]],'
     b'["settled",["billing","orders",0],[10]],["postponed",["billing","orders",0],[[11,1,6,70,0]]],'
     b'["moved",["billing","orders",0],3],["policy","billing",null],["began","o"],'
-    b'["copied",["billing","orders",0],12,[],[]],["edge",1,true]]}'
+    b'["copied",["billing","orders",0],12,[],[],[14]],["edge",1,true]]}'
 )
 RECORD = DeliveryRecord(
     owner="o",
@@ -39,7 +39,7 @@ RECORD = DeliveryRecord(
         Moved(PLACE, 3),
         PolicySet("billing", None),
         Began("o"),
-        Copied(PLACE, 12, (), ()),
+        Copied(PLACE, 12, (), (), (14,)),
         CopyEdge(1, is_end=True),
     ),
 )
@@ -49,6 +49,12 @@ def test_golden_bytes() -> None:
     """The bytes of each event are those of docs/formats/delivery_record.md."""
     assert RECORD.encode() == GOLDEN
     assert DeliveryRecord.decode(GOLDEN) == RECORD
+
+
+def test_a_copy_without_what_is_settled_ahead() -> None:
+    """A journal whose copies do not tell what is settled ahead is read: nothing is."""
+    data = b'{"format":1,"owner":"o","events":[["copied",["billing","orders",0],12,[],[]]]}'
+    assert DeliveryRecord.decode(data).events == (Copied(PLACE, 12, (), ()),)
 
 
 def test_a_policy_is_kept_as_it_is() -> None:

@@ -8,16 +8,21 @@ from reput_client.aio.client import AsyncClient, connect
 from reput_client.aio.consumer import AsyncConsumer
 from reput_client.aio.parts import AsyncAdmin, AsyncGroups, AsyncQueries, AsyncQueues, AsyncTopics
 from reput_client.aio.producer import AsyncProducer
+from reput_client.aio.sharing.admin import AsyncDeadLetters, AsyncShareGroups
+from reput_client.aio.sharing.consumer import AsyncShareConsumer
 from reput_client.aio.writer import AsyncWriter
 
 __all__ = [
     "AsyncAdmin",
     "AsyncClient",
     "AsyncConsumer",
+    "AsyncDeadLetters",
     "AsyncGroups",
     "AsyncProducer",
     "AsyncQueries",
     "AsyncQueues",
+    "AsyncShareConsumer",
+    "AsyncShareGroups",
     "AsyncTopics",
     "AsyncWriter",
     "connect",

@@ -7,14 +7,17 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
 
-from reput_client.aio.channels import SERVICES, AsyncChannels
+from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
 from reput_client.aio.consumer import AsyncConsumer
 from reput_client.aio.parts import AsyncAdmin, AsyncGroups, AsyncQueries, AsyncQueues, AsyncTopics
 from reput_client.aio.producer import AsyncProducer
+from reput_client.aio.sharing.admin import AsyncDeadLetters, AsyncShareGroups
+from reput_client.aio.sharing.consumer import AsyncShareConsumer
 from reput_client.aio.writer import AsyncAppendStream, AsyncWriter
-from reput_client.core.options import Options, ProducerOptions
+from reput_client.core.options import SERVICES, Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
+from reput_client.core.sharing.holding import Sharing
 from reput_client.core.types import Durability, Place
 from reput_client.core.writing import WriteQueue
 
@@ -34,6 +37,8 @@ class AsyncClient(AsyncClosing):
         self.query = AsyncQueries(self._channels)
         self.queues = AsyncQueues(self._channels)
         self.groups = AsyncGroups(self._channels)
+        self.share_groups = AsyncShareGroups(self._channels)
+        self.dead_letters = AsyncDeadLetters(self._channels)
         self.admin = AsyncAdmin(self._channels)
 
     def __repr__(self) -> str:
@@ -100,6 +105,29 @@ class AsyncClient(AsyncClosing):
         self._closers.push_async_exit(consumer)
         return consumer
 
+    def share_consumer(
+        self,
+        topic: str,
+        *,
+        group: str,
+        tags: str = "*",
+        where: str = "",
+        invisible_s: float | None = None,
+        hold_s_max: float = 3600.0,
+    ) -> AsyncShareConsumer:
+        """Return a new consumer that shares the messages of a topic with all others of its group.
+
+        Each message is somebody's until it is settled, or its time is over: `invisible_s`, None for what the group's
+        policy says. The consumer asks for more time by itself while it holds a message, at most until `hold_s_max`
+        after it came. `tags` and `where` (docs/filters.md) are the group's: what they do not let through is settled for
+        all of it. The client closes it if you do not.
+        """
+        consumer = AsyncShareConsumer(
+            self._channels, topic, Sharing(group, tags, where, invisible_s=invisible_s, hold_s_max=hold_s_max)
+        )
+        self._closers.push_async_exit(consumer)
+        return consumer
+
     async def close(self) -> None:
         """Close producers and writers (which waits for their messages), consumers and connections. May be repeated."""
         self._begin_close()
@@ -122,6 +150,7 @@ def connect(
     commitlog: str | None = None,
     indexer: str | None = None,
     janitor: str | None = None,
+    delivery: str | None = None,
     ca_file: str | None = None,
     certificate_file: str | None = None,
     key_file: str | None = None,
@@ -135,8 +164,8 @@ def connect(
 ) -> AsyncClient:
     """Return a client for the services at these targets (host:port). Options has all arguments but `retry`.
 
-    What is None comes from the environment (see Options.load), then from the defaults: 127.0.0.1 with ports 7101, 7102
-    and 7103, without TLS and token. Connections are made when they are first used. Raises OSError for a file that can't
+    What is None comes from the environment (see Options.load), then from the defaults: 127.0.0.1 with ports 7101 to
+    7104, without TLS and token. Connections are made when they are first used. Raises OSError for a file that can't
     be read.
     """
     arguments = {name: value for name, value in locals().items() if name != "retry"}

@@ -8,15 +8,18 @@ from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 
-from reput_client.core.options import Options, ProducerOptions
+from reput_client.core.options import SERVICES, Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
+from reput_client.core.sharing.holding import Sharing
 from reput_client.core.types import Durability, Place
 from reput_client.core.writing import WriteQueue
-from reput_client.sync.channels import SERVICES, Channels
+from reput_client.sync.channels import Channels
 from reput_client.sync.closing import Closing
 from reput_client.sync.consumer import Consumer
 from reput_client.sync.parts import Admin, Groups, Queries, Queues, Topics
 from reput_client.sync.producer import Producer
+from reput_client.sync.sharing.admin import DeadLetters, ShareGroups
+from reput_client.sync.sharing.consumer import ShareConsumer
 from reput_client.sync.writer import AppendStream, Writer
 
 
@@ -35,6 +38,8 @@ class Client(Closing):
         self.query = Queries(self._channels)
         self.queues = Queues(self._channels)
         self.groups = Groups(self._channels)
+        self.share_groups = ShareGroups(self._channels)
+        self.dead_letters = DeadLetters(self._channels)
         self.admin = Admin(self._channels)
 
     def __repr__(self) -> str:
@@ -101,6 +106,29 @@ class Client(Closing):
         self._closers.push(consumer)
         return consumer
 
+    def share_consumer(
+        self,
+        topic: str,
+        *,
+        group: str,
+        tags: str = "*",
+        where: str = "",
+        invisible_s: float | None = None,
+        hold_s_max: float = 3600.0,
+    ) -> ShareConsumer:
+        """Return a new consumer that shares the messages of a topic with all others of its group.
+
+        Each message is somebody's until it is settled, or its time is over: `invisible_s`, None for what the group's
+        policy says. The consumer asks for more time by itself while it holds a message, at most until `hold_s_max`
+        after it came. `tags` and `where` (docs/filters.md) are the group's: what they do not let through is settled for
+        all of it. The client closes it if you do not.
+        """
+        consumer = ShareConsumer(
+            self._channels, topic, Sharing(group, tags, where, invisible_s=invisible_s, hold_s_max=hold_s_max)
+        )
+        self._closers.push(consumer)
+        return consumer
+
     def close(self) -> None:
         """Close producers and writers (which waits for their messages), consumers and connections. May be repeated."""
         self._begin_close()
@@ -123,6 +151,7 @@ def connect(
     commitlog: str | None = None,
     indexer: str | None = None,
     janitor: str | None = None,
+    delivery: str | None = None,
     ca_file: str | None = None,
     certificate_file: str | None = None,
     key_file: str | None = None,
@@ -136,8 +165,8 @@ def connect(
 ) -> Client:
     """Return a client for the services at these targets (host:port). Options has all arguments but `retry`.
 
-    What is None comes from the environment (see Options.load), then from the defaults: 127.0.0.1 with ports 7101, 7102
-    and 7103, without TLS and token. Connections are made when they are first used. Raises OSError for a file that can't
+    What is None comes from the environment (see Options.load), then from the defaults: 127.0.0.1 with ports 7101 to
+    7104, without TLS and token. Connections are made when they are first used. Raises OSError for a file that can't
     be read.
     """
     arguments = {name: value for name, value in locals().items() if name != "retry"}

@@ -127,3 +127,21 @@ def test_a_copy_says_the_same_as_all_events(history: list[tuple[str, int, int]])
     )
     for now_ms in (0, 3, 10**6):
         assert copy.ready(now_ms, 100) == state.ready(now_ms, 100)
+
+
+def test_what_is_settled_ahead_is_stepped_over() -> None:
+    """Messages may be done with before anybody receives them; the queue goes on behind them, and a copy knows them."""
+    queue = QueueState(PLACE)
+    queue.apply(Settled(PLACE, (2, 3, 5)))
+    assert (queue.next, queue.ahead_count, queue.committed) == (0, 3, 0)
+    assert [queue.is_settled(offset) for offset in range(6)] == [False, False, True, True, False, True]
+    assert (queue.unsettled_count(0, 8), queue.unsettled_count(3, 8)) == (5, 3)
+    copy = QueueState(PLACE)
+    copy.apply(queue.copied())
+    assert copy.copied() == queue.copied()
+    queue.apply(Settled(PLACE, (0, 1)))
+    assert (queue.next, queue.ahead_count) == (4, 1)
+    queue.apply(Took(PLACE, 5, (Flight(4, 1, 5, 60),)))
+    assert (queue.next, queue.ahead_count, queue.committed, queue.is_settled(4)) == (6, 0, 4, False)
+    queue.apply(Moved(PLACE, 0))
+    assert not any(queue.is_settled(offset) for offset in range(8))

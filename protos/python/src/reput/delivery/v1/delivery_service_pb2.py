@@ -26,9 +26,10 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from reput.common.v1 import message_pb2 as reput_dot_common_dot_v1_dot_message__pb2
+from reput.delivery.v1 import group_service_pb2 as reput_dot_delivery_dot_v1_dot_group__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(reput/delivery/v1/delivery_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1dreput/common/v1/message.proto\"\xc7\x01\n\x0eReceiveRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x19\n\x11message_count_max\x18\x03 \x01(\x05\x12,\n\tinvisible\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0etag_expression\x18\x05 \x01(\t\x12\'\n\x04wait\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05where\x18\x07 \x01(\t\"G\n\x0fReceiveResponse\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".reput.delivery.v1.ReceivedMessage\"\x98\x01\n\x0fReceivedMessage\x12/\n\x07message\x18\x01 \x01(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x0e\n\x06handle\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x33\n\x0finvisible_until\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"@\n\rSettleRequest\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.reput.delivery.v1.SettleEntry\"\x80\x02\n\x0bSettleEntry\x12\x0e\n\x06handle\x18\x01 \x01(\t\x12%\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x16.reput.delivery.v1.AckH\x00\x12\'\n\x04nack\x18\x03 \x01(\x0b\x32\x17.reput.delivery.v1.NackH\x00\x12+\n\x06\x65xtend\x18\x04 \x01(\x0b\x32\x19.reput.delivery.v1.ExtendH\x00\x12\x31\n\tterminate\x18\x05 \x01(\x0b\x32\x1c.reput.delivery.v1.TerminateH\x00\x12\'\n\x04\x62ury\x18\x06 \x01(\x0b\x32\x17.reput.delivery.v1.BuryH\x00\x42\x08\n\x06\x61\x63tion\"\x05\n\x03\x41\x63k\"0\n\x04Nack\x12(\n\x05\x64\x65lay\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"L\n\x06\x45xtend\x12,\n\tinvisible\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0ckeeps_handle\x18\x02 \x01(\x08\"\x0b\n\tTerminate\"\x06\n\x04\x42ury\"D\n\x0eSettleResponse\x12\x32\n\x08outcomes\x18\x01 \x03(\x0b\x32 .reput.delivery.v1.SettleOutcome\"B\n\rSettleOutcome\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.google.rpc.Status\x12\x0e\n\x06handle\x18\x02 \x01(\t2\xb2\x01\n\x0f\x44\x65liveryService\x12P\n\x07Receive\x12!.reput.delivery.v1.ReceiveRequest\x1a\".reput.delivery.v1.ReceiveResponse\x12M\n\x06Settle\x12 .reput.delivery.v1.SettleRequest\x1a!.reput.delivery.v1.SettleResponseBZ\n\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(reput/delivery/v1/delivery_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1dreput/common/v1/message.proto\x1a%reput/delivery/v1/group_service.proto\"\xc7\x01\n\x0eReceiveRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x19\n\x11message_count_max\x18\x03 \x01(\x05\x12,\n\tinvisible\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0etag_expression\x18\x05 \x01(\t\x12\'\n\x04wait\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05where\x18\x07 \x01(\t\"G\n\x0fReceiveResponse\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".reput.delivery.v1.ReceivedMessage\"\x98\x01\n\x0fReceivedMessage\x12/\n\x07message\x18\x01 \x01(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x0e\n\x06handle\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x33\n\x0finvisible_until\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"@\n\rSettleRequest\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.reput.delivery.v1.SettleEntry\"\x80\x02\n\x0bSettleEntry\x12\x0e\n\x06handle\x18\x01 \x01(\t\x12%\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x16.reput.delivery.v1.AckH\x00\x12\'\n\x04nack\x18\x03 \x01(\x0b\x32\x17.reput.delivery.v1.NackH\x00\x12+\n\x06\x65xtend\x18\x04 \x01(\x0b\x32\x19.reput.delivery.v1.ExtendH\x00\x12\x31\n\tterminate\x18\x05 \x01(\x0b\x32\x1c.reput.delivery.v1.TerminateH\x00\x12\'\n\x04\x62ury\x18\x06 \x01(\x0b\x32\x17.reput.delivery.v1.BuryH\x00\x42\x08\n\x06\x61\x63tion\"\x05\n\x03\x41\x63k\"D\n\x04Nack\x12(\n\x05\x64\x65lay\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nis_untried\x18\x02 \x01(\x08\"L\n\x06\x45xtend\x12,\n\tinvisible\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0ckeeps_handle\x18\x02 \x01(\x08\"\x0b\n\tTerminate\"\x06\n\x04\x42ury\"D\n\x0eSettleResponse\x12\x32\n\x08outcomes\x18\x01 \x03(\x0b\x32 .reput.delivery.v1.SettleOutcome\"B\n\rSettleOutcome\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.google.rpc.Status\x12\x0e\n\x06handle\x18\x02 \x01(\t\"\xe2\x01\n\x0e\x43onsumeRequest\x12\x30\n\x05\x62\x65gin\x18\x01 \x01(\x0b\x32\x1f.reput.delivery.v1.ConsumeBeginH\x00\x12\x32\n\x06\x63redit\x18\x02 \x01(\x0b\x32 .reput.delivery.v1.ConsumeCreditH\x00\x12\x32\n\x06settle\x18\x03 \x01(\x0b\x32 .reput.delivery.v1.ConsumeSettleH\x00\x12.\n\x04stop\x18\x04 \x01(\x0b\x32\x1e.reput.delivery.v1.ConsumeStopH\x00\x42\x06\n\x04step\"\x82\x01\n\x0c\x43onsumeBegin\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0e\n\x06topics\x18\x02 \x03(\t\x12,\n\tinvisible\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0etag_expression\x18\x04 \x01(\t\x12\r\n\x05where\x18\x05 \x01(\t\":\n\rConsumeCredit\x12\x15\n\rmessage_count\x18\x01 \x01(\x05\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\"P\n\rConsumeSettle\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12/\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x1e.reput.delivery.v1.SettleEntry\"\r\n\x0b\x43onsumeStop\"\xef\x01\n\x0f\x43onsumeResponse\x12\x30\n\x05\x62\x65gun\x18\x01 \x01(\x0b\x32\x1f.reput.delivery.v1.ConsumeBegunH\x00\x12\x36\n\x08messages\x18\x02 \x01(\x0b\x32\".reput.delivery.v1.ConsumeMessagesH\x00\x12\x34\n\x07settled\x18\x03 \x01(\x0b\x32!.reput.delivery.v1.ConsumeSettledH\x00\x12\x34\n\x07stopped\x18\x04 \x01(\x0b\x32!.reput.delivery.v1.ConsumeStoppedH\x00\x42\x06\n\x04step\">\n\x0c\x43onsumeBegun\x12.\n\x06policy\x18\x01 \x01(\x0b\x32\x1e.reput.delivery.v1.GroupPolicy\"G\n\x0f\x43onsumeMessages\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".reput.delivery.v1.ReceivedMessage\"T\n\x0e\x43onsumeSettled\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x32\n\x08outcomes\x18\x02 \x03(\x0b\x32 .reput.delivery.v1.SettleOutcome\"\x10\n\x0e\x43onsumeStopped2\x88\x02\n\x0f\x44\x65liveryService\x12P\n\x07Receive\x12!.reput.delivery.v1.ReceiveRequest\x1a\".reput.delivery.v1.ReceiveResponse\x12M\n\x06Settle\x12 .reput.delivery.v1.SettleRequest\x1a!.reput.delivery.v1.SettleResponse\x12T\n\x07\x43onsume\x12!.reput.delivery.v1.ConsumeRequest\x1a\".reput.delivery.v1.ConsumeResponse(\x01\x30\x01\x42Z\n\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,30 +37,50 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reput.delivery.v1.delivery_
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\021reput.delivery.v1P\001Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\252\002\021Reput.Delivery.V1'
-  _globals['_RECEIVEREQUEST']._serialized_start=185
-  _globals['_RECEIVEREQUEST']._serialized_end=384
-  _globals['_RECEIVERESPONSE']._serialized_start=386
-  _globals['_RECEIVERESPONSE']._serialized_end=457
-  _globals['_RECEIVEDMESSAGE']._serialized_start=460
-  _globals['_RECEIVEDMESSAGE']._serialized_end=612
-  _globals['_SETTLEREQUEST']._serialized_start=614
-  _globals['_SETTLEREQUEST']._serialized_end=678
-  _globals['_SETTLEENTRY']._serialized_start=681
-  _globals['_SETTLEENTRY']._serialized_end=937
-  _globals['_ACK']._serialized_start=939
-  _globals['_ACK']._serialized_end=944
-  _globals['_NACK']._serialized_start=946
-  _globals['_NACK']._serialized_end=994
-  _globals['_EXTEND']._serialized_start=996
-  _globals['_EXTEND']._serialized_end=1072
-  _globals['_TERMINATE']._serialized_start=1074
-  _globals['_TERMINATE']._serialized_end=1085
-  _globals['_BURY']._serialized_start=1087
-  _globals['_BURY']._serialized_end=1093
-  _globals['_SETTLERESPONSE']._serialized_start=1095
-  _globals['_SETTLERESPONSE']._serialized_end=1163
-  _globals['_SETTLEOUTCOME']._serialized_start=1165
-  _globals['_SETTLEOUTCOME']._serialized_end=1231
-  _globals['_DELIVERYSERVICE']._serialized_start=1234
-  _globals['_DELIVERYSERVICE']._serialized_end=1412
+  _globals['_RECEIVEREQUEST']._serialized_start=224
+  _globals['_RECEIVEREQUEST']._serialized_end=423
+  _globals['_RECEIVERESPONSE']._serialized_start=425
+  _globals['_RECEIVERESPONSE']._serialized_end=496
+  _globals['_RECEIVEDMESSAGE']._serialized_start=499
+  _globals['_RECEIVEDMESSAGE']._serialized_end=651
+  _globals['_SETTLEREQUEST']._serialized_start=653
+  _globals['_SETTLEREQUEST']._serialized_end=717
+  _globals['_SETTLEENTRY']._serialized_start=720
+  _globals['_SETTLEENTRY']._serialized_end=976
+  _globals['_ACK']._serialized_start=978
+  _globals['_ACK']._serialized_end=983
+  _globals['_NACK']._serialized_start=985
+  _globals['_NACK']._serialized_end=1053
+  _globals['_EXTEND']._serialized_start=1055
+  _globals['_EXTEND']._serialized_end=1131
+  _globals['_TERMINATE']._serialized_start=1133
+  _globals['_TERMINATE']._serialized_end=1144
+  _globals['_BURY']._serialized_start=1146
+  _globals['_BURY']._serialized_end=1152
+  _globals['_SETTLERESPONSE']._serialized_start=1154
+  _globals['_SETTLERESPONSE']._serialized_end=1222
+  _globals['_SETTLEOUTCOME']._serialized_start=1224
+  _globals['_SETTLEOUTCOME']._serialized_end=1290
+  _globals['_CONSUMEREQUEST']._serialized_start=1293
+  _globals['_CONSUMEREQUEST']._serialized_end=1519
+  _globals['_CONSUMEBEGIN']._serialized_start=1522
+  _globals['_CONSUMEBEGIN']._serialized_end=1652
+  _globals['_CONSUMECREDIT']._serialized_start=1654
+  _globals['_CONSUMECREDIT']._serialized_end=1712
+  _globals['_CONSUMESETTLE']._serialized_start=1714
+  _globals['_CONSUMESETTLE']._serialized_end=1794
+  _globals['_CONSUMESTOP']._serialized_start=1796
+  _globals['_CONSUMESTOP']._serialized_end=1809
+  _globals['_CONSUMERESPONSE']._serialized_start=1812
+  _globals['_CONSUMERESPONSE']._serialized_end=2051
+  _globals['_CONSUMEBEGUN']._serialized_start=2053
+  _globals['_CONSUMEBEGUN']._serialized_end=2115
+  _globals['_CONSUMEMESSAGES']._serialized_start=2117
+  _globals['_CONSUMEMESSAGES']._serialized_end=2188
+  _globals['_CONSUMESETTLED']._serialized_start=2190
+  _globals['_CONSUMESETTLED']._serialized_end=2274
+  _globals['_CONSUMESTOPPED']._serialized_start=2276
+  _globals['_CONSUMESTOPPED']._serialized_end=2292
+  _globals['_DELIVERYSERVICE']._serialized_start=2295
+  _globals['_DELIVERYSERVICE']._serialized_end=2559
 # @@protoc_insertion_point(module_scope)

@@ -11,6 +11,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.rpc import status_pb2 as _status_pb2
 from reput.common.v1 import message_pb2 as _message_pb2
+from reput.delivery.v1 import group_service_pb2 as _group_service_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -240,6 +241,9 @@ class Nack(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DELAY_FIELD_NUMBER: _builtins.int
+    IS_UNTRIED_FIELD_NUMBER: _builtins.int
+    is_untried: _builtins.bool
+    """The receiver did not begin with it: the delivery does not count as an attempt."""
     @_builtins.property
     def delay(self) -> _duration_pb2.Duration:
         """When, from now on: 0 to 12 h. Absent: as the group's policy says for this attempt."""
@@ -248,10 +252,11 @@ class Nack(_message.Message):
         self,
         *,
         delay: _duration_pb2.Duration | None = ...,
+        is_untried: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "is_untried", b"is_untried"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -372,3 +377,297 @@ class SettleOutcome(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SettleOutcome: _TypeAlias = SettleOutcome  # noqa: Y015
+
+@_typing.final
+class ConsumeRequest(_message.Message):
+    """A step of a caller that consumes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEGIN_FIELD_NUMBER: _builtins.int
+    CREDIT_FIELD_NUMBER: _builtins.int
+    SETTLE_FIELD_NUMBER: _builtins.int
+    STOP_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def begin(self) -> Global___ConsumeBegin:
+        """What to send: the first request, and only that."""
+
+    @_builtins.property
+    def credit(self) -> Global___ConsumeCredit:
+        """How much more may be sent."""
+
+    @_builtins.property
+    def settle(self) -> Global___ConsumeSettle:
+        """What is to become of messages."""
+
+    @_builtins.property
+    def stop(self) -> Global___ConsumeStop:
+        """Send nothing more."""
+
+    def __init__(
+        self,
+        *,
+        begin: Global___ConsumeBegin | None = ...,
+        credit: Global___ConsumeCredit | None = ...,
+        settle: Global___ConsumeSettle | None = ...,
+        stop: Global___ConsumeStop | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "credit", b"credit", "settle", b"settle", "step", b"step", "stop", b"stop"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "credit", b"credit", "settle", b"settle", "step", b"step", "stop", b"stop"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["begin", "credit", "settle", "stop"]  # noqa: Y015
+    _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
+
+Global___ConsumeRequest: _TypeAlias = ConsumeRequest  # noqa: Y015
+
+@_typing.final
+class ConsumeBegin(_message.Message):
+    """What to send."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    INVISIBLE_FIELD_NUMBER: _builtins.int
+    TAG_EXPRESSION_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """As ReceiveRequest has it."""
+    tag_expression: _builtins.str
+    """As ReceiveRequest has it."""
+    where: _builtins.str
+    """As ReceiveRequest has it."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """1 to 100 topics, served in turn."""
+
+    @_builtins.property
+    def invisible(self) -> _duration_pb2.Duration:
+        """As ReceiveRequest has it."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        invisible: _duration_pb2.Duration | None = ...,
+        tag_expression: _builtins.str = ...,
+        where: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["invisible", b"invisible"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "invisible", b"invisible", "tag_expression", b"tag_expression", "topics", b"topics", "where", b"where"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumeBegin: _TypeAlias = ConsumeBegin  # noqa: Y015
+
+@_typing.final
+class ConsumeCredit(_message.Message):
+    """How much more may be sent, beyond what was allowed before. Nothing is, before both were given."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    message_count: _builtins.int
+    """Messages: 0 to 1,000,000; more than so many are never open."""
+    size_bytes: _builtins.int
+    """Bytes of their records: 0 to 1 GiB; more than so many are never open. The last message may be larger than what is left."""
+    def __init__(
+        self,
+        *,
+        message_count: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_count", b"message_count", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumeCredit: _TypeAlias = ConsumeCredit  # noqa: Y015
+
+@_typing.final
+class ConsumeSettle(_message.Message):
+    """What is to become of messages."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """The caller's own: the answer has it, too. Answers may come in another order."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___SettleEntry]:
+        """As SettleRequest has them."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        entries: _abc.Iterable[Global___SettleEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumeSettle: _TypeAlias = ConsumeSettle  # noqa: Y015
+
+@_typing.final
+class ConsumeStop(_message.Message):
+    """Send nothing more: credits are void. Settling goes on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumeStop: _TypeAlias = ConsumeStop  # noqa: Y015
+
+@_typing.final
+class ConsumeResponse(_message.Message):
+    """What a caller that consumes learns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEGUN_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    SETTLED_FIELD_NUMBER: _builtins.int
+    STOPPED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def begun(self) -> Global___ConsumeBegun:
+        """The first answer."""
+
+    @_builtins.property
+    def messages(self) -> Global___ConsumeMessages:
+        """Messages that are the caller's for a while."""
+
+    @_builtins.property
+    def settled(self) -> Global___ConsumeSettled:
+        """What became of entries."""
+
+    @_builtins.property
+    def stopped(self) -> Global___ConsumeStopped:
+        """No more messages come."""
+
+    def __init__(
+        self,
+        *,
+        begun: Global___ConsumeBegun | None = ...,
+        messages: Global___ConsumeMessages | None = ...,
+        settled: Global___ConsumeSettled | None = ...,
+        stopped: Global___ConsumeStopped | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "messages", b"messages", "settled", b"settled", "step", b"step", "stopped", b"stopped"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "messages", b"messages", "settled", b"settled", "step", b"step", "stopped", b"stopped"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["begun", "messages", "settled", "stopped"]  # noqa: Y015
+    _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
+
+Global___ConsumeResponse: _TypeAlias = ConsumeResponse  # noqa: Y015
+
+@_typing.final
+class ConsumeBegun(_message.Message):
+    """It begins."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POLICY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def policy(self) -> _group_service_pb2.GroupPolicy:
+        """How the group gets its messages."""
+
+    def __init__(
+        self,
+        *,
+        policy: _group_service_pb2.GroupPolicy | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumeBegun: _TypeAlias = ConsumeBegun  # noqa: Y015
+
+@_typing.final
+class ConsumeMessages(_message.Message):
+    """Messages that are the caller's for a while."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReceivedMessage]:
+        """As ReceiveResponse has them."""
+
+    def __init__(
+        self,
+        *,
+        messages: _abc.Iterable[Global___ReceivedMessage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumeMessages: _TypeAlias = ConsumeMessages  # noqa: Y015
+
+@_typing.final
+class ConsumeSettled(_message.Message):
+    """What became of the entries of a ConsumeSettle."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Its number."""
+    @_builtins.property
+    def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SettleOutcome]:
+        """One for each entry, in their order."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        outcomes: _abc.Iterable[Global___SettleOutcome] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "outcomes", b"outcomes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumeSettled: _TypeAlias = ConsumeSettled  # noqa: Y015
+
+@_typing.final
+class ConsumeStopped(_message.Message):
+    """No more messages come: those that were sent before are all that there are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumeStopped: _TypeAlias = ConsumeStopped  # noqa: Y015

@@ -46,6 +46,11 @@ class DeliveryServiceStub(object):
                 request_serializer=reput_dot_delivery_dot_v1_dot_delivery__service__pb2.SettleRequest.SerializeToString,
                 response_deserializer=reput_dot_delivery_dot_v1_dot_delivery__service__pb2.SettleResponse.FromString,
                 _registered_method=True)
+        self.Consume = channel.stream_stream(
+                '/reput.delivery.v1.DeliveryService/Consume',
+                request_serializer=reput_dot_delivery_dot_v1_dot_delivery__service__pb2.ConsumeRequest.SerializeToString,
+                response_deserializer=reput_dot_delivery_dot_v1_dot_delivery__service__pb2.ConsumeResponse.FromString,
+                _registered_method=True)
 
 
 class DeliveryServiceServicer(object):
@@ -69,6 +74,16 @@ class DeliveryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Consume(self, request_iterator, context):
+        """Sends messages as they come, as many as the caller gives credit for, and settles them on the way. The first request
+        says what to send, and is answered with the group's policy. It ends when the caller ends its side, once all outcomes are
+        sent; what was sent and not settled stays the caller's until its time is over. RECOVERING when deliveries move to
+        another process: begin anew, handles go on to fit.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DeliveryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -81,6 +96,11 @@ def add_DeliveryServiceServicer_to_server(servicer, server):
                     servicer.Settle,
                     request_deserializer=reput_dot_delivery_dot_v1_dot_delivery__service__pb2.SettleRequest.FromString,
                     response_serializer=reput_dot_delivery_dot_v1_dot_delivery__service__pb2.SettleResponse.SerializeToString,
+            ),
+            'Consume': grpc.stream_stream_rpc_method_handler(
+                    servicer.Consume,
+                    request_deserializer=reput_dot_delivery_dot_v1_dot_delivery__service__pb2.ConsumeRequest.FromString,
+                    response_serializer=reput_dot_delivery_dot_v1_dot_delivery__service__pb2.ConsumeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -139,6 +159,33 @@ class DeliveryService(object):
             '/reput.delivery.v1.DeliveryService/Settle',
             reput_dot_delivery_dot_v1_dot_delivery__service__pb2.SettleRequest.SerializeToString,
             reput_dot_delivery_dot_v1_dot_delivery__service__pb2.SettleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Consume(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/reput.delivery.v1.DeliveryService/Consume',
+            reput_dot_delivery_dot_v1_dot_delivery__service__pb2.ConsumeRequest.SerializeToString,
+            reput_dot_delivery_dot_v1_dot_delivery__service__pb2.ConsumeResponse.FromString,
             options,
             channel_credentials,
             insecure,

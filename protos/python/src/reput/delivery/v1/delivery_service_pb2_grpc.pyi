@@ -42,6 +42,12 @@ class DeliveryServiceStub:
     """
     Settle: _grpc.UnaryUnaryMultiCallable[_delivery_service_pb2.SettleRequest, _delivery_service_pb2.SettleResponse]
     """Says what is to become of messages. Idempotent but for the handles of those that are postponed. Entries fail one by one."""
+    Consume: _grpc.StreamStreamMultiCallable[_delivery_service_pb2.ConsumeRequest, _delivery_service_pb2.ConsumeResponse]
+    """Sends messages as they come, as many as the caller gives credit for, and settles them on the way. The first request
+    says what to send, and is answered with the group's policy. It ends when the caller ends its side, once all outcomes are
+    sent; what was sent and not settled stays the caller's until its time is over. RECOVERING when deliveries move to
+    another process: begin anew, handles go on to fit.
+    """
 
 @_typing.type_check_only
 class DeliveryServiceAsyncStub(DeliveryServiceStub):
@@ -57,6 +63,12 @@ class DeliveryServiceAsyncStub(DeliveryServiceStub):
     """
     Settle: _aio.UnaryUnaryMultiCallable[_delivery_service_pb2.SettleRequest, _delivery_service_pb2.SettleResponse]  # type: ignore[assignment]
     """Says what is to become of messages. Idempotent but for the handles of those that are postponed. Entries fail one by one."""
+    Consume: _aio.StreamStreamMultiCallable[_delivery_service_pb2.ConsumeRequest, _delivery_service_pb2.ConsumeResponse]  # type: ignore[assignment]
+    """Sends messages as they come, as many as the caller gives credit for, and settles them on the way. The first request
+    says what to send, and is answered with the group's policy. It ends when the caller ends its side, once all outcomes are
+    sent; what was sent and not settled stays the caller's until its time is over. RECOVERING when deliveries move to
+    another process: begin anew, handles go on to fit.
+    """
 
 class DeliveryServiceServicer(metaclass=_abc_1.ABCMeta):
     """Shares the messages of topics among the members of consumer groups, one message at a time.
@@ -81,5 +93,17 @@ class DeliveryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_delivery_service_pb2.SettleResponse, _abc.Awaitable[_delivery_service_pb2.SettleResponse]]:
         """Says what is to become of messages. Idempotent but for the handles of those that are postponed. Entries fail one by one."""
+
+    @_abc_1.abstractmethod
+    def Consume(
+        self,
+        request_iterator: _MaybeAsyncIterator[_delivery_service_pb2.ConsumeRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_delivery_service_pb2.ConsumeResponse], _abc.AsyncIterator[_delivery_service_pb2.ConsumeResponse]]:
+        """Sends messages as they come, as many as the caller gives credit for, and settles them on the way. The first request
+        says what to send, and is answered with the group's policy. It ends when the caller ends its side, once all outcomes are
+        sent; what was sent and not settled stays the caller's until its time is over. RECOVERING when deliveries move to
+        another process: begin anew, handles go on to fit.
+        """
 
 def add_DeliveryServiceServicer_to_server(servicer: DeliveryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

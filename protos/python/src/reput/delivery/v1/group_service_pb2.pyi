@@ -81,8 +81,11 @@ class Group(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
+    DEAD_LETTER_COUNT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
+    dead_letter_count: _builtins.int
+    """Dead letters that were not replayed. ListGroups leaves it out."""
     @_builtins.property
     def policy(self) -> Global___GroupPolicy:
         """Its policy."""
@@ -97,10 +100,11 @@ class Group(_message.Message):
         name: _builtins.str = ...,
         policy: Global___GroupPolicy | None = ...,
         queues: _abc.Iterable[Global___GroupQueue] | None = ...,
+        dead_letter_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "policy", b"policy", "queues", b"queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_letter_count", b"dead_letter_count", "name", b"name", "policy", b"policy", "queues", b"queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -120,6 +124,7 @@ class GroupQueue(_message.Message):
     LAG_FIELD_NUMBER: _builtins.int
     IN_FLIGHT_COUNT_FIELD_NUMBER: _builtins.int
     HELD_COUNT_FIELD_NUMBER: _builtins.int
+    LAG_TIME_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic."""
     queue_id: _builtins.int
@@ -136,6 +141,10 @@ class GroupQueue(_message.Message):
     """Messages that were delivered and are not settled."""
     held_count: _builtins.int
     """Messages that wait for one with the same ordering key."""
+    @_builtins.property
+    def lag_time(self) -> _duration_pb2.Duration:
+        """For how long the oldest message that is not settled has been stored. Absent if there is none."""
+
     def __init__(
         self,
         *,
@@ -147,10 +156,11 @@ class GroupQueue(_message.Message):
         lag: _builtins.int = ...,
         in_flight_count: _builtins.int = ...,
         held_count: _builtins.int = ...,
+        lag_time: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lag_time", b"lag_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_queue_offset", b"committed_queue_offset", "held_count", b"held_count", "in_flight_count", b"in_flight_count", "lag", b"lag", "max_queue_offset", b"max_queue_offset", "next_queue_offset", b"next_queue_offset", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_queue_offset", b"committed_queue_offset", "held_count", b"held_count", "in_flight_count", b"in_flight_count", "lag", b"lag", "lag_time", b"lag_time", "max_queue_offset", b"max_queue_offset", "next_queue_offset", b"next_queue_offset", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

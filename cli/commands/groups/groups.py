@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput groups …`: groups that keep offsets, and groups that share messages."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.commands.groups.known import find_sharing, offsets_of, sharing_groups
+from cli.commands.typed.confirm import YesOption, confirm
+from cli.commands.typed.group import command_group
+from cli.connection.addresses import place_of
+from cli.connection.client import client_of
+from cli.exit_codes import CommandFailed, ExitCode
+from cli.output.figures import many
+from cli.output.lines import JsonOption
+from cli.output.moments import TIME_FORMS, parse_time
+from cli.output.tables import print_fields, print_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reput_client import Client, ConsumerOffset, Queue, ShareGroup
+    from reput_client.core.types import Place
+
+groups = command_group("Consumer groups: how far behind they are, their policies, move or forget them.")
+
+GroupArgument = Annotated[str, typer.Argument(help="Name of the group.")]
+TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
+Yes = Annotated[bool, YesOption]
+COLUMNS = ("group", "topic", "queue_id", "queue_offset", "lag", "lag_s", "in_flight_count", "is_shared")
+SPARE_COLUMNS = ("is_shared", "lag_s")
+QUEUE_COLUMNS = (
+    "topic", "queue_id", "committed_queue_offset", "max_queue_offset", "lag", "lag_s", "in_flight_count", "held_count",
+)  # fmt: skip
+MOVE_COLUMNS = ("topic", "queue_id", "from_queue_offset", "to_queue_offset", "settled_count")
+
+
+@groups.command("list")
+def list_groups(
+    context: typer.Context,
+    group: Annotated[str | None, typer.Option(help="Only this group.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List groups with their offsets and lag, one row per queue.
+
+    Of a group that shares messages it tells more: what is in flight, and for how long the oldest message waits.
+
+    Example: reput groups list --group readers
+    """
+    with client_of(context, "indexer") as client:
+        sharing = sharing_groups(context, client, group)
+        rows: list[dict[str, object]] = [
+            {
+                "group": name,
+                "topic": queue.topic,
+                "queue_id": queue.queue_id,
+                "queue_offset": queue.committed_queue_offset,
+                "lag": queue.lag,
+                "lag_s": queue.lag_s,
+                "in_flight_count": queue.in_flight_count,
+                "is_shared": True,
+            }
+            for name, found in sharing.items()
+            for queue in found.queues
+        ]
+        others = {"lag_s": None, "in_flight_count": None, "is_shared": False}
+        rows += [{"group": name, **asdict(one), **others} for name, one in offsets_of(client, group, sharing)]
+    rows.sort(key=lambda row: (str(row["group"]), str(row["topic"]), int(str(row["queue_id"]))))
+    print_rows(rows, COLUMNS, as_json=as_json, spare=SPARE_COLUMNS)
+
+
+@groups.command("show")
+def show_group(context: typer.Context, group: GroupArgument, as_json: JsonOption = False) -> None:
+    """Show a group: its policy if it shares messages, how far it is, its dead letters. Exit code 3 if there is none.
+
+    Example: reput groups show billing
+    """
+    with client_of(context, "indexer") as client:
+        sharing = find_sharing(context, client, group)
+        if sharing is not None:
+            print_fields(_fields(sharing), as_json=as_json)
+            return
+        offsets = [asdict(one) for _, one in offsets_of(client, group, {})]
+    if not offsets:
+        raise CommandFailed("GROUP_NOT_FOUND", f"nobody knows group {group}", code=ExitCode.NOT_FOUND)
+    lag = sum(int(one["lag"]) for one in offsets)
+    print_fields({"group": group, "is_shared": False, "lag": lag, "offsets": offsets}, as_json=as_json)
+
+
+def _fields(group: ShareGroup) -> dict[str, object]:
+    late = [queue.lag_s for queue in group.queues if queue.lag_s is not None]
+    return {
+        "group": group.name,
+        "is_shared": True,
+        "lag": sum(queue.lag for queue in group.queues),
+        "lag_s": max(late, default=None),
+        "in_flight_count": sum(queue.in_flight_count for queue in group.queues),
+        "dead_letter_count": group.dead_letter_count,
+        **asdict(group.policy),
+        "queues": [{name: getattr(queue, name) for name in QUEUE_COLUMNS} for queue in group.queues],
+    }
+
+
+@groups.command("set")
+def set_group(
+    context: typer.Context,
+    group: GroupArgument,
+    attempts: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Deliveries before a message is a dead letter.")
+    ] = None,
+    backoff: Annotated[
+        list[float] | None,
+        typer.Option(metavar="SECONDS", min=0, help="Delay after a nack, by attempts; may be repeated."),
+    ] = None,
+    invisible: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0.001, help="For how long a message is its receiver's.")
+    ] = None,
+    ordered: Annotated[
+        bool | None, typer.Option("--ordered/--not-ordered", help="Messages of a sharding key come one by one.")
+    ] = None,
+    from_end: Annotated[
+        bool | None, typer.Option("--from-end/--from-beginning", help="Where it begins in queues it never read.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change the policy of a group that shares messages, or make such a group. What is not named stays.
+
+    Example: reput groups set billing --attempts 5 --backoff 1 --backoff 10 --ordered
+    """
+    given = {
+        "attempts_max": attempts,
+        "backoffs_s": tuple(backoff) if backoff else None,
+        "invisible_s": invisible,
+        "is_ordered": ordered,
+        "from_end": from_end,
+    }
+    _change(context, group, {name: value for name, value in given.items() if value is not None}, as_json=as_json)
+
+
+@groups.command("pause")
+def pause_group(context: typer.Context, group: GroupArgument, as_json: JsonOption = False) -> None:
+    """Let nobody of a group receive anything, until `reput groups resume`. What is in flight can be settled.
+
+    Example: reput groups pause billing
+    """
+    _change(context, group, {"is_paused": True}, as_json=as_json)
+
+
+@groups.command("resume")
+def resume_group(context: typer.Context, group: GroupArgument, as_json: JsonOption = False) -> None:
+    """Let a group that was paused go on.
+
+    Example: reput groups resume billing
+    """
+    _change(context, group, {"is_paused": False}, as_json=as_json)
+
+
+def _change(context: typer.Context, group: str, changes: dict[str, object], *, as_json: bool) -> None:
+    from reput_client import NotFoundError, SharePolicy
+
+    with client_of(context, "delivery") as client:
+        try:
+            before = client.share_groups.get(group).policy
+        except NotFoundError:
+            before = SharePolicy()
+        changed = client.share_groups.set(group, replace(before, **changes))  # type: ignore[arg-type]  # checked above
+    print_fields({"group": group, **asdict(changed.policy)}, as_json=as_json)
+
+
+@groups.command("commit")
+def commit_group(
+    context: typer.Context,
+    group: GroupArgument,
+    topic_name: TopicArgument,
+    queue: Annotated[int, typer.Option(help="Queue within the topic.")],
+    offset: Annotated[int, typer.Option(help="Next queue offset to read.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Store the next queue offset of a group that keeps offsets.
+
+    Example: reput groups commit readers orders --queue 0 --offset 12
+    """
+    from reput_client import ConsumerOffset
+
+    with client_of(context, "indexer") as client:
+        if _shares(find_sharing(context, client, group), topic_name):
+            text = f"group {group} shares {topic_name}, and settles each message: `reput groups reset` moves it"
+            raise CommandFailed("GROUP_SHARES", text, code=ExitCode.REFUSED)
+        client.groups.commit(group, [ConsumerOffset(topic_name, queue, offset)])
+    print_fields({"group": group, "topic": topic_name, "queue_id": queue, "queue_offset": offset}, as_json=as_json)
+
+
+@groups.command("reset")
+def reset_group(
+    context: typer.Context,
+    group: GroupArgument,
+    topic_name: TopicArgument,
+    to: Annotated[str, typer.Option(metavar="earliest|latest|TIME", help=f"Where to; a time is {TIME_FORMS}.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say from where to where.")] = False,
+    yes: Yes = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Move a group in all queues of a topic.
+
+    It asks, and says what the group has there. What a group that shares messages has in flight counts as settled.
+
+    Example: reput groups reset readers orders --to -1h --dry-run
+    """
+    place: Place = to if to in ("earliest", "latest") else parse_time(to)  # type: ignore[assignment]  # those words
+    with client_of(context, "indexer") as client:
+        sharing = find_sharing(context, client, group)
+        is_shared = _shares(sharing, topic_name)
+        if dry_run:
+            moves = _shared_moves(client, group, topic_name, place) if is_shared else []
+            print_rows(moves or _moves(client, group, topic_name, place), MOVE_COLUMNS, as_json=as_json)
+            return
+        if not yes:
+            where = place_of(context.find_root().obj, "delivery" if is_shared else "indexer")
+            has = _shared_prospect(sharing, topic_name) if is_shared else _prospect(client, group, topic_name)
+            confirm(f"move group {group} of topic {topic_name} to {to}; {has}", place=where, yes=False)
+        if is_shared:
+            moves = _shared_moves(client, group, topic_name, place, dry_run=False)
+            print_rows(moves, MOVE_COLUMNS, as_json=as_json)
+            return
+        offsets = client.groups.reset(group, topic_name, place)
+    print_rows(map(asdict, offsets), ("topic", "queue_id", "queue_offset", "lag"), as_json=as_json)
+
+
+def _shares(group: ShareGroup | None, topic: str) -> bool:
+    return group is not None and any(queue.topic == topic for queue in group.queues)
+
+
+def _prospect(client: Client, group: str, topic: str) -> str:
+    found = _offsets(client, [group], topic)
+    return f"it has {many(len(found), 'offset')} there, {many(sum(one.lag for one in found), 'message')} behind"
+
+
+def _shared_prospect(group: ShareGroup | None, topic: str) -> str:
+    assert group is not None
+    queues = [queue for queue in group.queues if queue.topic == topic]
+    behind, open_count = sum(one.lag for one in queues), sum(one.in_flight_count + one.held_count for one in queues)
+    return f"it is {many(behind, 'message')} behind, {many(open_count, 'message')} in flight count as settled"
+
+
+def _shared_moves(
+    client: Client, group: str, topic: str, place: Place, *, dry_run: bool = True
+) -> list[dict[str, object]]:
+    moves = client.share_groups.reset(group, topic, place, dry_run=dry_run)
+    return [{"topic": topic, **asdict(move)} for move in moves]
+
+
+def _moves(client: Client, group: str, topic: str, place: Place) -> list[dict[str, object]]:
+    """Return from where to where a group that keeps offsets would move."""
+    queues = {queue.queue_id: queue for queue in client.queues.list(topic)}
+    return [
+        {
+            "topic": topic,
+            "queue_id": one.queue_id,
+            "from_queue_offset": one.queue_offset,
+            "to_queue_offset": _offset_at(client, queues.get(one.queue_id), place),
+            "settled_count": 0,
+        }
+        for one in _offsets(client, [group], topic)
+    ]
+
+
+def _offset_at(client: Client, queue: Queue | None, place: Place) -> int:
+    if queue is None:
+        return 0
+    if isinstance(place, str):
+        return queue.min_queue_offset if place == "earliest" else queue.max_queue_offset
+    return client.queues.offset_by_time(queue.topic, queue.queue_id, place)
+
+
+@groups.command("delete")
+def delete_groups(
+    context: typer.Context,
+    names: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.")],
+    topic_name: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Only the offsets of this topic.")] = "",
+    yes: Yes = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Forget groups: offsets, and of groups that share messages all else. Exit code 3 if one is not known.
+
+    The others are forgotten all the same. It asks, and says how much that is. A member that goes on makes the group
+    anew, and it begins where its policy says. Dead letters stay, and may be replayed again.
+
+    Example: reput groups delete readers --topic orders --yes
+    """
+    with client_of(context, "indexer") as client:
+        sharing = [] if topic_name else [name for name in names if find_sharing(context, client, name) is not None]
+        found = _offsets(client, names, topic_name)
+        if not yes and (found or sharing):
+            of_topic = f" of topic {topic_name}" if topic_name else ""
+            shared = f", and what {', '.join(sharing)} shares" if sharing else ""
+            what = f"forget {many(len(found), 'offset')}{of_topic} of {', '.join(names)}{shared}"
+            confirm(what, place=place_of(context.find_root().obj, "indexer"), yes=False)
+        for name in sharing:
+            client.share_groups.delete(name)
+        rows = [{"group": name, "deleted_offset_count": client.groups.delete(name, topic=topic_name)} for name in names]
+    print_rows(rows, ("group", "deleted_offset_count"), as_json=as_json)
+    unknown = [str(row["group"]) for row in rows if not row["deleted_offset_count"] and row["group"] not in sharing]
+    if unknown:
+        raise CommandFailed("NO_OFFSETS", f"no offsets of {', '.join(unknown)}", code=ExitCode.NOT_FOUND)
+
+
+def _offsets(client: Client, groups_named: Sequence[str], topic_name: str) -> list[ConsumerOffset]:
+    """Return the offsets that these groups have, all or those of one topic."""
+    return [
+        offset
+        for group in client.groups.list()
+        if group.name in groups_named
+        for offset in group.offsets
+        if topic_name in ("", offset.topic)
+    ]

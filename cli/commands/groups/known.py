@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who knows a group: Delivery those that share messages, the Indexer the offsets of all others.
+
+A group that shares has its positions at the Indexer, too, some seconds old: what Delivery says counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cli.connection.addresses import PORTS, is_listening, targets_of, wait_listening
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import typer
+    from reput_client import Client, ConsumerOffset, ShareGroup
+
+DEAD_LETTER_PREFIX = "%DLQ%"
+
+
+def has_delivery(context: typer.Context) -> bool:
+    """Return whether this store has a Delivery to ask. Raises CommandFailed if one was named that is not there.
+
+    A default address is that of a store on this machine, so it counts only beside the Indexer's default.
+    """
+    targets = targets_of(context.find_root().obj)
+    is_default = {service: targets[service] == [f"127.0.0.1:{PORTS[service]}"] for service in ("indexer", "delivery")}
+    if is_default["delivery"]:
+        return is_default["indexer"] and any(map(is_listening, targets["delivery"]))
+    wait_listening("delivery", targets["delivery"], 0)
+    return True
+
+
+def find_sharing(context: typer.Context, client: Client, group: str) -> ShareGroup | None:
+    """Return a group that shares messages, None if this one does not. Raises ReputError."""
+    from reput_client import NotFoundError
+
+    if not has_delivery(context):
+        return None
+    try:
+        return client.share_groups.get(group)
+    except NotFoundError:
+        return None
+
+
+def sharing_groups(context: typer.Context, client: Client, only: str | None) -> dict[str, ShareGroup]:
+    """Return the groups that share messages by name, with their queues; the one that is asked for, or all."""
+    if only is not None:
+        found = find_sharing(context, client, only)
+        return {} if found is None else {only: found}
+    if not has_delivery(context):
+        return {}
+    return {group.name: client.share_groups.get(group.name) for group in client.share_groups.list()}
+
+
+def offsets_of(
+    client: Client, only: str | None, sharing: dict[str, ShareGroup]
+) -> Iterator[tuple[str, ConsumerOffset]]:
+    """Yield the Indexer's offsets, but those of queues whose group shares them, and of dead letters."""
+    shared = {(name, queue.topic) for name, group in sharing.items() for queue in group.queues}
+    shared |= {(name, DEAD_LETTER_PREFIX + name) for name in sharing}
+    for group in client.groups.list():
+        if only in (None, group.name):
+            yield from ((group.name, one) for one in group.offsets if (group.name, one.topic) not in shared)

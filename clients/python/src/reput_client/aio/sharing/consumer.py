@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AsyncShareConsumer: messages of a topic that the members of a group share, each settled by itself."""
+
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+
+from reput_client.aio.channels import AsyncChannels
+from reput_client.aio.closing import AsyncClosing
+from reput_client.aio.sharing.admin import AsyncShareGroups
+from reput_client.aio.sharing.crew import AsyncCrew, AsyncTicker, Handler
+from reput_client.core.errors import NotFoundError, ReputError
+from reput_client.core.sharing import calls
+from reput_client.core.sharing.holding import EXTENSIONS_PER_TIME, Holding, Received, Sharing
+from reput_client.core.sharing.values import SharePolicy
+from reput_client.core.telemetry.log import log
+from reput_client.core.telemetry.tracing import find_tracing
+
+POLL_S = 2.0
+"""How long one call waits for a message: so long a close may take that finds one waiting."""
+ITERATION_COUNT = 16
+"""Messages that an iteration takes at once."""
+
+
+class AsyncShareConsumer(AsyncClosing):
+    """Receives messages of a topic that its group shares. Made by `AsyncClient.share_consumer`.
+
+    Each message is somebody's alone until it is settled, or its time is over. At least once: what is not settled comes
+    again, to whoever asks. While the consumer holds a message it asks for more time by itself. With a group that
+    `is_ordered`, messages with the same sharding key come one after the other, however many members and callbacks there
+    are.
+
+    Methods that settle raise ReputError for the first message that can't be settled, HANDLE_OUTDATED for one whose time
+    was over and that somebody else has got; the others are settled all the same.
+    """
+
+    def __init__(self, channels: AsyncChannels, topic: str, sharing: Sharing) -> None:
+        if not isinstance(topic, str):
+            raise TypeError(f"topic is {topic!r}: expected a str")
+        self.topic, self.group = topic, sharing.group
+        self._channels, self._sharing = channels, sharing
+        self._holding = Holding(sharing.hold_s_max)
+        self._waiting: deque[Received] = deque()
+        self._invisible_s = 0.0
+        self._ticker: AsyncTicker | None = None
+        self._crew: AsyncCrew | None = None
+        self._is_closed = False
+        self._tracing = find_tracing()
+
+    def __repr__(self) -> str:
+        return f"AsyncShareConsumer({self.topic!r}, group={self.group!r}, held={self._holding.count})"
+
+    async def receive(self, count: int = 32, wait_s: float = POLL_S) -> list[Received]:
+        """Return up to `count` messages: waits up to `wait_s` (30 at most) for the first one. None after a close."""
+        if count < 1:
+            raise ValueError(f"count is {count}: expected 1 or more")
+        if self._is_closed:
+            return []
+        await self._begin()
+        call = calls.receive(self.topic, self._sharing, count, self._invisible_s, wait_s)
+        received = await self._channels.run(call)
+        self._holding.add(received, time.monotonic())
+        if self._tracing is not None and received:
+            self._tracing.received([one.message for one in received], self.group, is_batch=True)
+        return received
+
+    async def __aiter__(self) -> AsyncIterator[Received]:
+        while not self._is_closed:
+            if not self._waiting:
+                self._waiting.extend(await self.receive(ITERATION_COUNT))
+            if self._waiting and not self._is_closed:
+                yield self._waiting.popleft()
+        await self._release()
+
+    async def run(
+        self, handle: Handler, *, concurrency: int = 1, prefetch: int | None = None, acks: bool = True
+    ) -> None:
+        """Call `handle` for each message until `close`, so many at once.
+
+        What returns is acknowledged, unless it was settled there or `acks` is False; what raises an exception is given
+        back, to come again after the delay of the group's policy. `prefetch` messages, None for as many as
+        `concurrency`, wait here. At the end those that wait go back at once, and those that are worked off are waited
+        for. Raises ReputError when nothing can be received.
+        """
+        if concurrency < 1:
+            raise ValueError(f"concurrency is {concurrency}: expected 1 or more")
+        if self._crew is not None:
+            raise RuntimeError("this consumer runs, or has run")
+        crew = self._crew = AsyncCrew(concurrency)
+        count = concurrency if prefetch is None else max(prefetch, 1)
+        try:
+            while not self._is_closed:
+                if not self._waiting:
+                    self._waiting.extend(await self.receive(count))
+                elif await crew.has_room(POLL_S) and not self._is_closed:
+                    crew.start(self._work, handle, self._waiting.popleft(), acks)
+        finally:
+            self._is_closed = True
+            try:
+                await self._release()
+            finally:
+                await crew.end()
+                await self._end()
+
+    async def ack(self, *received: Received) -> None:
+        """Be done with messages: they do not come again."""
+        await self._settle("ack", received)
+
+    async def nack(self, *received: Received, delay_s: float | None = None) -> None:
+        """Give messages back, to come again after `delay_s`, None for what the group's policy says."""
+        await self._settle("nack", received, delay_s)
+
+    async def release(self, *received: Received) -> None:
+        """Give messages back that nobody has begun with: they come again at once, and this time does not count."""
+        await self._settle("release", received)
+
+    async def extend(self, *received: Received, invisible_s: float) -> None:
+        """Keep messages for so long from now on. The consumer does it by itself, too."""
+        await self._settle("extend", received, invisible_s)
+
+    async def terminate(self, *received: Received) -> None:
+        """Give messages up: they do not come again, and are not kept among the dead letters."""
+        await self._settle("terminate", received)
+
+    async def bury(self, *received: Received) -> None:
+        """Put messages among the dead letters of the group."""
+        await self._settle("bury", received)
+
+    async def close(self) -> None:
+        """Receive no more, and give back at once what was not handed out. Waits for the callbacks of `run`.
+
+        What was handed out can still be settled, and is no longer extended. May be repeated.
+        """
+        self._is_closed = True
+        if self._crew is not None:
+            await self._crew.wait_over(self._channels.options.timeout_s)
+        else:
+            await self._release()
+            await self._end()
+
+    async def _begin(self) -> None:
+        """Find out how long a message is ours, and begin to ask for more time."""
+        if self._ticker is not None:
+            return
+        self._invisible_s = self._sharing.invisible_s or await self._policy_s()
+        self._ticker = AsyncTicker(self._invisible_s / EXTENSIONS_PER_TIME / 2, self._extend_due)
+
+    async def _end(self) -> None:
+        if self._ticker is not None:
+            await self._ticker.close()
+
+    async def _policy_s(self) -> float:
+        """Return the time of the group's policy, which the group keeps for this consumer's life."""
+        try:
+            return (await AsyncShareGroups(self._channels).get(self.group)).policy.invisible_s
+        except NotFoundError:
+            return SharePolicy().invisible_s
+
+    async def _work(self, handle: Handler, received: Received, acks: bool) -> None:
+        verb: calls.Verb = "ack"
+        try:
+            await handle(received)
+        except Exception:  # noqa: BLE001 - the callback is the program's own
+            log.exception("a message of %s is given back: its callback failed", self.topic)
+            verb = "nack"
+        if not self._holding.has(received) or (verb == "ack" and not acks):
+            return
+        try:
+            await self._settle(verb, [received])
+        except ReputError as error:
+            log.warning("a message of %s comes again: %s", self.topic, error)
+
+    async def _release(self) -> None:
+        """Give back what was not handed out. What can't be given back comes again when its time is over."""
+        received = list(self._waiting)
+        self._waiting.clear()
+        try:
+            await self._settle("release", received)
+        except ReputError as error:
+            log.warning("%d messages of %s come again later: %s", len(received), self.topic, error)
+
+    async def _settle(self, verb: calls.Verb, received: Sequence[Received], seconds: float | None = None) -> None:
+        """Settle messages. Raises the error of the first one that can't be settled."""
+        handles, failures = [one.handle for one in received], list[ReputError]()
+        for first in range(0, len(handles), calls.ENTRY_COUNT_MAX):
+            some = handles[first : first + calls.ENTRY_COUNT_MAX]
+            errors = await self._channels.run(calls.settle(verb, some, seconds))
+            if verb != "extend":
+                self._holding.drop(some)
+            failures += [error for error in errors if error is not None]
+        if failures:
+            raise failures[0]
+
+    async def _extend_due(self) -> None:
+        """Ask for more time for what needs it."""
+        handles = self._holding.due(time.monotonic(), self._invisible_s)
+        for first in range(0, len(handles), calls.ENTRY_COUNT_MAX):
+            some = handles[first : first + calls.ENTRY_COUNT_MAX]
+            try:
+                errors = await self._channels.run(calls.settle("extend", some, self._invisible_s))
+            except ReputError as error:
+                log.warning("messages of %s may come again: %s", self.topic, error)
+            else:
+                self._holding.drop([handle for handle, error in zip(some, errors, strict=True) if error is not None])

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of Delivery: receiving and settling, as values. No I/O."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+from google.protobuf.duration_pb2 import Duration
+from reput.delivery.v1 import delivery_service_pb2 as pb
+
+from reput_client.core.call import Call
+from reput_client.core.errors import ReputError, from_status
+from reput_client.core.sharing.holding import Received, Sharing
+from reput_client.core.types import Message
+
+ENTRY_COUNT_MAX = 1000
+"""As in delivery_service.proto."""
+WAIT_S_MAX = 30.0
+
+Verb: TypeAlias = Literal["ack", "nack", "release", "extend", "terminate", "bury"]
+"""What is to become of a message. A release is a nack without delay that does not count as an attempt."""
+
+
+def receive(topic: str, sharing: Sharing, count: int, invisible_s: float, wait_s: float) -> Call[list[Received]]:
+    """Return the call that receives. Repeated, it gets other messages; those of an answer that got lost come again."""
+    request = pb.ReceiveRequest(
+        group=sharing.group,
+        topic=topic,
+        message_count_max=count,
+        invisible=duration(invisible_s),
+        tag_expression=sharing.tags,
+        where=sharing.where,
+        wait=duration(min(wait_s, WAIT_S_MAX)),
+    )
+    return Call(request, _received, extra_timeout_s=wait_s)
+
+
+def settle(verb: Verb, handles: Sequence[str], seconds: float | None = None) -> Call[list[ReputError | None]]:
+    """Return the call that settles, and whose answer is an error for each that could not be.
+
+    `seconds` is the delay of a nack, and the time of an extension.
+    """
+    entries = [pb.SettleEntry(handle=handle, **_action(verb, seconds)) for handle in handles]
+    return Call(pb.SettleRequest(entries=entries), _errors)
+
+
+def duration(seconds: float) -> Duration:
+    """Return seconds as protobuf has them, in whole milliseconds."""
+    value_ms = round(seconds * 1000)
+    return Duration(seconds=value_ms // 1000, nanos=value_ms % 1000 * 1_000_000)
+
+
+def _action(verb: Verb, seconds: float | None) -> dict[str, Any]:
+    time = None if seconds is None else duration(seconds)
+    if verb == "nack":
+        return {"nack": pb.Nack(delay=time)}
+    if verb == "release":
+        return {"nack": pb.Nack(delay=Duration(), is_untried=True)}
+    if verb == "extend":
+        return {"extend": pb.Extend(invisible=time, keeps_handle=True)}
+    return {verb: {"ack": pb.Ack, "terminate": pb.Terminate, "bury": pb.Bury}[verb]()}
+
+
+def _received(answer: Any) -> list[Received]:
+    return [Received(Message(one.message), one.attempt, one.handle) for one in answer.messages]
+
+
+def _errors(answer: Any) -> list[ReputError | None]:
+    return [from_status(one.error) if one.HasField("error") else None for one in answer.outcomes]

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a share consumer receives, what it holds, and which of that needs more time. No I/O."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from reput_client.core.types import Message
+
+INVISIBLE_S_MAX = 12 * 3600.0
+EXTENSIONS_PER_TIME = 3
+"""So often more time is asked for while a message's time passes: two calls may fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How a share consumer receives; see `Client.share_consumer`."""
+
+    group: str
+    tags: str = "*"
+    where: str = ""
+    invisible_s: float | None = None
+    hold_s_max: float = 3600.0
+
+    def __post_init__(self) -> None:
+        """Raise TypeError or ValueError for what can't be meant."""
+        if not isinstance(self.group, str):
+            raise TypeError(f"group is {self.group!r}: expected a str")
+        if self.invisible_s is not None and not 0.001 <= self.invisible_s <= INVISIBLE_S_MAX:
+            raise ValueError(f"invisible_s is {self.invisible_s}: expected 0.001 to {INVISIBLE_S_MAX:.0f} seconds")
+        if self.hold_s_max < 0:
+            raise ValueError(f"hold_s_max is {self.hold_s_max}: expected 0 seconds or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message that is this consumer's for a while. Settle it with the consumer that received it."""
+
+    message: Message
+    attempt: int
+    """How often the message was delivered, this time included."""
+    handle: str
+    """Names this delivery."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """When a message came, and when more time was asked for."""
+
+    received_s: float
+    extended_s: float
+
+
+class Holding:
+    """Messages that are received and not settled. From several threads."""
+
+    def __init__(self, hold_s_max: float) -> None:
+        self._hold_s_max = hold_s_max
+        self._held: dict[str, _Held] = {}
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return len(self._held)
+
+    def add(self, received: Iterable[Received], now_s: float) -> None:
+        """Hold messages that came."""
+        self._held.update({one.handle: _Held(now_s, now_s) for one in received})
+
+    def drop(self, handles: Iterable[str]) -> None:
+        """Hold messages no more."""
+        for handle in handles:
+            self._held.pop(handle, None)
+
+    def has(self, received: Received) -> bool:
+        """Return whether a message is held."""
+        return received.handle in self._held
+
+    def due(self, now_s: float, invisible_s: float) -> list[str]:
+        """Return handles of messages that need more time. Those that were held for too long get none any more."""
+        late = [handle for handle, held in list(self._held.items()) if now_s - held.received_s >= self._hold_s_max]
+        self.drop(late)
+        found: list[str] = []
+        for handle, held in list(self._held.items()):
+            if now_s - held.extended_s >= invisible_s / EXTENSIONS_PER_TIME:
+                held.extended_s = now_s
+                found.append(handle)
+        return found

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Crew and Ticker: work beside a share consumer's own, in threads."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any, TypeAlias
+
+from reput_client.core.sharing.holding import Received
+from reput_client.core.telemetry.log import log
+
+Handler: TypeAlias = Callable[[Received], object]
+"""What works a message off."""
+
+
+class Crew:
+    """At most `size` works at once. `end` it."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._threads: set[int] = set()
+        self._pool = ThreadPoolExecutor(size, "reput-share-consumer", self._enter)
+        self._works: set[Future[None]] = set()
+        self._over = threading.Event()
+
+    def has_room(self, timeout_s: float) -> bool:
+        """Return whether fewer than all work, after `timeout_s` at the latest."""
+        if len(self._works) >= self._size:
+            wait(self._works, timeout_s, FIRST_COMPLETED)
+        self._works = {work for work in self._works if not work.done()}
+        return len(self._works) < self._size
+
+    def start(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Begin a work."""
+        self._works.add(self._pool.submit(work, *arguments))
+
+    def end(self) -> None:
+        """Wait until nobody works any more."""
+        self._pool.shutdown()
+        self._over.set()
+
+    def wait_over(self, timeout_s: float) -> None:
+        """Wait until `end` has ended, at most so long; not at all where one of the works waits."""
+        if threading.get_ident() not in self._threads and not self._over.wait(timeout_s):
+            log.warning("callbacks of a share consumer go on after %s s", timeout_s)
+
+    def _enter(self) -> None:
+        self._threads.add(threading.get_ident())
+
+
+class Ticker:
+    """Does something again and again until it is closed. It must not raise."""
+
+    def __init__(self, interval_s: float, tick: Callable[[], None]) -> None:
+        self._interval_s, self._tick = interval_s, tick
+        self._closed = threading.Event()
+        threading.Thread(target=self._run, name="reput-share-consumer-ticker", daemon=True).start()
+
+    def close(self) -> None:
+        """End it. May be repeated."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._interval_s):
+            self._tick()

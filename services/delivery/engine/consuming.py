@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consumption: messages for one caller who says how much it can take, of several topics in turn.
+
+It chooses by the same receives as everybody. Invariants: never more is chosen than there is credit for, but for the
+last message's size; after `stop` nothing new is chosen. Callers: the event loop's thread, one task for `next`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+
+from services.delivery.engine.owned import Owned
+from services.delivery.engine.ownership import Ownership
+from services.delivery.engine.ports import Wanted
+from services.delivery.engine.subscription import Delivered
+
+BATCH_COUNT, BATCH_SIZE_BYTES = 256, 1 << 20
+"""Of one answer, unless one message alone is larger."""
+OPEN_COUNT_MAX, OPEN_SIZE_BYTES_MAX = 1_000_000, 1 << 30
+"""Credit that may be open."""
+LOOK_S = 5.0
+"""How long it waits at most before it looks whether this process still delivers."""
+
+
+class Consumption:
+    """Of one caller."""
+
+    def __init__(
+        self, ownership: Ownership, group: str, topics: Iterable[str], *, invisible_ms: int | None, wanted: Wanted
+    ) -> None:
+        self._ownership = ownership
+        self._group, self._topics = group, deque(dict.fromkeys(topics))
+        self._invisible_ms, self._wanted = invisible_ms, wanted
+        self._count = self._size_bytes = 0
+        self._is_stopped = False
+        self._changed = asyncio.Event()
+
+    def credit(self, count: int, size_bytes: int) -> None:
+        """Let so much more be chosen."""
+        self._count = min(self._count + count, OPEN_COUNT_MAX)
+        self._size_bytes = min(self._size_bytes + size_bytes, OPEN_SIZE_BYTES_MAX)
+        self._changed.set()
+
+    def stop(self) -> None:
+        """Choose nothing more."""
+        self._is_stopped = True
+        self._changed.set()
+
+    async def next(self) -> list[Delivered]:
+        """Wait for messages and return them, none when it is stopped. Raises what a receive raises, and NotOwner."""
+        while not self._is_stopped:
+            self._changed.clear()
+            if self._count <= 0 or self._size_bytes <= 0:
+                await self._changed.wait()
+                continue
+            owned = await self._ownership.owned()
+            for topic in list(self._topics):
+                self._topics.rotate(-1)
+                if messages := await self._take(owned, topic):
+                    return messages
+            await self._wait(owned)
+        return []
+
+    async def _take(self, owned: Owned, topic: str) -> list[Delivered]:
+        messages = await owned.receive(
+            self._group,
+            topic,
+            count=min(self._count, BATCH_COUNT),
+            size_bytes=min(self._size_bytes, BATCH_SIZE_BYTES),
+            invisible_ms=self._invisible_ms,
+            wanted=self._wanted,
+            wait_s=0,
+        )
+        self._count -= len(messages)
+        self._size_bytes -= sum(one.size_bytes for one in messages)
+        return messages
+
+    async def _wait(self, owned: Owned) -> None:
+        """Wait until one of the topics may have something, or the credit or the process that delivers changes."""
+        waits = [asyncio.create_task(owned.wait(self._group, topic, LOOK_S)) for topic in self._topics]
+        waits.append(asyncio.create_task(self._until_changed()))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waits:
+                task.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _until_changed(self) -> None:
+        await self._changed.wait()

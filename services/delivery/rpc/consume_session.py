@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ConsumeSession: one Consume stream.
+
+A reading task takes the caller's steps, a delivering task waits for messages within the caller's credit; both, and what
+became of entries, put answers into a queue that the stream is made of. A caller that does not read fills that queue,
+and then neither is chosen for it nor read from it. What is in the queue when the stream breaks goes back at once.
+Callers: one servicer call.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+
+from reput.delivery.v1 import delivery_service_pb2 as messages
+
+from libs.requests import arguments
+from libs.requests.checks import check_range
+from libs.requests.errors import BadArgument, ServiceError
+from services.delivery.engine.consuming import OPEN_COUNT_MAX, OPEN_SIZE_BYTES_MAX, Consumption
+from services.delivery.engine.owned import Wish
+from services.delivery.engine.ownership import Ownership
+from services.delivery.engine.subscription import Delivered
+from services.delivery.rpc.names import group_name
+from services.delivery.rpc.policies import message_of as policy_message_of
+from services.delivery.rpc.settling import invisible_ms_of, message_of, outcome_of, wanted_of, wishes_of
+
+Requests = AsyncGenerator[messages.ConsumeRequest, None]
+Answer = messages.ConsumeResponse | Exception | None
+"""What the stream sends, why it ends, or None for its end."""
+
+TOPIC_COUNT_MAX = 100
+WAITING_COUNT_MAX = 4
+"""Answers that are not sent yet."""
+SETTLING_COUNT_MAX = 8
+"""Requests to settle that wait for the log at once."""
+
+
+class ConsumeSession:
+    """`close` it in the end."""
+
+    def __init__(self, ownership: Ownership) -> None:
+        self._ownership = ownership
+        self._answers: asyncio.Queue[Answer] = asyncio.Queue(WAITING_COUNT_MAX)
+        self._settling = asyncio.Semaphore(SETTLING_COUNT_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closing = False
+
+    async def responses(self, requests: Requests) -> AsyncGenerator[messages.ConsumeResponse, None]:
+        """Yield answers until the caller has ended its side and has all outcomes. Raises what its requests deserve."""
+        first = await anext(requests, None)
+        if first is None:
+            return
+        if first.WhichOneof("step") != "begin":
+            raise BadArgument("must be set in the first request", field="begin")
+        consumption = self._consumption(first.begin)
+        owned = await self._ownership.owned()
+        policy = policy_message_of(owned.groups.policy(first.begin.group))
+        yield messages.ConsumeResponse(begun=messages.ConsumeBegun(policy=policy))
+        delivering = self._start(self._deliver(consumption))
+        self._start(self._read(requests, consumption, delivering))
+        while (answer := await self._answers.get()) is not None:
+            if isinstance(answer, Exception):
+                raise answer
+            yield answer
+
+    async def close(self) -> None:
+        """End, and give back what was not sent."""
+        self._is_closing = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        unsent: list[str] = []
+        while not self._answers.empty():
+            answer = self._answers.get_nowait()
+            if isinstance(answer, messages.ConsumeResponse):
+                unsent += [one.handle for one in answer.messages.messages]
+        await self._give_back(unsent)
+
+    def _consumption(self, begin: messages.ConsumeBegin) -> Consumption:
+        count = len(begin.topics)
+        if not 1 <= count <= TOPIC_COUNT_MAX:
+            reason = f"must be 1 to {TOPIC_COUNT_MAX}"
+            raise BadArgument(reason, field="begin.topics", value=count, limit=TOPIC_COUNT_MAX if count else 1)
+        return Consumption(
+            self._ownership,
+            group_name(begin.group),
+            [arguments.topic(topic, f"begin.topics[{index}]") for index, topic in enumerate(begin.topics)],
+            invisible_ms=invisible_ms_of(begin, "begin."),
+            wanted=wanted_of(begin, "begin."),
+        )
+
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._run(work), name="consume")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _run(self, work: Coroutine[None, None, None]) -> None:
+        """Work, and let the stream end with what goes wrong."""
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - the stream raises it
+            await self._answers.put(error)
+
+    async def _read(self, requests: Requests, consumption: Consumption, delivering: asyncio.Task[None]) -> None:
+        """Do what the caller says until it ends its side, then end the stream."""
+        async for request in requests:
+            step = request.WhichOneof("step")
+            if step == "credit":
+                credit = request.credit
+                count = check_range(credit.message_count, "credit.message_count", most=OPEN_COUNT_MAX)
+                consumption.credit(count, check_range(credit.size_bytes, "credit.size_bytes", most=OPEN_SIZE_BYTES_MAX))
+            elif step == "settle":
+                wishes = wishes_of(request.settle.entries, "settle.")
+                await self._settling.acquire()
+                self._start(self._settle(request.settle.number, wishes))
+            elif step == "stop":
+                consumption.stop()
+            else:
+                reason = "one of credit, settle and stop must be set" if step is None else "is for the first request"
+                raise BadArgument(reason, field=step or "step")
+        self._is_closing = True
+        consumption.stop()
+        await delivering
+        for _ in range(SETTLING_COUNT_MAX):
+            await self._settling.acquire()
+        await self._answers.put(None)
+
+    async def _deliver(self, consumption: Consumption) -> None:
+        while delivered := await consumption.next():
+            if self._is_closing:
+                await self._give_back([one.handle for one in delivered])
+            else:
+                await self._send(delivered)
+        await self._answers.put(messages.ConsumeResponse(stopped=messages.ConsumeStopped()))
+
+    async def _send(self, delivered: list[Delivered]) -> None:
+        batch = messages.ConsumeMessages(messages=map(message_of, delivered))
+        try:
+            await self._answers.put(messages.ConsumeResponse(messages=batch))
+        except asyncio.CancelledError:
+            await self._give_back([one.handle for one in delivered])
+            raise
+
+    async def _settle(self, number: int, wishes: list[Wish]) -> None:
+        try:
+            outcomes = await (await self._ownership.owned()).settle(wishes)
+        finally:
+            self._settling.release()
+        settled = messages.ConsumeSettled(number=number, outcomes=map(outcome_of, outcomes))
+        await self._answers.put(messages.ConsumeResponse(settled=settled))
+
+    async def _give_back(self, handles: list[str]) -> None:
+        """Let messages that nobody has seen be delivered again at once."""
+        if not handles or not self._ownership.is_owner:
+            return
+        try:
+            owned = await self._ownership.owned()
+            await owned.settle([Wish(handle, "nack", 0, is_untried=True) for handle in handles])
+        except ServiceError:
+            return  # they come again when their time is over

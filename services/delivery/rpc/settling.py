@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What DeliveryService's calls have in common: what to deliver, and what is to become of it, from and to protobuf."""
+
+from collections.abc import Sequence
+
+from reput.delivery.v1 import delivery_service_pb2 as messages
+
+from libs.filters.property_filter import parse_where
+from libs.requests import arguments
+from libs.requests.errors import BadArgument
+from libs.runtime.rpc.errors import status_of
+from libs.runtime.rpc.timestamps import timestamp
+from services.delivery.engine.owned import Outcome, Wish
+from services.delivery.engine.ports import Wanted
+from services.delivery.engine.subscription import Delivered
+from services.delivery.rpc.error_table import ERROR_TABLE
+from services.delivery.rpc.policies import DELAY_MS_MAX
+
+ENTRY_COUNT_MAX = 1_000
+TAGS_SIZE_MAX, TAG_COUNT_MAX = 32_767, 1_000
+"""As the Indexer has them, which is asked later on."""
+
+
+def wanted_of(request: messages.ReceiveRequest | messages.ConsumeBegin, prefix: str = "") -> Wanted:
+    """Return which messages are to be delivered. `prefix` is the path to the fields. Raises BadArgument."""
+    where = parse_where(request.where, field=f"{prefix}where")
+    return Wanted(_tags(request.tag_expression, f"{prefix}tag_expression"), where.text)
+
+
+def invisible_ms_of(request: messages.ReceiveRequest | messages.ConsumeBegin, prefix: str = "") -> int | None:
+    """Return for how long messages are the caller's, None for the policy's time. Raises BadArgument."""
+    return arguments.duration_ms(request, "invisible", prefix, least=1, most=DELAY_MS_MAX)
+
+
+def wishes_of(entries: Sequence[messages.SettleEntry], prefix: str = "") -> list[Wish]:
+    """Return what is to become of messages. Raises BadArgument."""
+    count = len(entries)
+    if not 1 <= count <= ENTRY_COUNT_MAX:
+        reason = f"must be 1 to {ENTRY_COUNT_MAX}"
+        raise BadArgument(reason, field=f"{prefix}entries", value=count, limit=ENTRY_COUNT_MAX if count else 1)
+    return [_wish(entry, f"{prefix}entries[{index}].") for index, entry in enumerate(entries)]
+
+
+def message_of(delivered: Delivered) -> messages.ReceivedMessage:
+    """Return a message that is delivered."""
+    return messages.ReceivedMessage(
+        message=delivered.message,
+        handle=delivered.handle,
+        attempt=delivered.attempt,
+        invisible_until=timestamp(delivered.until_ms),
+    )
+
+
+def outcome_of(outcome: Outcome) -> messages.SettleOutcome:
+    """Return what became of a wish."""
+    if outcome.error is not None:
+        return messages.SettleOutcome(error=status_of(outcome.error, ERROR_TABLE))
+    return messages.SettleOutcome(handle=outcome.handle)
+
+
+def _tags(expression: str, field: str) -> str:
+    size = len(expression.encode())
+    if size > TAGS_SIZE_MAX:
+        raise BadArgument(f"must be at most {TAGS_SIZE_MAX} bytes", field=field, value=size, limit=TAGS_SIZE_MAX)
+    count = expression.count("||") + 1
+    if count > TAG_COUNT_MAX:
+        raise BadArgument(f"may have {TAG_COUNT_MAX} tags", field=field, value=count, limit=TAG_COUNT_MAX)
+    return expression or "*"
+
+
+def _wish(entry: messages.SettleEntry, path: str) -> Wish:
+    verb = entry.WhichOneof("action")
+    if verb == "nack":
+        delay_ms = arguments.duration_ms(entry.nack, "delay", f"{path}nack.", most=DELAY_MS_MAX)
+        return Wish(entry.handle, verb, delay_ms, is_untried=entry.nack.is_untried)
+    if verb == "extend":
+        delay_ms = arguments.duration_ms(entry.extend, "invisible", f"{path}extend.", least=1, most=DELAY_MS_MAX)
+        return Wish(entry.handle, verb, delay_ms, keeps_handle=entry.extend.keeps_handle)
+    if verb is None:
+        raise BadArgument("one of ack, nack, extend, terminate and bury must be set", field=f"{path}action")
+    return Wish(entry.handle, verb)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput groups`, `consume` and `dlq` against a running store with a Delivery, in both forms."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from cli.commands.groups import letters
+from cli.commands.groups.groups import COLUMNS, SPARE_COLUMNS
+from cli.output.tables import table_lines
+from tests.support.patience import LIMIT_S
+from tests.support.reput_up import REPUT, Store, start, store
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """One store for all tests; each uses topics and groups of its own."""
+    with store(tmp_path_factory.mktemp("store"), "--delivery", "--delivery-port", "0") as running:
+        yield running
+
+
+def put(running: Store, topic: str, *bodies: str, options: tuple[str, ...] = ()) -> None:
+    """Put messages, and wait until they are indexed."""
+    running.json("put", topic, *bodies, "--queue", "0", *options)
+    end_s = time.monotonic() + LIMIT_S
+    while not running.run("query", "time", topic, "--json").rows:
+        assert time.monotonic() < end_s
+
+
+def consumed(running: Store, topic: str, *options: str) -> list[str]:
+    """What a member of the group of the topic's name gets."""
+    return [row["body"] for row in running.json("consume", topic, "--group", topic, *options)]
+
+
+def bury(running: Store, topic: str, count: int) -> None:
+    """Have a group of the topic's name fail at so many messages, and wait until they are dead."""
+    running.json("groups", "set", topic, "--attempts", "1", "--invisible", "0.2")
+    script = (
+        "import reput_client, sys\n"
+        "topic, count = sys.argv[1], int(sys.argv[2])\n"
+        "with reput_client.connect() as client, client.share_consumer(topic, group=topic) as consumer:\n"
+        "    while count:\n"
+        "        received = consumer.receive(count)\n"
+        "        consumer.bury(*received)\n"
+        "        count -= len(received)\n"
+    )
+    with start([REPUT[0], "-c", script, topic, str(count)], running.client_environment()) as process:
+        assert process.wait(LIMIT_S) == 0
+    end_s = time.monotonic() + LIMIT_S
+    while running.json("groups", "show", topic)[0]["dead_letter_count"] < count:
+        assert time.monotonic() < end_s
+
+
+def test_consume(running: Store) -> None:
+    """Messages are printed once for a group, as many as wanted, in each form; exit code 3 when none comes."""
+    put(running, "eaten", "a", "b", "c", "d")
+    assert consumed(running, "eaten", "--count", "1") == ["a"]
+    assert running.run("consume", "eaten", "-g", "eaten", "-n", "1", "--raw").output == "b\n"
+    text = running.run("consume", "eaten", "-g", "eaten", "-n", "1").output
+    assert text.startswith("eaten queue 0 offset 2, ")
+    assert consumed(running, "eaten", "--wait", "1") == ["d"]
+    nothing = running.run("consume", "eaten", "--group", "eaten", "--wait", "0.5")
+    assert (nothing.code, nothing.output) == (3, "")
+    assert "NO_MESSAGES" in nothing.errors
+    assert running.run("consume", "eaten", "--group", "other", "--wait", "1", "--raw").output == "a\nb\nc\nd\n"
+    assert running.run("consume", "nobody-made-it", "--group", "g").code == 3
+    (shown,) = running.json("groups", "show", "eaten")
+    assert (shown["is_shared"], shown["lag"], shown["in_flight_count"]) == (True, 0, 0)
+
+
+def test_consume_until_interrupted(running: Store) -> None:
+    """It waits for messages, acknowledges what it printed, and ends by Ctrl-C without a word."""
+    put(running, "awaited", "first")
+    command = [*REPUT, "consume", "awaited", "--group", "awaited", "--raw"]
+    pipe = subprocess.PIPE
+    with start(command, running.client_environment(), stdout=pipe, stderr=pipe) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "first\n"
+        running.json("put", "awaited", "second", "--queue", "3")
+        assert process.stdout.readline() == "second\n"
+        time.sleep(0.5)  # the acknowledgement is on its way
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LIMIT_S) == 130
+        assert process.stderr.read() == ""
+    assert running.json("groups", "show", "awaited")[0]["lag"] == 0
+
+
+def test_a_policy_is_set_shown_and_paused(running: Store) -> None:
+    """What is not named stays; a paused group gets nothing; both kinds of groups stand in one list."""
+    put(running, "ruled", "a", "b")
+    running.json("groups", "set", "ruled", "--attempts", "3", "--backoff", "1", "--backoff", "2.5", "--ordered")
+    (policy,) = running.json("groups", "pause", "ruled")
+    wanted = {"attempts_max": 3, "backoffs_s": [1.0, 2.5], "invisible_s": 60.0, "is_ordered": True, "is_paused": True}
+    assert {name: policy[name] for name in wanted} == wanted
+    assert running.run("consume", "ruled", "--group", "ruled", "--wait", "0.5").code == 3
+    running.json("groups", "resume", "ruled")
+    assert consumed(running, "ruled", "--count", "1") == ["a"]
+    running.json("groups", "commit", "keeper", "ruled", "--queue", "0", "--offset", "2")
+    rows = {(row["group"], row["queue_id"]): row for row in running.json("groups", "list")}
+    shared, kept = rows["ruled", 0], rows["keeper", 0]
+    assert (shared["queue_offset"], shared["lag"], shared["is_shared"], shared["in_flight_count"]) == (1, 1, True, 0)
+    assert shared["lag_s"] >= 0
+    assert (kept["queue_offset"], kept["lag"], kept["is_shared"]) == (2, 0, False)
+    assert running.json("groups", "list", "--group", "keeper") == [kept]
+    text = running.run("groups", "show", "ruled").output
+    assert "attempts max" in text
+    assert max(map(len, table_lines(running.json("groups", "list"), COLUMNS, 80, spare=SPARE_COLUMNS))) <= 80
+    assert running.json("groups", "show", "keeper")[0]["offsets"][0]["queue_offset"] == 2
+    assert running.run("groups", "show", "nobody").code == 3
+    refused = running.run("groups", "commit", "ruled", "ruled", "--queue", "0", "--offset", "0")
+    assert (refused.code, "GROUP_SHARES" in refused.errors) == (5, True)
+
+
+def test_a_group_is_moved_after_a_look(running: Store) -> None:
+    """A dry run says from where to where; without --yes nothing is done; then messages come again."""
+    put(running, "moved", "a", "b")
+    assert consumed(running, "moved", "--count", "2") == ["a", "b"]
+    plan = running.json("groups", "reset", "moved", "moved", "--to", "earliest", "--dry-run")
+    assert {"topic": "moved", "queue_id": 0, "from_queue_offset": 2, "to_queue_offset": 0, "settled_count": 0} in plan
+    asked = running.run("groups", "reset", "moved", "moved", "--to", "earliest")
+    assert (asked.code, "move group moved of topic moved to earliest" in asked.errors) == (2, True)
+    assert running.json("groups", "reset", "moved", "moved", "--to", "earliest", "--yes") == plan
+    assert consumed(running, "moved", "--count", "2") == ["a", "b"]
+    running.json("groups", "commit", "reader", "moved", "--queue", "0", "--offset", "1")
+    (row,) = running.json("groups", "reset", "reader", "moved", "--to", "latest", "--dry-run")
+    assert (row["from_queue_offset"], row["to_queue_offset"]) == (1, 2)
+    assert running.json("groups", "list", "--group", "reader")[0]["queue_offset"] == 1
+    assert running.run("groups", "delete", "moved", "--yes").code == 0
+    assert running.run("groups", "show", "moved").code == 3
+
+
+def test_dead_letters(running: Store) -> None:
+    """They are listed with their origin, shown, replayed after a dry run, and gone from the list then."""
+    assert running.run("dlq", "list", "dying").code == 3
+    put(running, "dying", "a", "b", "c", options=("--key", "k1", "--property", "region=eu"))
+    bury(running, "dying", 3)
+    rows = running.json("dlq", "list", "dying")
+    assert sorted(row["body"] for row in rows) == ["a", "b", "c"]
+    assert {(row["origin_topic"], row["origin_queue_id"], row["attempt_count"]) for row in rows} == {("dying", 0, 1)}
+    assert sorted(row["origin_queue_offset"] for row in rows) == [0, 1, 2]
+    assert running.json("dlq", "list", "dying", "--limit", "1") == rows[:1]
+    assert running.run("dlq", "list", "dying", "--end", "-1h").code == 3
+    lines = list(table_lines(rows, letters.COLUMNS, 80, spare=letters.SPARE_COLUMNS))
+    assert (len(lines), max(map(len, lines)) <= 80) == (len(rows) + 3, True), lines
+    assert running.json("dlq", "show", "dying", rows[1]["place"]) == [rows[1]]
+    shown = running.run("dlq", "show", "dying", rows[0]["place"]).output
+    assert "origin topic" in shown
+    assert shown.endswith(f"\n  {rows[0]['body']}\n")
+    assert running.run("dlq", "show", "dying", "17").code == 2
+    (dry,) = running.json("dlq", "replay", "dying", "--where", "region = 'eu'", "--dry-run")
+    topics = [{"topic": "dying", "replayed_count": 3, "refused_count": 0, "refusal": ""}]
+    assert (dry["topics"], dry["is_dry_run"], dry["total_count"]) == (topics, True, 3)
+    one = running.run("dlq", "replay", "dying", rows[0]["place"])
+    assert [line.split() for line in one.output.splitlines()][1][:2] == ["dying", "1"]
+    assert len(running.json("dlq", "list", "dying")) == 2
+    (rest,) = running.json("dlq", "replay", "dying", "--rate", "100")
+    assert (rest["topics"][0]["replayed_count"], rest["done_before_count"], rest["is_done"]) == (2, 1, True)
+    assert running.run("dlq", "replay", "dying").code == 3
+    assert sorted(consumed(running, "dying", "--count", "3")) == ["a", "b", "c"]
+
+
+def test_letters_whose_topic_takes_none_are_told(running: Store) -> None:
+    """A replay that leaves letters says so and why, and ends with an exit code of its own."""
+    put(running, "closed", "a")
+    bury(running, "closed", 1)
+    running.json("topics", "update", "closed", "--not-writable")
+    result = running.run("dlq", "replay", "closed", "--json")
+    assert result.code == 5
+    assert json.loads(result.output)["topics"][0]["refusal"] == "topic closed is not writable"
+    assert "NOT_REPLAYED: 1 letter: topic closed is not writable" in result.errors

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages within a caller's credit, over a log and an index in memory; and what receives share with it."""
+
+import asyncio
+from unittest import mock
+
+import pytest
+
+from libs.formats.records.delivery_record import Policy
+from libs.machine.testing.manual_clock import ManualClock
+from services.delivery.engine.consuming import Consumption
+from services.delivery.engine.owned import Owned, Wish
+from services.delivery.engine.ownership import Ownership
+from services.delivery.engine.ports import Wanted
+from services.delivery.engine.subscription import Delivered, Subscription
+from services.delivery.errors import JournalLost
+from tests.support.memory_delivery import RECORD_SIZE_BYTES, MemoryStore, delivering, owned_of
+from tests.support.patience import LIMIT_S
+
+GROUP, TOPIC = "g", "t"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+async def filled(*messages: str) -> MemoryStore:
+    store = MemoryStore(queue_count=1)
+    store.queues(TOPIC)
+    for message in messages:
+        await store.append(TOPIC, message)
+    return store
+
+
+def consumption(ownership: Ownership, *topics: str) -> Consumption:
+    return Consumption(ownership, GROUP, topics or (TOPIC,), invisible_ms=None, wanted=Wanted())
+
+
+async def some(one: Consumption, count: int) -> list[str]:
+    """The next messages, so many."""
+    found: list[Delivered] = []
+    async with asyncio.timeout(LIMIT_S):
+        while len(found) < count:
+            found += await one.next()
+    return [delivered.message for delivered in found]
+
+
+async def test_no_more_comes_than_there_is_credit_for(clock: ManualClock) -> None:
+    """Messages and bytes are bounds; the last message may be larger than what is left."""
+    store = await filled(*map(str, range(10)))
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        slow = consumption(ownership)
+        slow.credit(3, 1 << 20)
+        assert await some(slow, 3) == ["0", "1", "2"]
+        waiting = asyncio.create_task(slow.next())
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        quick = consumption(ownership)
+        quick.credit(100, RECORD_SIZE_BYTES + 1)
+        assert await some(quick, 2) == ["3", "4"]
+        slow.credit(1, 0)
+        assert [one.message for one in await waiting] == ["5"]
+        assert owned.groups.open_count == 6
+
+
+async def test_topics_take_turns(clock: ManualClock) -> None:
+    """A busy topic does not keep another one from being served."""
+    store = await filled(*("a" * 20))
+    for _ in range(20):
+        await store.append("u", "b")
+    async with delivering(store, clock) as ownership:
+        await owned_of(ownership)
+        both = consumption(ownership, TOPIC, "u")
+        both.credit(1, 1 << 20)
+        found = []
+        for _ in range(8):
+            found += await some(both, 1)
+            both.credit(1, 0)
+        assert 2 <= found.count("b") <= 6
+
+
+async def test_a_message_wakes_who_waits(clock: ManualClock) -> None:
+    """Of several topics, the one that gets a message first has it delivered."""
+    store = await filled()
+    store.queues("u")
+    async with delivering(store, clock) as ownership:
+        await owned_of(ownership)
+        both = consumption(ownership, TOPIC, "u")
+        both.credit(10, 1 << 20)
+        waiting = asyncio.create_task(both.next())
+        await asyncio.sleep(0.1)
+        await store.append("u", "late")
+        async with asyncio.timeout(LIMIT_S):
+            assert [one.message for one in await waiting] == ["late"]
+
+
+async def test_a_stop_ends_it(clock: ManualClock) -> None:
+    """Whoever waits for messages hears of the stop, and nothing is chosen any more."""
+    store = await filled()
+    async with delivering(store, clock) as ownership:
+        await owned_of(ownership)
+        one = consumption(ownership)
+        one.credit(10, 1 << 20)
+        waiting = asyncio.create_task(one.next())
+        await asyncio.sleep(0.05)
+        one.stop()
+        assert await waiting == []
+        await store.append(TOPIC, "a")
+        assert await one.next() == []
+
+
+async def test_it_goes_on_when_the_journal_is_read_anew(clock: ManualClock) -> None:
+    """What waits for messages when the process begins anew gets those that come later."""
+    store = await filled()
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        one = consumption(ownership)
+        one.credit(10, 1 << 20)
+        waiting = asyncio.create_task(one.next())
+        await asyncio.sleep(0.05)
+        store.lost_answers = 1
+        with pytest.raises(JournalLost):
+            await owned.set_policy(GROUP, Policy())
+        await store.append(TOPIC, "a")
+        async with asyncio.timeout(LIMIT_S):
+            assert [delivered.message for delivered in await waiting] == ["a"]
+
+
+async def test_a_receive_that_waits_hears_that_the_process_begins_anew(clock: ManualClock) -> None:
+    """A receive does not wait for its whole time at a journal that is lost."""
+    store = await filled()
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        receiving = owned.receive(GROUP, TOPIC, count=1, invisible_ms=None, wanted=Wanted(), wait_s=LIMIT_S)
+        waiting = asyncio.create_task(receiving)
+        await asyncio.sleep(0.05)
+        store.refused_writes = 1
+        with pytest.raises(Exception, match="disk is full"):
+            await owned.set_policy(GROUP, Policy())
+        async with asyncio.timeout(LIMIT_S / 2):
+            with pytest.raises(JournalLost):
+                await waiting
+
+
+async def receive(owned: Owned, *, wait_s: float = 0.2) -> list[Delivered]:
+    return await owned.receive(GROUP, TOPIC, count=10, invisible_ms=None, wanted=Wanted(), wait_s=wait_s)
+
+
+async def test_a_receive_of_a_paused_group_sleeps_until_it_goes_on(clock: ManualClock) -> None:
+    """Whatever is due in a paused group, nobody looks again and again; the end of the pause is heard at once."""
+    store = await filled("a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (a,) = await receive(owned, wait_s=5)
+        await owned.settle([Wish(a.handle, "nack", 0)])
+        await owned.set_policy(GROUP, Policy(is_paused=True))
+        with mock.patch.object(Subscription, "take", autospec=True, side_effect=Subscription.take) as take:
+            waiting = asyncio.create_task(receive(owned, wait_s=LIMIT_S))
+            await asyncio.sleep(1.0)
+            assert take.call_count <= 2
+            await owned.set_policy(GROUP, Policy())
+            async with asyncio.timeout(LIMIT_S / 2):
+                (again,) = await waiting
+        assert again.attempt == 2
+
+
+async def test_a_message_that_was_not_tried_keeps_its_attempts(clock: ManualClock) -> None:
+    """Who gives back what it did not begin with brings no message nearer to the dead letters."""
+    store = await filled("a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await owned.set_policy(GROUP, Policy(attempts_max=2))
+        for _ in range(5):
+            (a,) = await receive(owned, wait_s=5)
+            assert a.attempt == 1
+            await owned.settle([Wish(a.handle, "nack", 0, is_untried=True)])
+
+
+async def test_lag_is_told_in_messages_and_in_time(clock: ManualClock) -> None:
+    """What is not settled counts, and the oldest of it tells how late the group is."""
+    store = await filled()
+    for number in range(4):
+        await store.append(TOPIC, str(number), store_time_ms=clock.now_ms() + number * 1_000)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        first, second, *_ = await receive(owned, wait_s=5)
+        await owned.settle([Wish(first.handle, "ack")])
+        clock.advance(10_000)
+        (lag,) = await owned.lags(GROUP)
+        assert (lag.unsettled_count, lag.lag_ms) == (3, 9_000)
+        await owned.settle([Wish(second.handle, "ack")])
+        assert (await owned.lags(GROUP))[0].lag_ms == 8_000
+        await owned.move(GROUP, TOPIC, {0: 4})
+        assert (await owned.lags(GROUP))[0].lag_ms is None

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dead letters: which there are, and how they go back to where they came from, over a log and an index in memory."""
+
+import asyncio
+
+import pytest
+
+from libs.formats.records.delivery_record import Policy
+from libs.machine.testing.manual_clock import ManualClock
+from libs.requests.errors import DependencyUnavailable
+from services.delivery.engine.letters import letters as room
+from services.delivery.engine.letters.letters import NO_ORIGIN, Replay, ReplayedTopic
+from services.delivery.engine.letters.reading import Selection
+from services.delivery.engine.owned import Owned, Wish
+from services.delivery.engine.ports import Wanted
+from services.delivery.errors import JournalLost
+from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+
+GROUP, TOPIC, LETTERS = "g", "t", "%DLQ%g"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+async def with_letters(*messages: str, origin: str = TOPIC) -> MemoryStore:
+    """A store whose group has these dead letters, at offsets 0, 1 and so on."""
+    store = MemoryStore(queue_count=1)
+    store.queues(TOPIC)
+    for message in messages:
+        await store.append(LETTERS, message, origin_topic=origin)
+    return store
+
+
+async def replay(
+    owned: Owned,
+    selection: Selection = Selection(),  # noqa: B008 - it is frozen
+    *,
+    per_second_max: int = 0,
+    count_max: int = 0,
+    is_dry_run: bool = False,
+) -> Replay:
+    """Replay to the end, and return what was done."""
+    replays = owned.letters.replay(
+        GROUP, selection, per_second_max=per_second_max, count_max=count_max, is_dry_run=is_dry_run
+    )
+    *_, last = [one async for one in replays]
+    assert last.is_done
+    return last
+
+
+def texts(store: MemoryStore, topic: str = TOPIC) -> list[str]:
+    return [one.message for one in store.queues(topic)[0]]
+
+
+async def left(owned: Owned, selection: Selection = Selection()) -> list[str]:  # noqa: B008 - it is frozen
+    """The letters that are listed."""
+    found, position = await owned.letters.page(GROUP, selection, (0, 0), 1_000)
+    assert position is None
+    return [one.message for one in found]
+
+
+async def test_a_message_that_died_is_replayed_once_and_processed(clock: ManualClock) -> None:
+    """What was buried comes again to its group by a replay, as a first attempt, and a second replay has nothing."""
+    store = MemoryStore(queue_count=1)
+    await store.append(TOPIC, "a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        first = (await owned.receive(GROUP, TOPIC, count=1, invisible_ms=None, wanted=Wanted(), wait_s=5))[0]
+        await owned.settle([Wish(first.handle, "bury")])
+        assert await owned.letters.count(GROUP) == 1
+        done = await replay(owned)
+        assert done.topics == {TOPIC: ReplayedTopic(1, 0, "")}
+        assert (done.passed_count, done.total_count, done.done_before_count) == (1, 1, 0)
+        (again,) = await owned.receive(GROUP, TOPIC, count=9, invisible_ms=None, wanted=Wanted(), wait_s=5)
+        assert (again.message, again.attempt) == ("a", 1)
+        second = await replay(owned)
+        assert (second.replayed_count, second.done_before_count) == (0, 1)
+        assert await owned.letters.count(GROUP) == 0
+        assert ownership.counters().replayed_letters_total == 1
+        assert [lag.place.topic for lag in await owned.lags(GROUP)] == [TOPIC]
+    assert texts(store) == ["a", "a"]
+
+
+async def test_a_condition_chooses_and_the_rest_stays(clock: ManualClock) -> None:
+    """Letters that a replay passes over are listed, and replayed by the next one, also after a restart."""
+    store = await with_letters("x1", "y1", "x2", "y2", "x3")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        assert (await replay(owned, Selection(where="x"), is_dry_run=True)).replayed_count == 3
+        assert texts(store) == []
+        assert (await replay(owned, Selection(where="x"))).replayed_count == 3
+        assert await left(owned) == ["y1", "y2"]
+        assert await owned.letters.count(GROUP) == 2
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        assert await left(owned) == ["y1", "y2"]
+        done = await replay(owned)
+        assert (done.replayed_count, done.done_before_count) == (2, 3)
+        assert await left(owned) == []
+    assert texts(store) == ["x1", "x2", "x3", "y1", "y2"]
+
+
+async def test_a_copy_of_the_journal_keeps_what_was_replayed(clock: ManualClock) -> None:
+    """When the journal begins anew with a copy, no letter is replayed again."""
+    store = await with_letters("x1", "y1", "x2")
+    async with delivering(store, clock) as ownership:
+        await replay(await owned_of(ownership), Selection(where="x2"))
+    store.segment_size_bytes = 1  # each look finds a new segment, and copies
+    async with delivering(store, clock) as ownership:
+        await owned_of(ownership)
+        async with asyncio.timeout(30):
+            while not store.offsets["rmq_sys_reput_delivery"].get(("rmq_sys_reput_delivery", 0)):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        store.min_journal_offset = store.offsets["rmq_sys_reput_delivery"]["rmq_sys_reput_delivery", 0]
+    async with delivering(store, clock) as ownership:
+        assert await left(await owned_of(ownership)) == ["x1", "y1"]
+
+
+async def test_places_times_and_counts_choose(clock: ManualClock) -> None:
+    """Single letters, those of a time, and the first few can be meant; all that is set must hold."""
+    store = await with_letters("a", "b", "c", "d", "e")  # the time of a letter is its offset
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        assert await left(owned, Selection(places=((0, 3), (0, 1), (7, 0)))) == ["b", "d"]
+        assert await left(owned, Selection(places=((0, 3), (0, 1)), start_ms=2)) == ["d"]
+        assert await left(owned, Selection(start_ms=1, end_ms=3)) == ["b", "c"]
+        await replay(owned, Selection(places=((0, 3),)))
+        assert (await replay(owned, Selection(start_ms=1), count_max=2)).replayed_count == 2
+        assert await left(owned) == ["a", "e"]
+
+
+async def test_letters_come_page_by_page(clock: ManualClock) -> None:
+    """Pages have as many letters as were asked for, and go on where the one before ended."""
+    store = await with_letters("a", "b", "c")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        first, position = await owned.letters.page(GROUP, Selection(), (0, 0), 2)
+        assert position == (0, 2)
+        rest, end = await owned.letters.page(GROUP, Selection(), position, 2)
+        assert ([one.message for one in [*first, *rest]], end) == (["a", "b", "c"], None)
+
+
+async def test_letters_that_go_nowhere_stay(clock: ManualClock) -> None:
+    """A letter whose topic takes no messages, or that does not tell it, is refused, with the reason."""
+    store = await with_letters("a", origin="gone")
+    await store.append(LETTERS, "b")
+    await store.append(LETTERS, "c", origin_topic=TOPIC)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        done = await replay(owned)
+        assert done.topics == {
+            "gone": ReplayedTopic(0, 1, "there is no topic gone"),
+            "": ReplayedTopic(0, 1, NO_ORIGIN),
+            TOPIC: ReplayedTopic(1, 0, ""),
+        }
+        assert await left(owned) == ["a", "b"]
+
+
+async def test_a_letter_that_somebody_has_is_not_replayed(clock: ManualClock) -> None:
+    """A group that receives its dead letters, and a replay, do not both have one."""
+    store = await with_letters("a", "b", "c")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await replay(owned, Selection(places=((0, 1),)))
+        (a,) = await owned.receive(GROUP, LETTERS, count=1, invisible_ms=None, wanted=Wanted(), wait_s=5)
+        done = await replay(owned)
+        assert (done.replayed_count, done.done_before_count) == (1, 2)
+        assert await owned.receive(GROUP, LETTERS, count=9, invisible_ms=None, wanted=Wanted(), wait_s=0) == []
+        await owned.settle([Wish(a.handle, "ack")])
+        assert await owned.letters.count(GROUP) == 0
+    assert texts(store) == ["b", "c"]
+
+
+async def test_two_replays_at_once_replay_each_letter_once(clock: ManualClock) -> None:
+    """Whoever comes second finds the letter done."""
+    store = await with_letters(*map(str, range(250)))
+    store.write_delay_s = store.pull_delay_s = 0.005
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        first, second = await asyncio.gather(replay(owned), replay(owned))
+        assert first.replayed_count + second.replayed_count == 250
+    assert sorted(texts(store), key=int) == [str(number) for number in range(250)]
+
+
+async def test_an_answer_that_got_lost_doubles_nothing(clock: ManualClock) -> None:
+    """A replay that breaks may be repeated: what is in the log counts, whether or not anybody heard of it."""
+    store = await with_letters("a", "b", "c")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await owned.begin(GROUP, LETTERS)
+        store.lost_answers = 1
+        with pytest.raises(JournalLost):
+            await replay(owned, count_max=2)
+        assert texts(store) == ["a", "b"]
+        done = await replay(await owned_of(ownership, began_count=2))
+        assert (done.replayed_count, done.done_before_count) == (1, 2)
+    assert texts(store) == ["a", "b", "c"]
+
+
+async def test_a_refused_write_replays_nothing(clock: ManualClock) -> None:
+    """A log that takes no message settles no letter."""
+    store = await with_letters("a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await owned.begin(GROUP, LETTERS)
+        store.refused_writes = 1
+        with pytest.raises(DependencyUnavailable):
+            await replay(owned)
+        assert (await replay(await owned_of(ownership, began_count=2))).replayed_count == 1
+
+
+async def test_letters_that_expired_cost_nothing(clock: ManualClock) -> None:
+    """Letters that are gone from the log are neither counted nor in the way of those after them."""
+    store = await with_letters("a", "b", "c", "d")
+    store.min_offsets[LETTERS, 0] = 2
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        assert await owned.letters.count(GROUP) == 2
+        await replay(owned)
+        queue = owned.groups.queues(GROUP)[0]
+        assert (queue.next, queue.ahead_count) == (4, 0)
+
+
+async def test_from_end_is_for_messages_not_for_letters(clock: ManualClock) -> None:
+    """A group that begins at the end of queues has all of its letters."""
+    store = await with_letters("a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await owned.set_policy(GROUP, Policy(from_end=True))
+        assert (await replay(owned)).replayed_count == 1
+
+
+async def test_a_limit_of_speed_is_kept(clock: ManualClock) -> None:
+    """Letters go back no faster than was asked for, and it is told how far that is meanwhile."""
+    store = await with_letters(*map(str, range(60)))
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        loop = asyncio.get_running_loop()
+        start_s = loop.time()
+        replays = owned.letters.replay(GROUP, Selection(), per_second_max=40, count_max=0, is_dry_run=False)
+        told = [one.replayed_count async for one in replays]
+        assert loop.time() - start_s >= 1.4
+    assert len(told) >= 3
+    assert told == sorted(told)
+    assert told[-1] == 60
+
+
+async def test_what_is_done_before_earlier_ones_is_bounded(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay ends with a reason before the letters that it picked take too much memory."""
+    monkeypatch.setattr(room, "AHEAD_COUNT_MAX", 2)
+    monkeypatch.setattr(room, "BATCH_COUNT", 1)
+    store = await with_letters("y", "x1", "x2", "x3")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        with pytest.raises(room.WindowFull):
+            await replay(owned, Selection(where="x"))
+        await replay(owned)
+        assert await left(owned) == []

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One Consume stream over a log and an index in memory: a caller that does not read, and one that goes."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from reput.common.v1.message_pb2 import StoredMessage
+from reput.delivery.v1 import delivery_service_pb2 as pb
+
+from libs.machine.testing.manual_clock import ManualClock
+from services.delivery.engine.ports import Wanted
+from services.delivery.rpc.consume_session import WAITING_COUNT_MAX, ConsumeSession
+from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.patience import eventually
+
+GROUP, TOPIC = "g", "t"
+COUNT = 20
+
+
+async def filled() -> MemoryStore:
+    store = MemoryStore(queue_count=1)
+    for number in range(COUNT):
+        await store.append(TOPIC, StoredMessage(body=b"%d" % number))  # type: ignore[arg-type]
+    return store
+
+
+async def test_what_was_not_sent_goes_back_when_a_caller_goes() -> None:
+    """A caller that does not read holds what waits for it and no more, and its end gives that back as untried."""
+    store = await filled()
+    async with delivering(store, ManualClock()) as ownership:
+        owned = await owned_of(ownership)
+        over = asyncio.Event()
+
+        async def steps() -> AsyncGenerator[pb.ConsumeRequest, None]:
+            yield pb.ConsumeRequest(begin=pb.ConsumeBegin(group=GROUP, topics=[TOPIC]))
+            for _ in range(COUNT):
+                yield pb.ConsumeRequest(credit=pb.ConsumeCredit(message_count=1, size_bytes=1 << 20))
+                await asyncio.sleep(0.01)  # so that each message is an answer of its own
+            await over.wait()
+
+        session = ConsumeSession(ownership)
+        responses = session.responses(steps())
+        assert (await anext(responses)).WhichOneof("step") == "begun"
+        (first,) = (await anext(responses)).messages.messages
+        await eventually(lambda: owned.groups.open_count >= WAITING_COUNT_MAX + 1)
+        await asyncio.sleep(0.3)
+        assert owned.groups.open_count <= WAITING_COUNT_MAX + 2
+        await responses.aclose()
+        await session.close()
+        received = await owned.receive(GROUP, TOPIC, count=99, invisible_ms=None, wanted=Wanted(), wait_s=5)
+        while len(received) < COUNT - 1:
+            received += await owned.receive(GROUP, TOPIC, count=99, invisible_ms=None, wanted=Wanted(), wait_s=5)
+        assert {one.attempt for one in received} == {1}
+        assert first.message.body not in {one.message.body for one in received}

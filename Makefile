@@ -8,7 +8,7 @@ KERNEL := $(wildcard $(addprefix libs/kernel/,*.py *.pxd */*.py */*.pxd) libs/fo
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup wheels demo test test-pure test-containers test-kubernetes test-clients clients failovers interop conformance crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-long test-spark spark-matrix spark-dist clean
+.PHONY: help setup wheels demo test test-pure test-containers test-kubernetes test-clients clients failovers interop conformance timed crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-long test-spark spark-matrix spark-dist clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -54,6 +54,9 @@ test-clients: $(READY) ## one table of cases for the clients of all languages; L
 
 clients: $(READY) ## RocketMQ 5's own clients against the gateway, language by feature; LANGUAGE=java and ONLY=text narrow; fetches them; needs Go, Java, Maven, Node
 	@$(VENV)/python -m tests.gateway.table $(if $(LANGUAGE),--language $(LANGUAGE)) $(if $(ONLY),--only '$(ONLY)')
+
+timed: $(READY) ## 20,000 messages at random times of a minute, in real time: how late they come; COUNT=N and SECONDS=S
+	@$(VENV)/python -m tests.timed $(if $(COUNT),--count $(COUNT)) $(if $(SECONDS),--seconds $(SECONDS))
 
 crash: $(READY) ## kill it, fail its disk, cut its power, check what is promised; SEED=N repeats, ONLY=kill and COUNT=N narrow
 	@$(VENV)/python -m tests.crash --size ci $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \

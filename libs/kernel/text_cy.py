@@ -151,7 +151,7 @@ def java_int(source, start, size):
 
 
 def java_long(source, start, size):
-    """Return Long.parseLong as `java_int` does; what is 10^18 or more may be NOT_A_NUMBER."""
+    """Return Long.parseLong as `java_int` does. What is 10^18 or more may be NOT_A_NUMBER."""
     at: cython.Py_ssize_t = start
     end: cython.Py_ssize_t = start + size
     value: cython.longlong = 0

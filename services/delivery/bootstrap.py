@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from reput.delivery.v1 import (
     dead_letter_service_pb2,
+    delay_service_pb2,
     delivery_service_pb2,
     group_service_pb2,
     transaction_service_pb2,
@@ -25,6 +26,7 @@ from services.delivery.config import DeliveryConfig
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ownership import Ownership
 from services.delivery.rpc.dead_letter_servicer import DeadLetterServicer
+from services.delivery.rpc.delay_servicer import DelayServicer
 from services.delivery.rpc.delivery_servicer import DeliveryServicer
 from services.delivery.rpc.error_table import ERROR_TABLE
 from services.delivery.rpc.group_servicer import GroupServicer
@@ -32,6 +34,7 @@ from services.delivery.rpc.limits import LIMITS, REQUEST_SIZE_BYTES_MAX
 from services.delivery.rpc.log.half_client import HalfClient
 from services.delivery.rpc.log.index_client import IndexClient
 from services.delivery.rpc.log.log_client import LogClient
+from services.delivery.rpc.log.timer_client import TimerClient
 from services.delivery.rpc.transaction_servicer import TransactionServicer
 
 
@@ -57,9 +60,11 @@ class Service:
         }
         log, index = LogClient(self._connections["commitlog"]), IndexClient(self._connections["indexer"])
         halves = HalfClient(self._connections["indexer"], index)
-        make = functools.partial(Owned, log=log, index=index, halves=halves, clock=clock, config=config)
-        self.ownership = Ownership(log, index, make)
+        timers = TimerClient(self._connections["commitlog"], self._connections["indexer"], index)
+        make = functools.partial(Owned, log=log, index=index, halves=halves, timers=timers, clock=clock, config=config)
+        self.ownership = Ownership(log, index, timers, make)
         shell.telemetry.observe("group", self.ownership.counters)
+        shell.telemetry.observe("delay", self.ownership.delay_counters)
         shell.telemetry.observe("transaction", self.ownership.transaction_counters)
         self.server = GrpcServer(
             settings.server,
@@ -72,6 +77,7 @@ class Service:
             (dead_letter_service_pb2, DeadLetterServicer(self.ownership)),
             (delivery_service_pb2, DeliveryServicer(self.ownership, receive_count_max=config.receive_count_max)),
             (group_service_pb2, GroupServicer(self.ownership, log, index)),
+            (delay_service_pb2, DelayServicer(self.ownership)),
             (transaction_service_pb2, TransactionServicer(self.ownership)),
         ):
             for service in module.DESCRIPTOR.services_by_name.values():

@@ -26,6 +26,14 @@ class DeliveryConfig:
     receive_count_max: Positive = 1_000
     """Messages of one receive."""
 
+    delayed_count_max: Positive = 5_000_000
+    """Messages that wait for their time at once, some 30 bytes each. Further ones are seen once others were delivered,
+    and may be late."""
+
+    delayed_roll_hours: Annotated[int, Meta(ge=1, le=960)] = 12
+    """A message that waits longer is appended once more, so that retention leaves it. Less than half of
+    retention_hours of the Janitor."""
+
     transaction_first_check_ms: Positive = 6_000
     """How old a transaction is when its producer is asked how it ends, unless its message says another time
     (CHECK_IMMUNITY_TIME_IN_SECONDS), in milliseconds. RocketMQ's transactionTimeOut."""

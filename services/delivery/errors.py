@@ -74,6 +74,22 @@ class TransactionRefused(ServiceError):
         self.transaction_id = transaction_id
 
 
+class DelayedNotFound(ServiceError):
+    """No message with this id waits, or ever waited, for its time."""
+
+    def __init__(self, topic: str, message_id: str) -> None:
+        super().__init__(f"no message {message_id} of topic {topic} waits for its time")
+        self.topic, self.message_id = topic, message_id
+
+
+class DelayedTooLate(ServiceError):
+    """The message was delivered before it could be cancelled."""
+
+    def __init__(self, topic: str, message_id: str) -> None:
+        super().__init__(f"it is too late to cancel message {message_id}: it was delivered to topic {topic}")
+        self.topic, self.message_id = topic, message_id
+
+
 class AppendRefused(ServiceError):
     """The log never takes these messages. Nothing was stored."""
 

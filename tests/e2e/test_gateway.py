@@ -21,6 +21,7 @@ from services.gateway.engine.renewals import Renewals
 from services.gateway.rpc.caller import Caller as GatewayCaller
 from services.gateway.rpc.caller import Ending
 from services.gateway.rpc.receiving import Receiving
+from services.gateway.rpc.routes import KINDS
 from services.gateway.rpc.store.delivery_client import DeliveryClient
 from services.gateway.rpc.telemetry import NODE_DELAY_S
 from services.gateway.rpc.wire import messaging_pb2 as wire
@@ -70,8 +71,7 @@ async def test_the_life_of_a_producer_and_a_simple_consumer(served: Served) -> N
     for queue in route.message_queues:
         assert (queue.broker.id, queue.permission) == (0, wire.PERMISSION_READ_WRITE)
         assert queue.broker.endpoints == PLACE, "the address that was called, whoever stands there"
-        kinds = [wire.MESSAGE_TYPE_NORMAL, wire.MESSAGE_TYPE_FIFO, wire.MESSAGE_TYPE_TRANSACTION]
-        assert list(queue.accept_message_types) == kinds
+        assert list(queue.accept_message_types) == list(KINDS)
     sent = producer.message("t", b"hello", tag="a", keys=["k"], born_timestamp=Timestamp(seconds=1_700_000_000))
     sent.user_properties["color"] = "red"
     answer = await producer.send("t", sent)
@@ -319,10 +319,61 @@ async def test_a_dead_letter_by_its_consumers_wish(served: Served) -> None:
     assert await caller.receive("%DLQ%g", "other", wait_s=1) == []
 
 
+def at(delay_s: float) -> Timestamp:
+    """A time from now on."""
+    found = Timestamp()
+    found.FromMilliseconds(int((time.time() + delay_s) * 1000))
+    return found
+
+
+async def test_a_delayed_message(served: Served) -> None:
+    """It comes at its time and says when that was; one that is recalled never comes, and later it is too late."""
+    caller = served.caller()
+    kind = wire.MESSAGE_TYPE_DELAY
+    due = at(2)
+    sent = [
+        caller.message("t", b"kept", message_type=kind, delivery_timestamp=due),
+        caller.message("t", b"recalled", message_type=kind, delivery_timestamp=at(3)),
+    ]
+    kept, recalled = (await caller.send("t", *sent)).entries
+    request = wire.RecallMessageRequest(topic=named("t"), recall_handle=recalled.recall_handle)
+    for _ in range(2):
+        answer = await caller.call("RecallMessage", request)
+        assert (answer.status.code, answer.message_id) == (OK, recalled.message_id)
+    (message,) = await caller.receive("t", wait_s=20)
+    system = message.system_properties
+    assert (message.body, system.message_type, system.message_id) == (b"kept", kind, kept.message_id)
+    assert system.delivery_timestamp.ToMilliseconds() == due.ToMilliseconds() <= system.store_timestamp.ToMilliseconds()
+    assert not message.user_properties
+    late = wire.RecallMessageRequest(topic=named("t"), recall_handle=kept.recall_handle)
+    assert (await caller.call("RecallMessage", late)).status.code == wire.CODE_ILLEGAL_DELIVERY_TIME
+    for topic, handle in (("other", kept.recall_handle), ("t", "nonsense"), ("t", "")):
+        bad = wire.RecallMessageRequest(topic=named(topic), recall_handle=handle)
+        assert (await caller.call("RecallMessage", bad)).status.code == wire.CODE_BAD_REQUEST
+    assert await caller.receive("t", wait_s=2) == []
+
+
+async def test_what_a_delayed_message_must_be(served: Served) -> None:
+    """It has a time within 40 days and no message group; others have none."""
+    caller = served.caller()
+    for kind, fields, code in (
+        (wire.MESSAGE_TYPE_DELAY, {}, wire.CODE_ILLEGAL_DELIVERY_TIME),
+        (wire.MESSAGE_TYPE_DELAY, {"delivery_timestamp": at(41 * 86_400)}, wire.CODE_ILLEGAL_DELIVERY_TIME),
+        (wire.MESSAGE_TYPE_NORMAL, {"delivery_timestamp": at(9)}, wire.CODE_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+        (
+            wire.MESSAGE_TYPE_DELAY,
+            {"delivery_timestamp": at(9), "message_group": "g"},
+            wire.CODE_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+        ),
+    ):
+        assert (await caller.send("t", caller.message("t", message_type=kind, **fields))).status.code == code
+    (entry,) = (await caller.send("t", caller.message("t"))).entries
+    assert entry.recall_handle == ""
+
+
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
-        (wire.MESSAGE_TYPE_DELAY, {"delivery_timestamp": Timestamp(seconds=2_000_000_000)}),
         (wire.MESSAGE_TYPE_LITE, {"lite_topic": "l"}),
         (wire.MESSAGE_TYPE_PRIORITY, {"priority": 1}),
     ],
@@ -343,10 +394,7 @@ async def test_kinds_that_are_not_served_are_refused(served: Served, kind: int, 
 
 async def test_calls_that_are_not_served_are_refused(served: Served) -> None:
     """By a status, as the protocol tells it."""
-    for method, request in (
-        ("RecallMessage", wire.RecallMessageRequest()),
-        ("SyncLiteSubscription", wire.SyncLiteSubscriptionRequest()),
-    ):
+    for method, request in (("SyncLiteSubscription", wire.SyncLiteSubscriptionRequest()),):
         answer = await served.caller().call(method, request)
         assert (answer.status.code, bool(answer.status.message)) == (wire.CODE_UNSUPPORTED, True)
 

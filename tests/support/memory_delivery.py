@@ -7,15 +7,29 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 from libs.formats.records.delivery_record import Policy
+from libs.formats.state.system_topics import TIMER_TOPIC
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.config import DeliveryConfig
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ownership import Ownership
-from services.delivery.engine.ports import DeadLetter, Found, Letter, Pulled, Replayed, Stored, Wanted, Written
+from services.delivery.engine.ports import (
+    Copy,
+    DeadLetter,
+    Found,
+    Letter,
+    Note,
+    Pulled,
+    Replayed,
+    Stored,
+    Wanted,
+    Written,
+)
 from services.delivery.errors import JournalLost, LogFollows, NotOwner, TopicNotFound
+from tests.support.memory_timers import MemoryTimers, Sent
 from tests.support.memory_transactions import MemoryHalves
 from tests.support.patience import eventually
 
@@ -43,13 +57,14 @@ class MemoryStore:
         self.is_following = False
         self.written = asyncio.Condition()
         self.transactions = MemoryHalves(self)
+        self.timers = MemoryTimers(self)
         self._queues: dict[str, list[list[Found]]] = {}
         self._queue_count = queue_count
 
     async def append(
         self,
         topic: str,
-        message: str,
+        message: Any,
         *,
         queue_id: int = 0,
         key: int = 0,
@@ -78,14 +93,14 @@ class MemoryStore:
             self.refused_writes -= 1
             raise DependencyUnavailable("commitlog", "the disk is full")
         for letter in letters:
-            self.transactions.check(letter)
+            self._room(letter).check(letter)
         for letter in letters:
             if isinstance(letter, DeadLetter | Replayed):
                 origin_topic = letter.origin.topic if isinstance(letter, DeadLetter) else ""
                 await self.append(letter.topic, letter.found.message, origin_topic=origin_topic)
             else:
-                await self.transactions.keep(letter)
-        written = Written(len(self.journal_records), self.end)
+                await self._room(letter).keep(letter)
+        written = Written(len(self.journal_records), self.end, self.timers.now_ms())
         self.journal_records.append((self.end, body))
         self.end += RECORD_SIZE_BYTES
         await self.tell()
@@ -182,6 +197,15 @@ class MemoryStore:
             else:
                 self.policies[group] = policy
 
+    def _room(self, letter: Letter) -> MemoryTimers | MemoryHalves:
+        """Return what keeps a letter that is none of the dead."""
+        is_timed = (
+            letter.topic == TIMER_TOPIC
+            if isinstance(letter, Note)
+            else (isinstance(letter, Copy) and isinstance(letter.message, Sent))
+        )
+        return self.timers if is_timed else self.transactions
+
     async def tell(self) -> None:
         """Let those hear who wait for something new."""
         async with self.written:
@@ -199,9 +223,11 @@ class MemoryStore:
 @asynccontextmanager
 async def delivering(store: MemoryStore, clock: ManualClock, **settings: int) -> AsyncIterator[Ownership]:
     """Let a process deliver what is in a store."""
-    config, store.transactions.now_ms = DeliveryConfig(**settings), clock.now_ms
-    make = partial(Owned, log=store, index=store, halves=store.transactions, clock=clock, config=config)
-    ownership = Ownership(store, store, make)
+    config, timers = DeliveryConfig(**settings), store.timers
+    timers.now_ms = store.transactions.now_ms = clock.now_ms
+    rooms = {"log": store, "index": store, "halves": store.transactions, "timers": timers}
+    make = partial(Owned, **rooms, clock=clock, config=config)
+    ownership = Ownership(store, store, timers, make)
     ownership.start()
     try:
         yield ownership

@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 from reput.delivery.v1 import (
     dead_letter_service_pb2_grpc,
+    delay_service_pb2_grpc,
     delivery_service_pb2_grpc,
     group_service_pb2_grpc,
     transaction_service_pb2_grpc,
@@ -23,6 +24,7 @@ class Client:
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.deliveries = delivery_service_pb2_grpc.DeliveryServiceStub(channel)
+        self.delays = delay_service_pb2_grpc.DelayServiceStub(channel)
         self.groups = group_service_pb2_grpc.GroupServiceStub(channel)
         self.letters = dead_letter_service_pb2_grpc.DeadLetterServiceStub(channel)
         self.transactions = transaction_service_pb2_grpc.TransactionServiceStub(channel)

@@ -152,7 +152,26 @@ class CopyEdge(msgspec.Struct, frozen=True, array_like=True, tag="edge"):
     is_end: bool
 
 
-Event: TypeAlias = Took | Settled | Postponed | Moved | PolicySet | Began | Copied | CopyEdge
+class DelaysDone(msgspec.Struct, frozen=True, array_like=True, tag="delays_done"):
+    """These records of the timer topic are done with: delivered, cancelled, appended again, or gone from the log."""
+
+    offsets: tuple[Offset, ...]
+
+
+class DelaysCopied(msgspec.Struct, frozen=True, array_like=True, tag="delays_copied"):
+    """What was known of the timer topic when this was written: one part of it. It adds to what was read before."""
+
+    low: Offset
+    """All below are done with."""
+    start: Offset
+    """The offset of the first bit."""
+    bits: bytes
+    """A bit for each offset that is done with, the lowest of a byte first, as zlib has them."""
+
+
+Event: TypeAlias = (
+    Took | Settled | Postponed | Moved | PolicySet | Began | Copied | CopyEdge | DelaysDone | DelaysCopied
+)
 
 
 class DeliveryRecord(msgspec.Struct, frozen=True, kw_only=True):

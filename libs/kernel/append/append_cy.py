@@ -57,9 +57,9 @@ def append(
     counters of the table have moved on. Or answers a negative code, and then nothing has changed: columns.error_index,
     error_field and error_value tell what is wrong, topic_start and topic_size where the topic stands.
       E_WIRE: not protobuf. E_EMPTY, E_TOO_MANY: number of messages. E_TOPIC_NAME, E_TOPIC_UNKNOWN (make the topic and
-      repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY (no
-      topic to wait in, no number as time with error_value 0, more than the longest delay, or a deletion of what is due
-      with error_value below 0), E_LIGHT (for light queues), E_HOST, E_FIELD (any other value).
+      repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY
+      (nowhere to wait; a time that is no number, too far, or over for a deletion), E_LIGHT (for light queues), E_HOST,
+      E_FIELD (any other value).
       E_DURABILITY: the limits refuse it.
       E_RECORD_SIZE: above the limit. E_QUEUES: nothing else is wrong, but error_value messages are for queues that may
       have none yet, more than the limit; columns.places() tells which. E_WRITER: nothing is wrong, but the request
@@ -156,7 +156,7 @@ def new_job(segment, position, base_physical_offset, store_time_ms, store_host, 
     job.queue_ids = columns.queue_ids
     job.redirect_rows = table.redirect_rows
     job.delay_level_max = limits.delay_level_count
-    schedule_row = job.redirect_rows[REDIRECT_LEVEL]
+    schedule_row: cython.Py_ssize_t = job.redirect_rows[REDIRECT_LEVEL]
     if schedule_row >= 0 and job.rows[schedule_row + WRITE_QUEUE_COUNT] < job.delay_level_max:
         raise ValueError(f"the schedule topic has fewer queues than {job.delay_level_max} delay levels")
     job.first = 0
@@ -290,10 +290,7 @@ def plan_message(job, message, field, piece):
     code = check_properties(job.request, message, field, piece)
     if code < 0:
         return refuse_properties(job, message, code, 0)
-    code = plan_queue(job, message, at, row)
-    if code < 0:
-        return code
-    code = plan_redirect(job, message, at, row)
+    code = plan_queue(job, message, at, row) or plan_redirect(job, message, at, row)
     if code < 0:
         return code
     job.begun_count += may_begin_queue(job, at)
@@ -304,10 +301,8 @@ def plan_message(job, message, field, piece):
         return refuse_properties(job, message, E_PROPERTIES_SIZE, size)
     job.plan[at + PLAN_PROPERTIES_LENGTH] = size
     size += RECORD_SIZE_MIN + message.body_size
-    if job.plan[at + PLAN_REDIRECT] != REDIRECT_NONE:
-        size += job.rows[job.redirect_rows[job.plan[at + PLAN_REDIRECT]] + NAME_SIZE]
-    else:
-        size += message.topic_size
+    row = job.redirect_rows[job.plan[at + PLAN_REDIRECT]]
+    size += job.rows[row + NAME_SIZE] if row >= 0 else message.topic_size
     message.sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
     if (message.address_size == 16) if message.has_host else (job.default_born_host_size == 20):
         message.sys_flag |= BORN_HOST_V6
@@ -408,10 +403,8 @@ def plan_redirect(job, message, at, row):
     job.plan[at + PLAN_REDIRECT_VALUE] = 0
     if is_unknown or job.rows[row + WRITERS] != SERVICES:
         redirect = choose_redirect(job, message, at)
-    if redirect < 0:
+    if redirect <= REDIRECT_NONE:
         return redirect
-    if redirect == REDIRECT_NONE:
-        return 0
     if job.redirect_rows[redirect] < 0:
         return refuse_properties(job, message, E_DELAY, message.delay_level)
     job.plan[at + PLAN_REDIRECT] = redirect
@@ -441,13 +434,11 @@ def choose_redirect(job, message, at):
         return REDIRECT_NONE
     if message.delay_level > 0:
         return REDIRECT_LEVEL
-    if message.timer == TIMER_NONE or message.is_timed_out:
-        return REDIRECT_NONE
-    return plan_time(job, message, at)
+    return REDIRECT_NONE if message.timer == TIMER_NONE or message.is_timed_out else plan_time(job, message, at)
 
 
 def plan_level(job, message, at):
-    """Return the queue of a delay level. The last level counts for higher ones; times that are named besides do not."""
+    """Return the queue of a delay level. The last level counts for higher ones, and times besides do not count."""
     message.properties_size -= message.timer_size
     if message.delay_level > job.delay_level_max:
         message.delay_level = job.delay_level_max
@@ -460,7 +451,6 @@ def plan_level(job, message, at):
 def plan_time(job, message, at):
     """Return REDIRECT_TIMER if a message's time is to come, REDIRECT_NONE if it has, or E_DELAY. Plans TIMER_OUT_MS."""
     delay_ms: cython.longlong = message.timer_number
-    deliver_ms: cython.longlong
     if message.timer == TIMER_DELIVER_MS:
         delay_ms -= job.store_time_ms
     elif message.timer == TIMER_DELAY_SEC:
@@ -469,8 +459,8 @@ def plan_time(job, message, at):
         return refuse_properties(job, message, E_DELAY, delay_ms)
     if delay_ms <= 0:
         return refuse_properties(job, message, E_DELAY, min(delay_ms, -1)) if message.is_timer_delete else REDIRECT_NONE
-    deliver_ms = job.store_time_ms + delay_ms
-    job.plan[at + PLAN_REDIRECT_VALUE] = (deliver_ms - 1) // TIMER_PRECISION_MS * TIMER_PRECISION_MS
+    delay_ms += job.store_time_ms - 1
+    job.plan[at + PLAN_REDIRECT_VALUE] = delay_ms // TIMER_PRECISION_MS * TIMER_PRECISION_MS
     message.properties_size += TIMER_OUT_SIZE_MIN + decimal_size(job.plan[at + PLAN_REDIRECT_VALUE])
     return REDIRECT_TIMER
 

@@ -45,6 +45,7 @@ _RULES: Mapping[str, Mapping[str, Role]] = {
     },
     # Groups have no owners: whoever may receive for one, or commit an offset, may as well change, move or delete it.
     "reput.delivery.v1.DeadLetterService": {"ListDeadLetters": _C, "ReplayDeadLetters": _C},
+    "reput.delivery.v1.DelayService": {"ListDelayed": _C, "CancelDelayed": _C},
     "reput.delivery.v1.DeliveryService": {"Receive": _C, "Settle": _C, "Consume": _C},
     "reput.delivery.v1.GroupService": {
         "SetGroup": _C,

@@ -45,6 +45,8 @@ class Copying:
         policies = [PolicySet(group, policy) for group, policy in self._groups.policies.items()]
         for index in range(0, len(policies), PART_FLIGHT_COUNT):
             await self._write(policies[index : index + PART_FLIGHT_COUNT])
+        for delays in list(self._groups.delays.copied()):
+            await self._write([delays])
         part: list[Event] = []
         size = 0
         for queue in self._groups.all_queues():

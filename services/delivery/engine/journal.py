@@ -9,7 +9,7 @@ Callers: the event loop's thread. Memory: the events that wait, which is bounded
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from libs.formats.records.delivery_record import DeliveryRecord, Event
@@ -30,6 +30,7 @@ class _Entry:
     letters: Sequence[Letter]
     is_safe: bool
     written: "asyncio.Future[Written]"
+    may_be_refused: bool
     is_alone: bool = False
     """Whether it gets a record of its own: together with others it was refused."""
 
@@ -46,6 +47,8 @@ class Journal:
         self.failed = asyncio.Event()
         self.event_count = 0
         """Events that were given, since the beginning."""
+        self.on_written: Callable[[Written], None] = lambda _: None
+        """Hears of each record that was written."""
         self._log = log
         self._owner = owner
         self._entries: deque[_Entry] = deque()
@@ -60,16 +63,17 @@ class Journal:
         return written
 
     def write(
-        self, events: Sequence[Event], letters: Sequence[Letter] = (), *, is_safe: bool
+        self, events: Sequence[Event], letters: Sequence[Letter] = (), *, is_safe: bool, may_be_refused: bool = False
     ) -> "asyncio.Future[Written]":
         """Write events, and messages with them, and return what tells when they are written, or why not.
 
-        Messages without events may be refused alone, by AppendRefused: the journal goes on. Raises why nothing can be
-        written any more.
+        Messages without events may be refused alone, by AppendRefused, and so may those with `may_be_refused`, whose
+        events nothing that is known has before they are written: the journal goes on. Raises why nothing can be written
+        any more.
         """
         if self.failure is not None:
             raise self.failure
-        entry = _Entry(events, letters, is_safe, asyncio.get_running_loop().create_future())
+        entry = _Entry(events, letters, is_safe, asyncio.get_running_loop().create_future(), may_be_refused)
         self._entries.append(entry)
         self.event_count += len(events)
         if self._writing is None:
@@ -106,7 +110,7 @@ class Journal:
         if len(some) > 1:
             for entry in reversed(some):
                 self._entries.appendleft(replace(entry, is_alone=True))
-        elif some[0].events:  # what is known has them already
+        elif some[0].events and not some[0].may_be_refused:  # what is known has them already
             self._entries.appendleft(some[0])
             self._fail(error)
         elif not some[0].written.done():
@@ -133,6 +137,7 @@ class Journal:
         if written.queue_offset != self._queue_offset + 1:
             raise JournalLost(f"another process wrote record {self._queue_offset + 1} of the journal")
         self._queue_offset = written.queue_offset
+        self.on_written(written)
         return written
 
     def _fail(self, error: Exception) -> None:

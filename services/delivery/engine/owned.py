@@ -15,6 +15,9 @@ from libs.formats.records.delivery_record import Event, Flight, Moved, Place, Po
 from libs.machine.clock import Clock
 from libs.requests.errors import DependencyUnavailable, ServiceError, WindowFull
 from services.delivery.config import DeliveryConfig
+from services.delivery.engine.delays.asking import Asking
+from services.delivery.engine.delays.delays import Delays
+from services.delivery.engine.delays.ports import TimerIndex
 from services.delivery.engine.journal import Journal
 from services.delivery.engine.letters.letters import Letters
 from services.delivery.engine.letters.place import dead_letter_topic
@@ -90,6 +93,7 @@ class Owned:
         log: Log,
         index: Index,
         halves: HalfIndex,
+        timers: TimerIndex,
         clock: Clock,
         config: DeliveryConfig,
     ) -> None:
@@ -99,6 +103,8 @@ class Owned:
         self._log, self._index, self._clock, self._config = log, index, clock, config
         self._time = SteadyTime(clock)
         self.transactions = Transactions(journal, tally, log=log, halves=halves, time=self._time, config=config)
+        self.delays = Delays(groups.delays, journal, tally, timers, clock, config)
+        self.asking = Asking(self.delays, clock)
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._queue_counts: dict[str, tuple[float, int]] = {}
         self._stored: dict[Place, int] = {}
@@ -109,14 +115,16 @@ class Owned:
         self.letters = Letters(groups, journal, tally, log, index, self.begin)
 
     async def start(self) -> None:
-        """Read what is not in the journal, and go on with it. Raises DependencyUnavailable."""
+        """Read what is not in the journal, and begin with what nobody asks for. Raises DependencyUnavailable."""
         await self.transactions.load()
         self.transactions.start()
+        await self.delays.start()
 
     async def stop(self) -> None:
         """Read nothing ahead any more, and let those who wait begin anew."""
         self._is_over = True
         await self.transactions.stop()
+        await self.delays.stop()
         for subscription in list(self._subscriptions.values()):
             subscription.news.set()
             await subscription.stop()

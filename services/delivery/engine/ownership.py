@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ownership: makes this process the one that delivers, and keeps it so while the journal is its alone.
 
-With the first call it writes into the journal that it begins, reads what is known, and serves. When the journal can't
-be written, or another process wrote into it, all that is known is dropped and read anew: what is in the log counts, and
-what was answered is in the log. Callers: the event loop's thread.
+With the first call, or message that waits for its time, it writes into the journal that it begins, reads what is known,
+and serves. When the journal can't be written, or another process wrote into it, all that is known is dropped and read
+anew: what is in the log counts, and what was answered is in the log. Callers: the event loop's thread.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from libs.machine.loop import SupervisedLoop
 from libs.machine.workers import workers
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.copying import JOURNAL_GROUP, JOURNAL_PLACE, Copying
+from services.delivery.engine.delays.ports import TimerIndex
 from services.delivery.engine.journal import Journal
 from services.delivery.engine.loading import load
 from services.delivery.engine.owned import Owned
@@ -28,6 +29,7 @@ from services.delivery.errors import JournalLost, LogFollows, NotOwner
 TEND_INTERVAL_S = 1.0
 FOLLOW_LOOK_S = 1.0
 """How often it is tried whether a log that follows leads by now."""
+TIMER_LOOK_S = 0.5
 WAIT_S = 3.0
 """How long a call waits until the journal is read."""
 
@@ -64,13 +66,34 @@ class TransactionCounters:
     """How often a producer was to be asked."""
 
 
+@dataclass(frozen=True, slots=True)
+class DelayCounters:
+    """What is reported of messages that wait for their time. Counts since the process began."""
+
+    messages_waiting: int
+    messages_due: int
+    """Due, and not delivered yet."""
+    messages_refused: int
+    """Due, and the log did not take them."""
+    delivered_total: int
+    late_ms_total: int
+    """How late all of these were, together, by their store times."""
+    cancelled_total: int
+    rolled_total: int
+    """How often a message was appended again to wait on."""
+    lost_total: int
+    """Gone from the log before they were due."""
+
+
 class Ownership:
     """`start` it, `stop` it."""
 
-    def __init__(self, log: Log, index: Index, make: Callable[[Groups, Journal, Tally], Owned]) -> None:
+    def __init__(
+        self, log: Log, index: Index, timers: TimerIndex, make: Callable[[Groups, Journal, Tally], Owned]
+    ) -> None:
         self.began_count = 0
         self.tally = Tally()
-        self._log, self._index, self._make = log, index, make
+        self._log, self._index, self._timers, self._make = log, index, timers, make
         self._owned: Owned | None = None
         self._reason = "the journal is not read yet"
         self._wanted = asyncio.Event()
@@ -125,6 +148,21 @@ class Ownership:
             checked_total=tally.checked_count,
         )
 
+    def delay_counters(self) -> DelayCounters:
+        """Return what was counted of delayed messages. From any thread."""
+        delays, tally = None if self._owned is None else self._owned.delays, self.tally
+        is_known = delays is not None and delays.time.is_known
+        return DelayCounters(
+            messages_waiting=0 if delays is None else delays.count,
+            messages_due=delays.schedule.due_count(delays.time.now_ms()) if delays is not None and is_known else 0,
+            messages_refused=0 if delays is None else len(delays.refused),
+            delivered_total=tally.timed_delivered_count,
+            late_ms_total=tally.timed_late_ms,
+            cancelled_total=tally.timed_cancelled_count,
+            rolled_total=tally.timed_rolled_count,
+            lost_total=tally.timed_lost_count,
+        )
+
     def start(self) -> None:
         """Begin."""
         self._loop.start()
@@ -135,7 +173,7 @@ class Ownership:
 
     async def _own(self) -> None:
         """Be the one that delivers, as long as that goes well. Raises why it ended."""
-        await self._wanted.wait()
+        await self._until_wanted()
         owner = f"{workers().chance().getrandbits(128):032x}"
         journal = Journal(self._log, owner)
         try:
@@ -157,12 +195,22 @@ class Ownership:
         self.began_count += 1
         _log.info("deliveries begin: %d groups, %d messages in flight", len(groups.names()), groups.open_count)
         try:
-            await self._tend(journal, owned.tend, owned.transactions.tend, copying.tend)
+            await self._tend(journal, owned.tend, owned.transactions.tend, owned.asking.roll, copying.tend)
         finally:
             self._owned, self._reason = None, "the journal is read anew"
             self._began.clear()
             await owned.stop()
             await journal.close()
+
+    async def _until_wanted(self) -> None:
+        """Wait for a call, or for a message that waits for its time: it needs nobody who asks."""
+        while not self._wanted.is_set():
+            if await self._timers.end():
+                self._wanted.set()
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TIMER_LOOK_S):
+                    await self._wanted.wait()
 
     async def _tend(self, journal: Journal, *tasks: Callable[[], Awaitable[None]]) -> None:
         """Do what has to be done from time to time, until the journal fails. Raises why it did."""

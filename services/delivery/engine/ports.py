@@ -47,6 +47,7 @@ class Written:
 
     queue_offset: int
     physical_offset: int
+    store_time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,8 @@ class Copy:
     message: Any
     size_bytes: int
     topic: str
-    queue_id: int
+    queue_id: int | None
+    """None: the log chooses one."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """What it has besides."""
     without: frozenset[str] = frozenset()

@@ -18,6 +18,15 @@ class Tally:
     postponed_count: int = 0
     """Given back, or kept for longer."""
     dead_letter_count: int = 0
+    timed_delivered_count: int = 0
+    """Messages that were delivered at their time."""
+    timed_late_ms: int = 0
+    """How late all of them were, together."""
+    timed_cancelled_count: int = 0
+    timed_rolled_count: int = 0
+    """Appended again to wait on."""
+    timed_lost_count: int = 0
+    """Gone from the log before they were due."""
     replayed_count: int = 0
     """Dead letters that went back to where they came from."""
     committed_count: int = 0

@@ -6,6 +6,8 @@ import grpc
 from libs.requests.errors import WindowFull
 from libs.runtime.rpc.errors import ErrorRow, ErrorTable
 from services.delivery.errors import (
+    DelayedNotFound,
+    DelayedTooLate,
     GroupNotFound,
     HandleOutdated,
     JournalLost,
@@ -25,6 +27,8 @@ ERROR_TABLE: ErrorTable = {
     TransactionNotFound: ErrorRow(_CODES.NOT_FOUND, "TRANSACTION_NOT_FOUND", ("transaction_id",)),
     TransactionEnded: ErrorRow(_CODES.FAILED_PRECONDITION, "TRANSACTION_ENDED", ("transaction_id", "ended_as")),
     TransactionRefused: ErrorRow(_CODES.FAILED_PRECONDITION, "TRANSACTION_REFUSED", ("transaction_id",)),
+    DelayedNotFound: ErrorRow(_CODES.NOT_FOUND, "DELAYED_NOT_FOUND", ("topic", "message_id")),
+    DelayedTooLate: ErrorRow(_CODES.FAILED_PRECONDITION, "DELAYED_TOO_LATE", ("topic", "message_id")),
     NotOwner: ErrorRow(_CODES.UNAVAILABLE, "RECOVERING", (), retry_after_ms=500),
     JournalLost: ErrorRow(_CODES.UNAVAILABLE, "RECOVERING", (), retry_after_ms=500),
     WindowFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=1_000),

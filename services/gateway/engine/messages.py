@@ -14,6 +14,7 @@ TAGS, KEYS, UNIQ_KEY, GROUP = "TAGS", "KEYS", "UNIQ_KEY", "__SHARDINGKEY"
 BORN_HOST, BORN_TIME, TRACE = "__BORNHOST", "BORN_TIMESTAMP", "TRACE_CONTEXT"
 ORIGIN_TOPIC, ORIGIN_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 TRANSACTION, PRODUCER_GROUP, IMMUNITY = "TRAN_MSG", "PGROUP", "CHECK_IMMUNITY_TIME_IN_SECONDS"
+DELIVERY_TIME, TIME_DIGITS = "TIMER_DELIVER_MS", 15
 DELAYS = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
 
 RESERVED = frozenset(
@@ -97,6 +98,8 @@ class Message:
     """Of a message that is a transaction: who knows how it ends."""
     immunity_s: int = 0
     """For how long that is not asked; 0: as the store says."""
+    deliver_ms: int = 0
+    """When it is, or was, to be delivered."""
     origin_topic: str = ""
     origin_id: str = ""
     """Where a dead letter came from."""
@@ -147,6 +150,7 @@ class Message:
             TRANSACTION: "true" if self.producer_group else "",
             PRODUCER_GROUP: self.producer_group,
             IMMUNITY: str(self.immunity_s) if self.immunity_s else "",
+            DELIVERY_TIME: str(self.deliver_ms) if self.deliver_ms else "",
         }
         return {**self.user, **{name: value for name, value in own.items() if value}}
 
@@ -161,6 +165,9 @@ def from_properties(properties: Mapping[str, str], offset_message_id: str) -> Me
         user={name: value for name, value in properties.items() if not is_reserved(name)},
         born_host=properties.get(BORN_HOST, ""),
         trace=properties.get(TRACE, ""),
+        deliver_ms=int(time)
+        if (time := properties.get(DELIVERY_TIME, "")).isdecimal() and len(time) < TIME_DIGITS
+        else 0,
         origin_topic=properties.get(ORIGIN_TOPIC, ""),
         origin_id=properties.get(ORIGIN_ID, ""),
     )

@@ -20,15 +20,13 @@ from services.gateway.errors import Refused
 from services.gateway.rpc.caller import Caller
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
-OtherField = Literal["delivery_timestamp", "lite_topic", "priority"]
+OtherField = Literal["lite_topic", "priority"]
 
 NOT_YET = {
-    wire.MESSAGE_TYPE_DELAY: "delayed",
     wire.MESSAGE_TYPE_LITE: "lite",
     wire.MESSAGE_TYPE_PRIORITY: "priority",
 }
 OF_OTHER_KINDS: Sequence[OtherField] = (
-    "delivery_timestamp",
     "lite_topic",
     "priority",
 )
@@ -60,6 +58,7 @@ def to_store(sent: wire.Message, topic: str, caller: Caller, *, body_size_bytes_
         trace=system.trace_context,
         producer_group=topic if is_transaction(sent) else "",
         immunity_s=-(-milliseconds(system.orphaned_transaction_recovery_duration) // 1000),
+        deliver_ms=milliseconds(system.delivery_timestamp),
     )
     message.check()
     born_ms = milliseconds(system.born_timestamp)
@@ -85,7 +84,8 @@ def _check_kind(system: wire.SystemProperties) -> None:
     for field in OF_OTHER_KINDS:
         if system.HasField(field):
             raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", f"{field} belongs to messages that are not served yet")
-    is_fifo, is_half = bool(system.message_group), system.message_type == wire.MESSAGE_TYPE_TRANSACTION
+    is_half, is_delayed = system.message_type == wire.MESSAGE_TYPE_TRANSACTION, system.HasField("delivery_timestamp")
+    is_fifo = bool(system.message_group)
     if system.HasField("orphaned_transaction_recovery_duration") and not is_half:
         text = "orphaned_transaction_recovery_duration belongs to messages of the type TRANSACTION"
         raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", text)
@@ -95,6 +95,13 @@ def _check_kind(system: wire.SystemProperties) -> None:
         raise Refused("BAD_REQUEST", text)
     if is_half and is_fifo:
         text = "a message of the type TRANSACTION must have no message group"
+        raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", text)
+    if is_delayed and system.message_type != wire.MESSAGE_TYPE_DELAY:
+        raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", "a message with a delivery time is of the type DELAY")
+    if system.message_type == wire.MESSAGE_TYPE_DELAY and not (is_delayed and system.delivery_timestamp.seconds > 0):
+        raise Refused("ILLEGAL_DELIVERY_TIME", "a message of the type DELAY must have a delivery time")
+    if is_delayed and is_fifo:
+        text = "a message has a delivery time or a message group, not both"
         raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", text)
     if system.message_type == wire.MESSAGE_TYPE_FIFO and not is_fifo:
         raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", "a message of the type FIFO must have a message group")
@@ -143,6 +150,8 @@ def _shown(stored: StoredMessage, caller: Caller) -> wire.Message:
         system.tag = message.tag
     if message.group:
         system.message_group = message.group
+    if message.deliver_ms and (delivery_time := timestamp(message.deliver_ms)) is not None:
+        system.delivery_timestamp.CopyFrom(delivery_time)
     if message.trace:
         system.trace_context = message.trace
     if message.origin_topic:

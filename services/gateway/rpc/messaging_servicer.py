@@ -6,12 +6,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 from libs.requests.errors import ServiceError
+from services.gateway.engine import recall
 from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
 from services.gateway.errors import Refused
 from services.gateway.rpc.access_keys import AccessKeys
 from services.gateway.rpc.caller import Caller, Context
-from services.gateway.rpc.codec import is_transaction, to_store
+from services.gateway.rpc.codec import is_transaction, milliseconds, to_store
 from services.gateway.rpc.receiving import Receiving
 from services.gateway.rpc.routes import Routes
 from services.gateway.rpc.settings import check_client_type
@@ -106,7 +107,7 @@ class MessagingServicer:
         offsets = await self._log.append(stored)
         if any(map(is_transaction, request.messages)):
             self._producers.publishes(caller.client, [topic])
-        entries = [_sent(message, offset) for message, offset in zip(request.messages, offsets, strict=True)]
+        entries = [_sent(message, topic, offset) for message, offset in zip(request.messages, offsets, strict=True)]
         return wire.SendMessageResponse(status=OK, entries=entries)
 
     async def ReceiveMessage(
@@ -167,9 +168,13 @@ class MessagingServicer:
             await self._delivery.end_transaction(name, topic, is_committed=is_committed)
 
     @_answers(wire.RecallMessageResponse)
-    async def RecallMessage(self, _: wire.RecallMessageRequest, __: Caller) -> None:
-        """Refuse."""
-        raise Refused("UNSUPPORTED", "delayed messages are not served yet, so none can be taken back")
+    async def RecallMessage(self, request: wire.RecallMessageRequest, caller: Caller) -> wire.RecallMessageResponse:
+        """Take a message back that waits for its time."""
+        topic, handle = caller.topic(request.topic), recall.decode(request.recall_handle)
+        if handle.topic != topic:
+            raise Refused("BAD_REQUEST", f"the recall handle is of a message of topic {handle.topic}")
+        await self._delivery.cancel(topic, handle.message_id)
+        return wire.RecallMessageResponse(status=OK, message_id=handle.message_id)
 
     @_answers(wire.SyncLiteSubscriptionResponse)
     async def SyncLiteSubscription(self, _: wire.SyncLiteSubscriptionRequest, __: Caller) -> None:
@@ -177,8 +182,13 @@ class MessagingServicer:
         raise Refused("UNSUPPORTED", "lite topics are not served yet")
 
 
-def _sent(message: wire.Message, offset: int) -> wire.SendResultEntry:
+def _sent(message: wire.Message, topic: str, offset: int) -> wire.SendResultEntry:
     """Return what became of a message that is stored."""
-    name = message.system_properties.message_id
-    transaction_id = name if is_transaction(message) else ""
-    return wire.SendResultEntry(status=OK, message_id=name, transaction_id=transaction_id, offset=offset)
+    system = message.system_properties
+    entry = wire.SendResultEntry(status=OK, message_id=system.message_id, offset=offset)
+    if is_transaction(message):
+        entry.transaction_id = system.message_id
+    if system.HasField("delivery_timestamp"):
+        handle = recall.RecallHandle(topic, milliseconds(system.delivery_timestamp), system.message_id)
+        entry.recall_handle = handle.encode()
+    return entry

@@ -14,7 +14,12 @@ from services.gateway.rpc.wire import messaging_pb2 as wire
 
 BROKER = "reput"
 ANY_QUEUE = -1
-KINDS = (wire.MESSAGE_TYPE_NORMAL, wire.MESSAGE_TYPE_FIFO, wire.MESSAGE_TYPE_TRANSACTION)
+KINDS = (
+    wire.MESSAGE_TYPE_NORMAL,
+    wire.MESSAGE_TYPE_FIFO,
+    wire.MESSAGE_TYPE_DELAY,
+    wire.MESSAGE_TYPE_TRANSACTION,
+)
 """Kinds of messages that are served: libraries refuse others by themselves."""
 
 

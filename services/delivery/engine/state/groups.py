@@ -1,12 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups: the policies and queues of all groups, made of the journal's events.
+"""Groups: the policies and queues of all groups, and which delayed messages are done, made of the journal's events.
 
 Callers: one thread. Memory: that of the queues, which is bounded by whoever lets messages be delivered.
 """
 
 from collections.abc import Iterator
 
-from libs.formats.records.delivery_record import Began, CopyEdge, Event, Place, Policy, PolicySet
+from libs.formats.records.delivery_record import (
+    Began,
+    CopyEdge,
+    DelaysCopied,
+    DelaysDone,
+    Event,
+    Place,
+    Policy,
+    PolicySet,
+)
+from services.delivery.engine.delays.done import Done
 from services.delivery.engine.state.queue import QueueState
 
 
@@ -19,6 +29,7 @@ class Groups:
         self._queues: dict[str, dict[tuple[str, int], QueueState]] = {}
         self.open_count = 0
         """Messages of all groups that are in flight or held."""
+        self.delays = Done()
 
     def policy(self, group: str) -> Policy:
         """Return what a group's messages go by."""
@@ -59,6 +70,8 @@ class Groups:
                 self.policies.pop(event.group, None)
                 for queue in self._queues.pop(event.group, {}).values():
                     self.open_count -= queue.open_count
+        elif isinstance(event, DelaysDone | DelaysCopied):
+            self.delays.apply(event)
         elif not isinstance(event, Began | CopyEdge):
             queue = self._queue(event.place)
             before = queue.open_count

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns what the engine appends beside its events into messages of an append."""
+"""Turns what the engine appends beside its events into messages of an append.
+
+Dead letters go there and back as they were, with notes on where they came from, or without.
+"""
 
 from collections.abc import Collection, Mapping
 
@@ -35,7 +38,8 @@ def message_of(letter: Letter) -> AppendMessage:
     if isinstance(letter, Replayed):
         return _again(letter.found.message, letter.topic, {}, ORDERS | NOTES)
     message = _again(letter.message, letter.topic, letter.properties, letter.without)
-    message.queue_id = letter.queue_id
+    if letter.queue_id is not None:
+        message.queue_id = letter.queue_id
     if letter.committed_offset is not None:
         message.sys_flag = message.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
         message.prepared_transaction_offset = letter.committed_offset

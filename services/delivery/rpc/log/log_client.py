@@ -72,7 +72,7 @@ class LogClient:
                     raise  # the log has told: nothing was stored
                 raise JournalLost(f"nobody knows whether it was stored: {describe(error)}") from error
         result = response.result
-        return Written(result.queue_offsets[-1], result.physical_offsets[-1])
+        return Written(result.queue_offsets[-1], result.physical_offsets[-1], result.store_time_ms)
 
     async def active_segment(self) -> int:
         """See Log."""

@@ -7,6 +7,8 @@ from typing import Any
 from google.protobuf.duration import from_milliseconds
 from google.protobuf.duration_pb2 import Duration
 from reput.delivery.v1 import (
+    delay_service_pb2,
+    delay_service_pb2_grpc,
     delivery_service_pb2,
     delivery_service_pb2_grpc,
     group_service_pb2,
@@ -30,6 +32,7 @@ class DeliveryClient:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._deliveries: Any = delivery_service_pb2_grpc.DeliveryServiceStub(connection.channel)
+        self._delays: Any = delay_service_pb2_grpc.DelayServiceStub(connection.channel)
         self._groups: Any = group_service_pb2_grpc.GroupServiceStub(connection.channel)
         self._transactions: Any = transaction_service_pb2_grpc.TransactionServiceStub(connection.channel)
 
@@ -95,6 +98,12 @@ class DeliveryClient:
             )
         checks: Sequence[transaction_service_pb2.TransactionCheck] = response.checks
         return checks
+
+    async def cancel(self, topic: str, message_id: str) -> None:
+        """Take a message back that waits for its time."""
+        request = delay_service_pb2.CancelDelayedRequest(topic=topic, message_id=message_id)
+        with errors_of(SERVICE):
+            await self._delays.CancelDelayed(request, **self._connection.options())
 
     async def policy(self, group: str) -> group_service_pb2.GroupPolicy:
         """Return how a group gets its messages: by default, if nothing is known of it."""

@@ -85,7 +85,10 @@ class AppendMessage(_message.Message):
         TAGS is the tag, KEYS the keys separated by single spaces, UNIQ_KEY the unique id. Not together with property_string.
         DELAY with a level from 1 on delays the message: it waits in the topic SCHEDULE_TOPIC_XXXX and comes to its own topic
         and queue after the level's time (1 s, 5 s, … 2 h unless configured); a level above the last counts as the last.
-        Prepared and rolled-back messages are not delayed.
+        TIMER_DELIVER_MS (milliseconds since the epoch), TIMER_DELAY_MS or TIMER_DELAY_SEC delay it up to 40 days: it waits in
+        rmq_sys_wheel_timer, and Delivery appends it when it is due. A time that is over delays nothing.
+        Prepared and rolled-back messages are not delayed. TRAN_MSG with `true` opens a transaction: the message waits in
+        RMQ_SYS_TRANS_HALF_TOPIC until Delivery is told how it ends.
         """
 
     @_builtins.property
@@ -219,7 +222,7 @@ class AppendResult(_message.Message):
 
     @_builtins.property
     def queue_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Queue of each message; of a delayed one its level less 1, in SCHEDULE_TOPIC_XXXX."""
+        """Queue of each message; of one that waits where it does: its level less 1, otherwise 0."""
 
     @_builtins.property
     def store_host(self) -> _message_pb2.Host:

@@ -143,6 +143,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_GROUP_NOT_FOUND: _ErrorReason.ValueType  # 50
     """Nothing is known of the consumer group. Metadata: group."""
+    ERROR_REASON_DELAYED_NOT_FOUND: _ErrorReason.ValueType  # 51
+    """No message with this id waits, or waited, for its time. Metadata: topic, message_id."""
+    ERROR_REASON_DELAYED_TOO_LATE: _ErrorReason.ValueType  # 52
+    """A message can't be cancelled any more: it was delivered. Metadata: topic, message_id."""
     ERROR_REASON_TRANSACTION_NOT_FOUND: _ErrorReason.ValueType  # 54
     """There is no transaction of this id, or its message is gone. Metadata: transaction_id."""
     ERROR_REASON_TRANSACTION_ENDED: _ErrorReason.ValueType  # 55
@@ -278,6 +282,10 @@ queue_offset.
 """
 ERROR_REASON_GROUP_NOT_FOUND: ErrorReason.ValueType  # 50
 """Nothing is known of the consumer group. Metadata: group."""
+ERROR_REASON_DELAYED_NOT_FOUND: ErrorReason.ValueType  # 51
+"""No message with this id waits, or waited, for its time. Metadata: topic, message_id."""
+ERROR_REASON_DELAYED_TOO_LATE: ErrorReason.ValueType  # 52
+"""A message can't be cancelled any more: it was delivered. Metadata: topic, message_id."""
 ERROR_REASON_TRANSACTION_NOT_FOUND: ErrorReason.ValueType  # 54
 """There is no transaction of this id, or its message is gone. Metadata: transaction_id."""
 ERROR_REASON_TRANSACTION_ENDED: ErrorReason.ValueType  # 55

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that wait for a time in RocketMQ's timer topic: when they are due, and what they are then.
+
+Spec: docs/formats/commit_log.md section 12. RocketMQ's counterpart is TimerMessageStore.
+"""
+
+from collections.abc import Mapping
+
+from libs.formats.limits import INT64_MAX, TIMER_PRECISION_MS
+
+DELIVER_MS, DELAY_MS, DELAY_SEC, OUT_MS = "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_OUT_MS"
+ROLL_TIMES = "TIMER_ROLL_TIMES"
+"""How often the message was appended again, so that it is not gone before it is due."""
+DELETE = "TIMER_DEL_UNIQKEY"
+"""Of a record that takes another one back: the unique id of that one."""
+CANCELLED = "REPUT_CANCELLED"
+"""Of such a record: it took that one back in time, as the same append says in the journal of deliveries."""
+DELETE_TAG, DELETE_BODY = "_RECALL_TAG_", b"0"
+REAL_TOPIC, REAL_QUEUE_ID, UNIQUE_ID, TAGS = "REAL_TOPIC", "REAL_QID", "UNIQ_KEY", "TAGS"
+TIMER_NAMES = frozenset(
+    {DELIVER_MS, DELAY_MS, DELAY_SEC, OUT_MS, ROLL_TIMES, DELETE, "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"}
+)
+PLACE_NAMES = frozenset({REAL_TOPIC, REAL_QUEUE_ID})
+
+
+def due_ms(properties: Mapping[str, str], store_time_ms: int) -> int:
+    """Return when a record of the timer topic is due, in milliseconds since the epoch.
+
+    Never early, also for what RocketMQ wrote. A delay counts from the store time, but not any more once the message was
+    appended again. TIMER_OUT_MS, which is a second early at most, counts where nothing better is known, and 0 where
+    nothing is.
+    """
+    is_rolled = ROLL_TIMES in properties
+    for name, unit_ms in ((DELAY_SEC, 1_000), (DELAY_MS, 1)):
+        if name in properties:
+            delay = _number(properties[name])
+            return _by_out(properties) if is_rolled or delay is None else store_time_ms + delay * unit_ms
+    deliver_ms = _number(properties.get(DELIVER_MS, ""))
+    return _by_out(properties) if deliver_ms is None else deliver_ms
+
+
+def out_ms(deliver_ms: int) -> int:
+    """Return TIMER_OUT_MS: the last whole second before a time."""
+    return (deliver_ms - 1) // TIMER_PRECISION_MS * TIMER_PRECISION_MS
+
+
+def rolled(properties: Mapping[str, str], *, deliver_ms: int, unique_id: str) -> dict[str, str]:
+    """Return what a message has besides when it is appended again to wait on. Delays are left out by the caller."""
+    times = _number(properties.get(ROLL_TIMES, "")) or 0
+    return {
+        DELIVER_MS: str(deliver_ms),
+        OUT_MS: properties.get(OUT_MS) or str(out_ms(deliver_ms)),
+        ROLL_TIMES: str(times + 1),
+        UNIQUE_ID: properties.get(UNIQUE_ID) or unique_id,
+    }
+
+
+def delete_mark(topic: str, queue_id: int, *, unique_id: str, deliver_ms: int) -> dict[str, str]:
+    """Return the properties of a record that takes a message back, as RocketMQ's RecallMessageProcessor has them."""
+    return {
+        TAGS: DELETE_TAG,
+        CANCELLED: "true",
+        DELETE: unique_id,
+        UNIQUE_ID: unique_id,
+        DELIVER_MS: str(deliver_ms),
+        OUT_MS: str(out_ms(deliver_ms)),
+        REAL_TOPIC: topic,
+        REAL_QUEUE_ID: str(queue_id),
+    }
+
+
+def _by_out(properties: Mapping[str, str]) -> int:
+    out = _number(properties.get(OUT_MS, ""))
+    return 0 if out is None else out + TIMER_PRECISION_MS
+
+
+def _number(text: str) -> int | None:
+    """Return a number that is not negative, None for anything else."""
+    if not (text.isascii() and text.isdigit()) or len(text) > len(str(INT64_MAX)):
+        return None
+    return min(int(text), INT64_MAX)

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delays: delivers messages at their time, each once, and takes back those that are cancelled before.
+
+It reads the timer topic into a schedule. What is due is appended to its topic in one record of the journal with the
+event that says so. Invariants: nothing is delivered before the log's own clock passed its time; an offset that is done
+is never delivered; what is on its way to the log is neither cancelled nor sent again until it is known what became of
+it. Callers: the event loop's thread. Memory: that of the schedule, and the messages of one batch.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+
+from libs.formats.records.delivery_record import DelaysDone
+from libs.formats.records.timed import PLACE_NAMES, TIMER_NAMES
+from libs.machine.clock import Clock
+from libs.machine.loop import SupervisedLoop
+from libs.requests.errors import DependencyUnavailable
+from services.delivery.config import DeliveryConfig
+from services.delivery.engine.delays.done import Done
+from services.delivery.engine.delays.ports import Timed, TimerIndex
+from services.delivery.engine.delays.schedule import Entry, Schedule
+from services.delivery.engine.delays.store_time import StoreTime
+from services.delivery.engine.journal import Journal
+from services.delivery.engine.ports import Copy, Written
+from services.delivery.engine.tally import Tally
+from services.delivery.errors import AppendRefused, JournalLost
+
+COUNT, SIZE_BYTES = 500, 2 << 20
+"""Messages of one batch."""
+READ_WAIT_S = 20.0
+BEHIND_S = 1.0
+"""How often an index is looked at that ends before what is known."""
+REFUSED_MS = 10_000
+"""When a message that the log did not take is tried again."""
+WAIT_S_MAX = 1.0
+WITHOUT = TIMER_NAMES | PLACE_NAMES | {"DELAY"}
+"""Properties that a message needed to wait."""
+
+_log = logging.getLogger(__name__)
+
+
+class Delays:
+    """Of one ownership. `start` it, `stop` it."""
+
+    def __init__(
+        self, done: Done, journal: Journal, tally: Tally, timers: TimerIndex, clock: Clock, config: DeliveryConfig
+    ) -> None:
+        self.done, self.journal, self.tally, self.timers, self.config = done, journal, tally, timers, config
+        self.schedule = Schedule()
+        self.time = StoreTime(clock)
+        self.next = done.low
+        """Where to read on in the timer topic."""
+        self.count = 0
+        """Records below `next` that are not done."""
+        self.refused: set[int] = set()
+        """What the log did not take when it was due."""
+        self.leaving: set[int] = set()
+        """What is on its way to the log."""
+        self._left = asyncio.Event()
+        self._news = asyncio.Event()
+        self._old_end = 0
+        self._begun_ms = clock.now_ms()
+        journal.on_written = self._heard
+        errors = (DependencyUnavailable, JournalLost)
+        self._loops = [
+            SupervisedLoop(f"delayed messages are {name}", step, backoff_ms_max=2_000, expected_errors=errors)
+            for name, step in (("read", self._read), ("delivered", self._deliver))
+        ]
+
+    async def start(self) -> None:
+        """Begin. Raises DependencyUnavailable."""
+        if not self.done.is_known:
+            self._old_end = await self.timers.end()
+        for loop in self._loops:
+            loop.start()
+
+    async def stop(self) -> None:
+        """End."""
+        for loop in self._loops:
+            await loop.stop()
+
+    def finish(self, offsets: Sequence[int]) -> None:
+        """Let records be done."""
+        for offset in offsets:
+            self.count -= offset < self.next and offset not in self.done
+            self.done.add(offset)
+            self.refused.discard(offset)
+
+    async def left(self) -> None:
+        """Wait until what is on its way now has arrived, or failed."""
+        await self._left.wait()
+
+    async def send(self, timed: Sequence[Timed], letters: Sequence[Copy]) -> Written:
+        """Write messages, and that their records are done. Raises AppendRefused, and what the journal raises."""
+        offsets = tuple(one.queue_offset for one in timed)
+        self.leaving.update(offsets)
+        self._left.clear()
+        try:
+            written = await self.journal.write([DelaysDone(offsets)], letters, is_safe=True, may_be_refused=True)
+            self.finish(offsets)
+            return written
+        finally:
+            self.leaving.difference_update(offsets)
+            self._left.set()
+
+    def _heard(self, written: Written) -> None:
+        self.time.heard(written.store_time_ms)
+        self._news.set()
+
+    async def _read(self) -> None:
+        """Read some records, waiting for the first one; or wait until there is room."""
+        if self.count >= self.config.delayed_count_max:
+            _log.warning("%d messages wait for their time: others are not seen until some are delivered", self.count)
+            await asyncio.sleep(BEHIND_S)
+            return
+        read = await self.timers.waiting(self.next, wait_s=READ_WAIT_S)
+        if read.next_queue_offset < self.next:
+            await asyncio.sleep(BEHIND_S)  # the index is being built again
+            return
+        self._lose(read.min_queue_offset)
+        ended: list[int] = []
+        for timed in read.found:
+            if timed.queue_offset < self.next:
+                continue
+            over = await self._over_with(timed)
+            self.finish(over)
+            ended += over
+            if timed.queue_offset not in self.done:
+                self.count += 1
+                self.schedule.add(timed.entry)
+            self.next = timed.queue_offset + 1
+        self.next = read.next_queue_offset
+        self._news.set()
+        if ended:
+            await self.journal.write([DelaysDone(tuple(ended))], is_safe=True)
+
+    def _lose(self, least: int) -> None:
+        """Be done with what the log no longer has."""
+        if least <= self.done.low:
+            return
+        known = sum(1 for _ in self.done.not_done(min(least, self.next)))
+        if lost := known + max(0, least - self.next) * self.done.is_known:
+            self.tally.timed_lost_count += lost
+            _log.error("%d messages were gone from the log before they were due", lost)
+        self.count -= known
+        self.next = max(self.next, least)
+        self.done.skip_to(least)
+
+    async def _over_with(self, timed: Timed) -> list[int]:
+        """Return which records are done for a record that was read."""
+        if timed.queue_offset in self.done:
+            return []
+        if timed.deletes:
+            return await self._deleted_by(timed)
+        return [timed.queue_offset] if await self._was_delivered(timed) else []
+
+    async def _deleted_by(self, mark: Timed) -> list[int]:
+        """Return the offsets that a record takes back which somebody else appended, and its own."""
+        if mark.is_cancelled:
+            return [mark.queue_offset]
+        found, _ = await self.timers.by_id(mark.topic, mark.deletes)
+        offsets = [one.queue_offset for one in found if not one.deletes and one.queue_offset < mark.queue_offset]
+        open_offsets = [one for one in offsets if one not in self.done and one not in self.leaving]
+        self.tally.timed_cancelled_count += len(open_offsets)
+        return [*open_offsets, mark.queue_offset]
+
+    async def _was_delivered(self, timed: Timed) -> bool:
+        """Return whether RocketMQ delivered a message before anybody here did: then its topic has it."""
+        is_old = timed.queue_offset < self._old_end and timed.due_ms <= self._begun_ms
+        return is_old and await self.timers.is_delivered(timed)
+
+    async def _deliver(self) -> None:
+        """Deliver some of what is due, or wait until something may be."""
+        self._news.clear()
+        if not self.time.is_known:
+            await self._news.wait()
+            return
+        now_ms = self.time.now_ms()
+        entries = [one for one in self.schedule.take(now_ms, COUNT) if one.queue_offset not in self.done]
+        if entries:
+            await self._deliver_all(entries, now_ms)
+            return
+        due_ms = self.schedule.due_ms()
+        wait_s = WAIT_S_MAX if due_ms is None else min(WAIT_S_MAX, (due_ms - self.time.now_ms() + 1) / 1000)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(wait_s, 0)):
+                await self._news.wait()
+
+    async def _deliver_all(self, entries: Sequence[Entry], now_ms: int) -> None:
+        """Deliver what is due. What is not done afterwards is in the schedule again."""
+        again = {entry.queue_offset: entry for entry in entries}
+        try:
+            found = await self.timers.read([entry.physical_offset for entry in entries])
+            pairs = list(zip(entries, found, strict=False))
+            if gone := [
+                one.queue_offset for one, timed in pairs if timed is None and one.queue_offset not in self.done
+            ]:
+                self.tally.timed_lost_count += len(gone)
+                _log.error("%d messages were gone from the log when they were due", len(gone))
+                self.finish(gone)
+                await self.journal.write([DelaysDone(tuple(gone))], is_safe=True)
+            alive = [timed for _, timed in pairs if timed is not None]
+            while alive:
+                count = _fitting(alive)
+                await self._append(alive[:count], again, now_ms)
+                alive = alive[count:]
+        finally:
+            for entry in again.values():
+                if entry.queue_offset not in self.done:
+                    self.schedule.add(entry)
+
+    async def _append(self, timed: Sequence[Timed], again: dict[int, Entry], now_ms: int) -> None:
+        """Append messages to their topics; of those that the log does not take, find which, and let others go on."""
+        timed = [one for one in timed if one.queue_offset not in self.done and one.queue_offset not in self.leaving]
+        if not timed:
+            return
+        is_refused = len(timed) == 1 and timed[0].queue_offset in self.refused
+        try:
+            written = await self.send(timed, [_delivered(one, is_refused=is_refused) for one in timed])
+        except AppendRefused as error:
+            if len(timed) > 1:
+                middle = len(timed) // 2
+                await self._append(timed[:middle], again, now_ms)
+                await self._append(timed[middle:], again, now_ms)
+                return
+            one = timed[0]
+            if not is_refused:
+                self.refused.add(one.queue_offset)
+                await self._append(timed, again, now_ms)  # its queue may be gone, so the log chooses one
+                return
+            again[one.queue_offset] = one.entry._replace(due_ms=now_ms + REFUSED_MS)
+            _log.warning("delayed message %d for topic %s waits on: %s", one.queue_offset, one.topic, error)
+        else:
+            self.tally.timed_delivered_count += len(timed)
+            self.tally.timed_late_ms += sum(max(0, written.store_time_ms - one.due_ms) for one in timed)
+
+
+def _fitting(timed: Sequence[Timed]) -> int:
+    """Return how many of the first go together."""
+    size_bytes = 0
+    for index, one in enumerate(timed):
+        size_bytes += one.size_bytes
+        if index and size_bytes > SIZE_BYTES:
+            return index
+    return len(timed)
+
+
+def _delivered(timed: Timed, *, is_refused: bool) -> Copy:
+    """Return a message as its topic gets it: as it was sent, and when it was due."""
+    queue_id = None if is_refused else timed.queue_id
+    properties = {"TIMER_DELIVER_MS": str(timed.due_ms)}
+    return Copy(timed.message, timed.size_bytes, timed.topic, queue_id, properties, WITHOUT)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Done: which records of the timer topic nothing is to be done with any more, by queue offset. Made of events alone.
+
+Everything below `low` is done. Memory: a bit for each offset from there to the highest that is done.
+Invariant: what is done stays done, so events may be applied again, and in any order. Callers: one thread.
+"""
+
+import zlib
+from collections.abc import Iterator
+
+from libs.formats.records.delivery_record import DelaysCopied, DelaysDone
+
+PART_BITS = 1 << 20
+"""Offsets that one part of a copy tells of."""
+SLACK_BYTES = 1 << 16
+"""So many bytes below `low` are kept before they are given back."""
+
+
+class Done:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.low = 0
+        """The first offset that is not done."""
+        self.is_known = False
+        """Whether a journal told anything: false for a store whose delays nobody here has delivered."""
+        self._base = 0  # a multiple of eight
+        self._bits = bytearray()
+
+    def __contains__(self, offset: int) -> bool:
+        """Return whether an offset is done."""
+        at = offset - self._base
+        return offset < self.low or (at >> 3 < len(self._bits) and self._bits[at >> 3] >> (at & 7) & 1 == 1)
+
+    def add(self, offset: int) -> None:
+        """Let an offset be done."""
+        if offset < self.low:
+            return
+        at = offset - self._base
+        if at >> 3 >= len(self._bits):
+            self._bits.extend(bytes((at >> 3) + 1 - len(self._bits)))
+        self._bits[at >> 3] |= 1 << (at & 7)
+        self._rise()
+
+    def skip_to(self, low: int) -> None:
+        """Let all below an offset be done: it is gone from the log."""
+        if low > self.low:
+            self.low = low
+            self._rise()
+
+    def apply(self, event: DelaysDone | DelaysCopied) -> None:
+        """Let this have happened."""
+        self.is_known = True
+        if isinstance(event, DelaysDone):
+            for offset in event.offsets:
+                self.add(offset)
+            return
+        self.skip_to(event.low)
+        for index, byte in enumerate(zlib.decompress(event.bits)):
+            if byte:
+                for bit in range(8):
+                    if byte >> bit & 1:
+                        self.add(event.start + 8 * index + bit)
+
+    def copied(self) -> Iterator[DelaysCopied]:
+        """Yield all that is known, in parts."""
+        for start in range(0, max(1, len(self._bits)), PART_BITS // 8):
+            part = self._bits[start : start + PART_BITS // 8]
+            yield DelaysCopied(self.low, self._base + 8 * start, zlib.compress(part, 1))
+
+    def not_done(self, end: int) -> Iterator[int]:
+        """Yield the offsets below `end` that are not done now."""
+        return (offset for offset in range(self.low, end) if offset not in self)
+
+    def _rise(self) -> None:
+        at = max(self.low - self._base, 0)
+        while at >> 3 < len(self._bits):
+            byte = self._bits[at >> 3] >> (at & 7)
+            if byte == 0xFF >> (at & 7):
+                at = (at | 7) + 1
+                continue
+            while byte & 1:
+                at, byte = at + 1, byte >> 1
+            break
+        self.low = max(self.low, self._base + at)
+        whole = (self.low - self._base) >> 3
+        if whole > SLACK_BYTES or whole >= len(self._bits):
+            del self._bits[:whole]
+            self._base += 8 * whole

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DelayService over what this process delivers."""
+
+from reput.delivery.v1 import delay_service_pb2 as messages
+
+from libs.formats.limits import INT64_MAX, PROPERTIES_SIZE_BYTES_MAX
+from libs.requests import arguments
+from libs.requests.checks import size_of_page
+from libs.requests.errors import BadArgument
+from libs.requests.page_token import decode_token, encode_token
+from libs.runtime.rpc.timestamps import timestamp
+from services.delivery.engine.delays.ports import Timed
+from services.delivery.engine.ownership import Ownership
+
+PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 500
+LIST = "delayed messages"
+BEGIN = (-1, -1)
+
+
+class DelayServicer:
+    """Answers the two calls."""
+
+    def __init__(self, ownership: Ownership) -> None:
+        self._ownership = ownership
+
+    async def ListDelayed(self, request: messages.ListDelayedRequest, _: object) -> messages.ListDelayedResponse:
+        """Return a page of messages that wait. The token is the due time and queue offset of the page's last one."""
+        asking = (await self._ownership.owned()).asking
+        count = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
+        topic = arguments.topic(request.topic) if request.topic else ""
+        start_ms, end_ms = arguments.time_ms(request, "start_time"), arguments.time_ms(request, "end_time")
+        if request.key:
+            if start_ms is not None or end_ms is not None:
+                raise BadArgument("goes with no time", field="key", value=request.key[: arguments.TEXT_SHOWN])
+            found = await asking.by_key(topic, _word(request.key, "key"))
+            return messages.ListDelayedResponse(messages=map(_message, found[:count]))
+        asked = (topic, start_ms, end_ms)
+        after = decode_token(LIST, asked, request.page_token, tuple[int, int]) or BEGIN
+        last_ms = INT64_MAX if end_ms is None else end_ms
+        found, more = await asking.between(start_ms or 0, last_ms, after, count)
+        token = "" if more is None else encode_token(LIST, asked, more)
+        shown = [one for one in found if topic in ("", one.topic)]
+        return messages.ListDelayedResponse(messages=map(_message, shown), next_page_token=token)
+
+    async def CancelDelayed(self, request: messages.CancelDelayedRequest, _: object) -> messages.CancelDelayedResponse:
+        """Take a message back."""
+        topic, message_id = arguments.topic(request.topic), _word(request.message_id, "message_id")
+        cancelled = await (await self._ownership.owned()).asking.cancel(topic, message_id)
+        return messages.CancelDelayedResponse(message=_message(cancelled))
+
+
+def _word(text: str, field: str) -> str:
+    """Return a key or an id. Raises BadArgument."""
+    if not text or " " in text or len(text.encode()) > PROPERTIES_SIZE_BYTES_MAX:
+        reason = f"must be 1 to {PROPERTIES_SIZE_BYTES_MAX} bytes without spaces"
+        raise BadArgument(reason, field=field, value=text[: arguments.TEXT_SHOWN], limit=PROPERTIES_SIZE_BYTES_MAX)
+    return text
+
+
+def _message(timed: Timed) -> messages.DelayedMessage:
+    return messages.DelayedMessage(
+        message=timed.message, topic=timed.topic, delivery_time=timestamp(timed.due_ms), message_id=timed.unique_id
+    )

@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that wait for their time: each comes once, none early, and what was cancelled never, whatever dies."""
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from libs.machine.testing.manual_clock import ManualClock
+from libs.requests.errors import DependencyUnavailable
+from services.delivery.engine.delays import delays as delays_module
+from services.delivery.engine.delays.ports import Timed
+from services.delivery.engine.owned import Owned
+from services.delivery.errors import DelayedNotFound, DelayedTooLate, JournalLost, NotOwner
+from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.memory_timers import Sent
+from tests.support.patience import eventually
+
+TOPIC = "t"
+HOUR_MS = 3_600_000
+LOST = (JournalLost, DependencyUnavailable, NotOwner)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(autouse=True)
+def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is moved by hand, so it is looked at often."""
+    monkeypatch.setattr(delays_module, "WAIT_S_MAX", 0.005)
+
+
+def made(clock: ManualClock) -> MemoryStore:
+    """A store whose topic has one queue."""
+    store = MemoryStore(queue_count=1)
+    store.queues(TOPIC)
+    store.timers.now_ms = clock.now_ms
+    return store
+
+
+def texts(store: MemoryStore) -> list[str]:
+    """What was delivered."""
+    return [found.message.text for found in store.queues(TOPIC)[0]]
+
+
+async def waits_for(owned: Owned, count: int) -> None:
+    """Until so many messages wait."""
+    await eventually(lambda: owned.delays.count == count)
+
+
+async def test_each_comes_at_its_time(clock: ManualClock) -> None:
+    """In the order of their times; nobody has to ask for it, and what was needed to wait is left out."""
+    store = made(clock)
+    for number, delay_ms in enumerate((3_000, 90_000, 1_000, -5)):
+        await store.timers.send(TOPIC, f"m{number}", due_ms=clock.now_ms() + delay_ms, TIMER_OUT_MS="1", A="b")
+    async with delivering(store, clock) as ownership:
+        await eventually(lambda: texts(store) == ["m3"])
+        for step_ms, expected in ((999, 1), (1, 2), (1_999, 2), (1, 3), (86_999, 3), (1, 4)):
+            clock.advance(step_ms)
+            await asyncio.sleep(0.03)
+            await eventually(lambda: len(texts(store)) == expected)  # noqa: B023 - it is awaited at once
+        assert texts(store) == ["m3", "m2", "m0", "m1"]
+        counters = ownership.delay_counters()
+        assert (counters.delivered_total, counters.messages_waiting, counters.messages_due) == (4, 0, 0)
+    (one, *_) = store.queues(TOPIC)[0]
+    assert one.message.properties == {"TIMER_DELIVER_MS": str(1_700_000_000_000 - 5), "A": "b"}
+
+
+async def test_cancel(clock: ManualClock) -> None:
+    """What is cancelled never comes, also for the next process; again it is the same; afterwards it is too late."""
+    store, due_ms = made(clock), clock.now_ms() + 1_000
+    for number in range(3):
+        await store.timers.send(TOPIC, f"m{number}", due_ms=due_ms, UNIQ_KEY=f"u{number}")
+    await store.timers.send(TOPIC, "plain", due_ms=due_ms)
+    async with delivering(store, clock) as ownership:
+        asking = (await owned_of(ownership)).asking
+        plain = store.timers.records[3].unique_id
+        for message_id in ("u1", "u1", plain):
+            assert (await asking.cancel(TOPIC, message_id)).unique_id == message_id
+        for topic, message_id in (("other", "u0"), (TOPIC, "nobody")):
+            with pytest.raises(DelayedNotFound):
+                await asking.cancel(topic, message_id)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await waits_for(owned, 2)
+        assert (await owned.asking.cancel(TOPIC, "u1")).unique_id == "u1"
+        clock.advance(1_000)
+        await eventually(lambda: texts(store) == ["m0", "m2"])
+        await waits_for(owned, 0)
+        with pytest.raises(DelayedTooLate, match="u0"):
+            await owned.asking.cancel(TOPIC, "u0")
+    marks = [one for one in store.timers.records if one.deletes]
+    assert [(one.deletes, one.topic, one.due_ms) for one in marks] == [("u1", TOPIC, due_ms), (plain, TOPIC, due_ms)]
+
+
+async def test_cancel_sees_what_is_not_indexed_yet(clock: ManualClock) -> None:
+    """A message that was appended just now is waited for."""
+    store = made(clock)
+    await store.timers.send(TOPIC, "m", due_ms=clock.now_ms() + 1_000, UNIQ_KEY="u")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await store.timers.send(TOPIC, "n", due_ms=clock.now_ms() + 1_000, UNIQ_KEY="v")
+        store.timers.indexed_behind = 1
+        asked = asyncio.create_task(owned.asking.cancel(TOPIC, "v"))
+        await asyncio.sleep(0.05)
+        store.timers.indexed_behind = 0
+        assert (await asked).unique_id == "v"
+        clock.advance(1_000)
+        await eventually(lambda: texts(store) == ["m"])
+
+
+async def test_marks_of_others(clock: ManualClock) -> None:
+    """RocketMQ's way to take a message back counts, if it comes in time."""
+    store = made(clock)
+    await store.timers.send(TOPIC, "early", due_ms=clock.now_ms() - 1, UNIQ_KEY="e")
+    await store.timers.send(TOPIC, "m", due_ms=clock.now_ms() + 1_000, UNIQ_KEY="u")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await eventually(lambda: texts(store) == ["early"])
+        for unique_id in ("u", "e"):
+            await store.timers.send(
+                TOPIC, "", due_ms=clock.now_ms() + 1_000, UNIQ_KEY=unique_id, TIMER_DEL_UNIQKEY=unique_id
+            )
+        await waits_for(owned, 0)
+        assert ownership.delay_counters().cancelled_total == 1
+        with pytest.raises(DelayedTooLate):
+            await owned.asking.cancel(TOPIC, "e")
+        clock.advance(2_000)
+        await asyncio.sleep(0.05)
+    assert texts(store) == ["early"]
+
+
+async def test_list(clock: ManualClock) -> None:
+    """By time in pages, and by key; what is cancelled is not among them."""
+    store, now_ms = made(clock), clock.now_ms()
+    for number in range(30):
+        await store.timers.send(TOPIC, f"m{number}", due_ms=now_ms + 30_000 * (30 - number), UNIQ_KEY=f"u{number}")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await waits_for(owned, 30)
+        await owned.asking.cancel(TOPIC, "u28")
+        pages: list[list[str]] = []
+        after: tuple[int, int] | None = (-1, -1)
+        while after is not None:
+            found, more = await owned.asking.between(now_ms + 30_001, now_ms + 600_000, after, 7)
+            pages.append([one.message.text for one in found])
+            after = more
+        assert sum(pages, []) == [f"m{number}" for number in range(27, 10, -1)]  # noqa: RUF017 - a few
+        assert [len(page) for page in pages] == [7, 7, 3]
+        assert [one.unique_id for one in await owned.asking.by_key("", "u5")] == ["u5"]
+        assert await owned.asking.by_key("", "u28") == []
+
+
+async def test_what_the_log_does_not_take(clock: ManualClock) -> None:
+    """It holds nobody up, comes to another queue if that is all, and is tried again otherwise."""
+    store = made(clock)
+    for number, text in enumerate(("a", "!queue", "!!topic", "b")):
+        await store.timers.send(TOPIC, text, due_ms=clock.now_ms() + number)
+    async with delivering(store, clock) as ownership:
+        clock.advance(10)
+        await eventually(lambda: sorted(texts(store)) == ["!queue", "a", "b"])
+        await eventually(lambda: ownership.delay_counters().messages_refused == 1)
+        index = next(index for index, one in enumerate(store.timers.records) if one.message.text == "!!topic")
+        store.timers.records[index].message.__dict__["text"] = "mended"
+        clock.advance(10_000)
+        await eventually(lambda: texts(store)[3:] == ["mended"])
+        assert ownership.delay_counters().messages_refused == 0
+
+
+async def test_roll(clock: ManualClock) -> None:
+    """What waits long is appended again before its segment may go, and comes at its time, once; it can be cancelled."""
+    store, now_ms = made(clock), clock.now_ms()
+    store.segment_size_bytes = 500
+    await store.timers.send(TOPIC, "later", due_ms=now_ms + 40 * 24 * HOUR_MS)
+    await store.timers.put(Sent("delay", {"REAL_TOPIC": TOPIC, "TIMER_DELAY_SEC": "172800"}, now_ms))
+    first = store.timers.records[0].unique_id
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await waits_for(owned, 2)
+        for times in (2, 4, 6):
+            clock.advance(13 * HOUR_MS)
+            await eventually(lambda: ownership.delay_counters().rolled_total >= times)  # noqa: B023 - awaited
+            store.timers.min_queue_offset = owned.delays.done.low
+            store.timers.min_physical_offset = store.timers.records[owned.delays.done.low].physical_offset
+        assert store.timers.records[-1].message.properties["TIMER_ROLL_TIMES"] >= "3"
+        await waits_for(owned, 2)
+        clock.advance(9 * HOUR_MS)
+        await eventually(lambda: texts(store) == ["delay"])
+        assert (await owned.asking.cancel(TOPIC, first)).message.text == "later"
+        assert ownership.delay_counters().lost_total == 0
+
+
+async def test_due_while_it_is_rolled(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that is due in the moment in which it is appended again comes once."""
+    store = made(clock)
+    store.segment_size_bytes = 100
+    await store.timers.send(TOPIC, "m", due_ms=clock.now_ms() + 60_000)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await waits_for(owned, 1)
+        is_read, may_read, read = asyncio.Event(), asyncio.Event(), store.timers.read
+
+        async def slow(physical_offsets: Sequence[int]) -> list[Timed | None]:
+            is_read.set()
+            await may_read.wait()
+            return await read(physical_offsets)
+
+        monkeypatch.setattr(store.timers, "read", slow)
+        clock.advance(60_000)
+        await is_read.wait()
+        store.write_delay_s = 0.1
+        rolled = asyncio.create_task(owned.asking.roll())
+        await eventually(lambda: bool(owned.delays.leaving) or rolled.done())
+        may_read.set()
+        await rolled
+        await waits_for(owned, 0)
+        assert ownership.delay_counters().rolled_total == 1
+    assert texts(store) == ["m"]
+
+
+async def test_rocketmq_delivered_some(clock: ManualClock) -> None:
+    """Of what RocketMQ left in the topic, what its own wheel has delivered does not come again."""
+    store, now_ms = made(clock), clock.now_ms()
+    await store.append(TOPIC, Sent("was delivered"))
+    for text in ("was delivered", "was not"):
+        out = {"REAL_TOPIC": TOPIC, "REAL_QID": "0", "TIMER_DELAY_SEC": "9", "TIMER_OUT_MS": str(now_ms - 9_000)}
+        await store.timers.put(Sent(text, {**out, "TIMER_ROLL_TIMES": "1"}, now_ms - 100))
+    async with delivering(store, clock):
+        await eventually(lambda: texts(store) == ["was delivered", "was not"])
+    async with delivering(store, clock) as ownership:
+        await waits_for(await owned_of(ownership), 0)
+        await asyncio.sleep(0.05)
+    assert texts(store) == ["was delivered", "was not"]
+
+
+async def test_a_copy_is_enough(clock: ManualClock) -> None:
+    """What lies before a whole copy of the journal is not needed."""
+    store = made(clock)
+    for number in range(40):
+        await store.timers.send(TOPIC, f"m{number}", due_ms=clock.now_ms() + 1_000 * (number % 7))
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        clock.advance(3_000)
+        await waits_for(owned, 16)
+        store.segment_size_bytes = 100
+        await asyncio.sleep(1.2)  # a turn of what is done from time to time
+        store.segment_size_bytes = 1 << 40
+    store.min_journal_offset = store.offsets["rmq_sys_reput_delivery"]["rmq_sys_reput_delivery", 0]
+    assert store.min_journal_offset > 0
+    async with delivering(store, clock) as ownership:
+        await waits_for(await owned_of(ownership), 16)
+        clock.advance(60_000)
+        await eventually(lambda: len(texts(store)) == 40)
+    assert max(Counter(texts(store)).values()) == 1
+
+
+class Run:
+    """Producers, people who cancel, and faults by a seed, and what must hold whatever happens."""
+
+    def __init__(self, seed: int, clock: ManualClock, store: MemoryStore) -> None:
+        self.chance, self.clock, self.store = random.Random(seed), clock, store
+        self.sent: list[str] = []
+        self.cancelled: set[str] = set()
+        self.maybe: set[str] = set()
+        self.late: set[str] = set()
+
+    async def step(self, owned: Owned) -> None:
+        match self.chance.randrange(8):
+            case 0 | 1 | 2:
+                name = f"m{len(self.sent)}"
+                self.sent.append(name)
+                due_ms = self.clock.now_ms() + self.chance.choice([0, 50, 900, 70_000, 200_000])
+                await self.store.timers.send(TOPIC, name, due_ms=due_ms, UNIQ_KEY=name)
+            case 3 | 4 if self.sent:
+                await self._cancel(owned, self.chance.choice(self.sent))
+            case 5 | 6:
+                self.clock.advance(self.chance.choice([10, 1_000, 61_000]))
+                await asyncio.sleep(self.chance.choice([0, 0, 0.01]))
+            case 7:
+                setattr(self.store, self.chance.choice(["lost_answers", "refused_writes", "calm"]), 1)
+
+    async def _cancel(self, owned: Owned, name: str) -> None:
+        self.maybe.add(name)
+        try:
+            await owned.asking.cancel(TOPIC, name)
+        except DelayedTooLate:
+            assert name not in self.cancelled
+            self.late.add(name)
+        else:
+            assert name not in self.late
+            self.cancelled.add(name)
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_whatever_happens_each_comes_once(seed: int, clock: ManualClock) -> None:
+    """Restarts, lost answers and refused writes at any moment: none is lost, early, twice, or cancelled."""
+    store = made(clock)
+    run = Run(seed, clock, store)
+    if seed % 2:
+        store.segment_size_bytes = 3_000
+    store.write_delay_s = 0.002 * (seed % 3)
+    for _ in range(3):
+        async with delivering(store, clock) as ownership:
+            for _ in range(25):
+                with contextlib.suppress(*LOST):
+                    await run.step(await owned_of(ownership))
+    store.lost_answers = store.refused_writes = 0
+    async with delivering(store, clock) as ownership:
+        clock.advance(300_000)
+        owned = await owned_of(ownership)
+        await eventually(lambda: owned.delays.next == len(store.timers.records) and owned.delays.count == 0)
+    delivered = Counter(texts(store))
+    assert all(count == 1 for count in delivered.values())
+    assert not run.cancelled & delivered.keys()
+    assert run.late <= delivered.keys()
+    assert set(run.sent) - run.maybe <= delivered.keys()
+
+
+async def test_hundred_thousand(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """100,000 messages at random delays of a day, in a clock that runs faster: each once, none early."""
+    store, chance, count = made(clock), random.Random(1), 100_000
+    begin_ms = clock.now_ms()
+    dues = [begin_ms + chance.randrange(24 * HOUR_MS) for _ in range(count)]
+    for number, due_ms in enumerate(dues):
+        store.timers.records.append(_record(number, due_ms))
+    monkeypatch.setattr(store.timers, "read", _reader(store))
+    async with delivering(store, clock, delayed_roll_hours=48) as ownership:
+        owned = await owned_of(ownership)
+        await eventually(lambda: owned.delays.next == count)
+        for hour in range(24):
+            clock.advance(HOUR_MS)
+            wanted = sum(due_ms <= begin_ms + (hour + 1) * HOUR_MS for due_ms in dues)
+            await eventually(lambda: len(store.queues(TOPIC)[0]) == wanted)  # noqa: B023 - awaited
+    assert sorted(texts(store)) == sorted(str(number) for number in range(count))
+
+
+def _record(number: int, due_ms: int) -> Timed:
+    properties = {"TIMER_DELIVER_MS": str(due_ms)}
+    place = {"topic": TOPIC, "queue_id": 0, "unique_id": str(number), "deletes": "", "is_cancelled": False}
+    message = Sent(str(number), properties, 1_700_000_000_000)
+    return Timed(
+        queue_offset=number,
+        physical_offset=number,
+        size_bytes=100,
+        due_ms=due_ms,
+        message=message,
+        **place,  # type: ignore[arg-type]
+    )
+
+
+def _reader(store: MemoryStore) -> object:
+    async def read(physical_offsets: list[int]) -> list[Timed]:
+        return [store.timers.records[one] for one in physical_offsets]
+
+    return read

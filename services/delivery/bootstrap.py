@@ -17,6 +17,7 @@ from libs.runtime.rpc.peer import Connection, Peer
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.delivery.config import DeliveryConfig
+from services.delivery.engine.measuring import GroupLag, Measuring
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ownership import Ownership
 from services.delivery.rpc.dead_letter_servicer import DeadLetterServicer
@@ -51,7 +52,9 @@ class Service:
         log, index = LogClient(self._connections["commitlog"]), IndexClient(self._connections["indexer"])
         make = functools.partial(Owned, log=log, index=index, clock=clock, config=config)
         self.ownership = Ownership(log, index, make)
+        self._measuring = Measuring(self.ownership)
         shell.telemetry.observe("group", self.ownership.counters)
+        shell.telemetry.observe_each("group_lag", ("group", "topic"), lambda: self._measuring.lags, GroupLag)
         self.server = GrpcServer(
             settings.server,
             errors=ERROR_TABLE,
@@ -75,6 +78,7 @@ class Service:
     async def open(self) -> None:
         """Begin to read the journal."""
         self.ownership.start()
+        self._measuring.start()
 
     async def until_connected(self) -> None:
         """Return at once: services that are away are a matter of the calls, not of the start."""
@@ -84,10 +88,12 @@ class Service:
 
     async def drain(self) -> None:
         """End receives that wait, and take over no more."""
+        await self._measuring.stop()
         await self.ownership.stop()
 
     async def close(self) -> None:
         """Let go of the log and the index."""
+        await self._measuring.stop()
         await self.ownership.stop()
         for connection in self._connections.values():
             await connection.channel.close()

@@ -45,7 +45,7 @@ def find_sharing(context: typer.Context, client: Client, group: str) -> ShareGro
 
 
 def sharing_groups(context: typer.Context, client: Client, only: str | None) -> dict[str, ShareGroup]:
-    """Return the groups that share messages by name, with their queues; the one that is asked for, or all."""
+    """Return the groups that share messages by name, with their queues: the one that is asked for, or all."""
     if only is not None:
         found = find_sharing(context, client, only)
         return {} if found is None else {only: found}

@@ -14,7 +14,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -114,6 +114,29 @@ class Telemetry:
                 self._meter.create_observable_counter(full_name.removesuffix("_total"), [callback])
             else:
                 self._meter.create_observable_gauge(full_name, [callback])
+
+    def observe_each(
+        self,
+        name: str,
+        labels: Sequence[str],
+        statistics: Callable[[], Mapping[tuple[str, ...], DataclassInstance]],
+        kind: type[DataclassInstance],
+    ) -> None:
+        """Report the numbers of several things of a `kind`, as gauges with the labels that tell them apart.
+
+        `statistics` returns them by the values of the labels, and is called as that of `observe` is, once a field.
+        Whoever makes them bounds how many there are.
+        """
+
+        def observe(field: str, _options: CallbackOptions) -> Sequence[Observation]:
+            return [
+                Observation(getattr(one, field), dict(zip(labels, values, strict=True)))
+                for values, one in statistics().items()
+            ]
+
+        for field in dataclasses.fields(kind):
+            full_name = f"reput_{self.service}_{name}_{field.name}"
+            self._meter.create_observable_gauge(full_name, [partial(observe, field.name)])
 
     def server_span(
         self, method: str, context: grpc.aio.ServicerContext[Any, Any]

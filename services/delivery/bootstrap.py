@@ -23,6 +23,7 @@ from libs.runtime.rpc.peer import Connection, Peer
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.delivery.config import DeliveryConfig
+from services.delivery.engine.measuring import GroupLag, Measuring
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ownership import Ownership
 from services.delivery.rpc.dead_letter_servicer import DeadLetterServicer
@@ -63,7 +64,9 @@ class Service:
         timers = TimerClient(self._connections["commitlog"], self._connections["indexer"], index)
         make = functools.partial(Owned, log=log, index=index, halves=halves, timers=timers, clock=clock, config=config)
         self.ownership = Ownership(log, index, timers, make)
+        self._measuring = Measuring(self.ownership)
         shell.telemetry.observe("group", self.ownership.counters)
+        shell.telemetry.observe_each("group_lag", ("group", "topic"), lambda: self._measuring.lags, GroupLag)
         shell.telemetry.observe("delay", self.ownership.delay_counters)
         shell.telemetry.observe("transaction", self.ownership.transaction_counters)
         self.server = GrpcServer(
@@ -91,6 +94,7 @@ class Service:
     async def open(self) -> None:
         """Begin to read the journal."""
         self.ownership.start()
+        self._measuring.start()
 
     async def until_connected(self) -> None:
         """Return at once: services that are away are a matter of the calls, not of the start."""
@@ -100,10 +104,12 @@ class Service:
 
     async def drain(self) -> None:
         """End receives that wait, and take over no more."""
+        await self._measuring.stop()
         await self.ownership.stop()
 
     async def close(self) -> None:
         """Let go of the log and the index."""
+        await self._measuring.stop()
         await self.ownership.stop()
         for connection in self._connections.values():
             await connection.channel.close()

@@ -95,6 +95,8 @@ def test_consume_until_interrupted(running: Store) -> None:
 def test_a_policy_is_set_shown_and_paused(running: Store) -> None:
     """What is not named stays; a paused group gets nothing; both kinds of groups stand in one list."""
     put(running, "ruled", "a", "b")
+    others = {row["group"] for row in running.json("groups", "list")}
+    assert not any(name.startswith("rmq_sys") for name in others)
     running.json("groups", "set", "ruled", "--attempts", "3", "--backoff", "1", "--backoff", "2.5", "--ordered")
     (policy,) = running.json("groups", "pause", "ruled")
     wanted = {"attempts_max": 3, "backoffs_s": [1.0, 2.5], "invisible_s": 60.0, "is_ordered": True, "is_paused": True}
@@ -106,11 +108,14 @@ def test_a_policy_is_set_shown_and_paused(running: Store) -> None:
     rows = {(row["group"], row["queue_id"]): row for row in running.json("groups", "list")}
     shared, kept = rows["ruled", 0], rows["keeper", 0]
     assert (shared["queue_offset"], shared["lag"], shared["is_shared"], shared["in_flight_count"]) == (1, 1, True, 0)
-    assert shared["lag_s"] >= 0
+    assert shared["oldest_s"] >= 0
     assert (kept["queue_offset"], kept["lag"], kept["is_shared"]) == (2, 0, False)
     assert running.json("groups", "list", "--group", "keeper") == [kept]
     text = running.run("groups", "show", "ruled").output
-    assert "attempts max" in text
+    lines = dict(line.split("  ", 1) for line in text.splitlines() if "  " in line)
+    assert (lines["lag"].strip(), lines["attempts max"].strip()) == ("1", "3")
+    assert lines["oldest"].strip().endswith("s")
+    assert {row["group"] for row in running.json("groups", "list")} == {"ruled", "keeper", *others}
     assert max(map(len, table_lines(running.json("groups", "list"), COLUMNS, 80, spare=SPARE_COLUMNS))) <= 80
     assert running.json("groups", "show", "keeper")[0]["offsets"][0]["queue_offset"] == 2
     assert running.run("groups", "show", "nobody").code == 3

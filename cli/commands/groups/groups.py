@@ -30,10 +30,10 @@ groups = command_group("Consumer groups: how far behind they are, their policies
 GroupArgument = Annotated[str, typer.Argument(help="Name of the group.")]
 TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 Yes = Annotated[bool, YesOption]
-COLUMNS = ("group", "topic", "queue_id", "queue_offset", "lag", "lag_s", "in_flight_count", "is_shared")
-SPARE_COLUMNS = ("is_shared", "lag_s")
+COLUMNS = ("group", "topic", "queue_id", "queue_offset", "lag", "oldest_s", "in_flight_count", "is_shared")
+SPARE_COLUMNS = ("is_shared", "oldest_s")
 QUEUE_COLUMNS = (
-    "topic", "queue_id", "committed_queue_offset", "max_queue_offset", "lag", "lag_s", "in_flight_count", "held_count",
+    "topic", "queue_id", "committed_queue_offset", "max_queue_offset", "lag", "in_flight_count", "held_count",
 )  # fmt: skip
 MOVE_COLUMNS = ("topic", "queue_id", "from_queue_offset", "to_queue_offset", "settled_count")
 
@@ -59,14 +59,14 @@ def list_groups(
                 "queue_id": queue.queue_id,
                 "queue_offset": queue.committed_queue_offset,
                 "lag": queue.lag,
-                "lag_s": queue.lag_s,
+                "oldest_s": queue.lag_s,
                 "in_flight_count": queue.in_flight_count,
                 "is_shared": True,
             }
             for name, found in sharing.items()
             for queue in found.queues
         ]
-        others = {"lag_s": None, "in_flight_count": None, "is_shared": False}
+        others = {"oldest_s": None, "in_flight_count": None, "is_shared": False}
         rows += [{"group": name, **asdict(one), **others} for name, one in offsets_of(client, group, sharing)]
     rows.sort(key=lambda row: (str(row["group"]), str(row["topic"]), int(str(row["queue_id"]))))
     print_rows(rows, COLUMNS, as_json=as_json, spare=SPARE_COLUMNS)
@@ -96,11 +96,14 @@ def _fields(group: ShareGroup) -> dict[str, object]:
         "group": group.name,
         "is_shared": True,
         "lag": sum(queue.lag for queue in group.queues),
-        "lag_s": max(late, default=None),
+        "oldest_s": max(late, default=None),
         "in_flight_count": sum(queue.in_flight_count for queue in group.queues),
         "dead_letter_count": group.dead_letter_count,
         **asdict(group.policy),
-        "queues": [{name: getattr(queue, name) for name in QUEUE_COLUMNS} for queue in group.queues],
+        "queues": [
+            {**{name: getattr(queue, name) for name in QUEUE_COLUMNS}, "oldest_s": queue.lag_s}
+            for queue in group.queues
+        ],
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cli.connection.addresses import PORTS, is_listening, targets_of, wait_listening
+from libs.formats.state.system_topics import is_system_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,7 @@ def find_sharing(context: typer.Context, client: Client, group: str) -> ShareGro
 
 
 def sharing_groups(context: typer.Context, client: Client, only: str | None) -> dict[str, ShareGroup]:
-    """Return the groups that share messages by name, with their queues; the one that is asked for, or all."""
+    """Return the groups that share messages by name, with their queues: the one that is asked for, or all."""
     if only is not None:
         found = find_sharing(context, client, only)
         return {} if found is None else {only: found}
@@ -57,9 +58,9 @@ def sharing_groups(context: typer.Context, client: Client, only: str | None) -> 
 def offsets_of(
     client: Client, only: str | None, sharing: dict[str, ShareGroup]
 ) -> Iterator[tuple[str, ConsumerOffset]]:
-    """Yield the Indexer's offsets, but those of queues whose group shares them, and of dead letters."""
+    """Yield the Indexer's offsets, but those of queues that a group shares, of dead letters, and the store's own."""
     shared = {(name, queue.topic) for name, group in sharing.items() for queue in group.queues}
     shared |= {(name, DEAD_LETTER_PREFIX + name) for name in sharing}
     for group in client.groups.list():
-        if only in (None, group.name):
+        if only == group.name or (only is None and not is_system_topic(group.name)):
             yield from ((group.name, one) for one in group.offsets if (group.name, one.topic) not in shared)

@@ -98,6 +98,8 @@ class Ownership:
         self._reason = "the journal is not read yet"
         self._wanted = asyncio.Event()
         self._began = asyncio.Event()
+        self.stopped = asyncio.Event()
+        """Set when this process delivers no more."""
         self._loop = SupervisedLoop(
             "deliveries",
             self._own,
@@ -168,8 +170,11 @@ class Ownership:
         self._loop.start()
 
     async def stop(self) -> None:
-        """End."""
+        """End. Calls that wait hear of it."""
         await self._loop.stop()
+        self._reason = "this process stops"
+        self.stopped.set()
+        self._began.set()
 
     async def _own(self) -> None:
         """Be the one that delivers, as long as that goes well. Raises why it ended."""

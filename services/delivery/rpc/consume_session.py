@@ -57,6 +57,7 @@ class ConsumeSession:
         yield messages.ConsumeResponse(begun=messages.ConsumeBegun(policy=policy))
         delivering = self._start(self._deliver(consumption))
         self._start(self._read(requests, consumption, delivering))
+        self._start(self._until_stopped())
         while (answer := await self._answers.get()) is not None:
             if isinstance(answer, Exception):
                 raise answer
@@ -124,6 +125,11 @@ class ConsumeSession:
         for _ in range(SETTLING_COUNT_MAX):
             await self._settling.acquire()
         await self._answers.put(None)
+
+    async def _until_stopped(self) -> None:
+        """End the stream when this process stops, also that of a caller that gives no credit."""
+        await self._ownership.stopped.wait()
+        await self._ownership.owned()  # tells why
 
     async def _deliver(self, consumption: Consumption) -> None:
         while delivered := await consumption.next():

@@ -68,6 +68,26 @@ async def test_statistics_become_metrics() -> None:
     assert len(calls) == 1
 
 
+async def test_several_things_have_labels() -> None:
+    """The numbers of each thing stand apart by its labels; what is gone is not told any more."""
+    telemetry = Telemetry.off("delivery")
+    things: dict[tuple[str, ...], Numbers] = {("g", "t"): Numbers(1, 2, 3), ("h", "t"): Numbers(4, 5, 6)}
+    telemetry.observe_each("lag", ("group", "topic"), lambda: things, Numbers)
+
+    async def found() -> dict[str, float]:
+        metrics = await scrape(telemetry)
+        return {
+            name[name.index('"', name.index("group=")) + 1]: value
+            for name, value in metrics.items()
+            if "lag_queue_count{" in name
+        }
+
+    assert await found() == {"g": 2, "h": 5}
+    del things["g", "t"]
+    assert await found() == {"h": 5}
+    telemetry.shutdown()
+
+
 class DeadCollector(SpanExporter):
     """An exporter that tries until it is shut down."""
 

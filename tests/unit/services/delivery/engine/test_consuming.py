@@ -9,6 +9,7 @@ import pytest
 from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
 from services.delivery.engine.consuming import Consumption
+from services.delivery.engine.measuring import GroupLag, Measuring
 from services.delivery.engine.owned import Owned, Wish
 from services.delivery.engine.ownership import Ownership
 from services.delivery.engine.ports import Wanted
@@ -176,6 +177,24 @@ async def test_a_message_that_was_not_tried_keeps_its_attempts(clock: ManualCloc
             (a,) = await receive(owned, wait_s=5)
             assert a.attempt == 1
             await owned.settle([Wish(a.handle, "nack", 0, is_untried=True)])
+
+
+async def test_lags_are_measured_while_this_process_delivers(clock: ManualClock) -> None:
+    """Whoever watches metrics sees how far each group is in a topic, and nothing of a process that is not asked."""
+    store = await filled()
+    for number in range(3):
+        await store.append(TOPIC, str(number), store_time_ms=clock.now_ms())
+    async with delivering(store, clock) as ownership:
+        measuring = Measuring(ownership)
+        await measuring.look()
+        assert measuring.lags == {}
+        assert not ownership.is_owner
+        owned = await owned_of(ownership)
+        first, *_ = await receive(owned, wait_s=5)
+        await owned.settle([Wish(first.handle, "ack")])
+        clock.advance(2_500)
+        await measuring.look()
+        assert measuring.lags == {(GROUP, TOPIC): GroupLag(2, 2.5)}
 
 
 async def test_lag_is_told_in_messages_and_in_time(clock: ManualClock) -> None:

@@ -9,9 +9,10 @@ from reput.delivery.v1 import delivery_service_pb2 as pb
 
 from libs.machine.testing.manual_clock import ManualClock
 from services.delivery.engine.ports import Wanted
+from services.delivery.errors import NotOwner
 from services.delivery.rpc.consume_session import WAITING_COUNT_MAX, ConsumeSession
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
-from tests.support.patience import eventually
+from tests.support.patience import LIMIT_S, eventually
 
 GROUP, TOPIC = "g", "t"
 COUNT = 20
@@ -52,3 +53,29 @@ async def test_what_was_not_sent_goes_back_when_a_caller_goes() -> None:
             received += await owned.receive(GROUP, TOPIC, count=99, invisible_ms=None, wanted=Wanted(), wait_s=5)
         assert {one.attempt for one in received} == {1}
         assert first.message.body not in {one.message.body for one in received}
+
+
+async def test_a_stop_of_the_process_ends_streams_at_once() -> None:
+    """A caller without credit, and one that waits for messages, hear that the process stops, and may go elsewhere."""
+    store = await filled()
+    async with delivering(store, ManualClock()) as ownership:
+        await owned_of(ownership)
+
+        async def steps(count: int) -> AsyncGenerator[pb.ConsumeRequest, None]:
+            yield pb.ConsumeRequest(begin=pb.ConsumeBegin(group="g2", topics=["empty"]))
+            yield pb.ConsumeRequest(credit=pb.ConsumeCredit(message_count=count, size_bytes=1))
+            await asyncio.Event().wait()
+
+        store.queues("empty")
+        sessions = [ConsumeSession(ownership) for _ in range(2)]
+        streams = [session.responses(steps(count)) for count, session in enumerate(sessions)]
+        for stream in streams:
+            assert (await anext(stream)).WhichOneof("step") == "begun"
+        waiting = [asyncio.create_task(anext(stream)) for stream in streams]
+        await asyncio.sleep(0.1)
+        await ownership.stop()
+        async with asyncio.timeout(LIMIT_S):
+            ends = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(end) for end in ends] == [NotOwner, NotOwner]
+        for session in sessions:
+            await session.close()

@@ -18,6 +18,8 @@ from reput_client.core.telemetry.tracing import find_tracing
 
 POLL_S = 2.0
 """How long one call waits for a message: so long a close may take that finds one waiting."""
+LOOK_S = 0.1
+"""How often it is looked for a close while messages wait for a callback to end."""
 ITERATION_COUNT = 16
 """Messages that an iteration takes at once."""
 
@@ -92,7 +94,7 @@ class AsyncShareConsumer(AsyncClosing):
             while not self._is_closed:
                 if not self._waiting:
                     self._waiting.extend(await self.receive(count))
-                elif await crew.has_room(POLL_S) and not self._is_closed:
+                elif await crew.has_room(LOOK_S) and not self._is_closed:
                     crew.start(self._work, handle, self._waiting.popleft(), acks)
         finally:
             self._is_closed = True

@@ -38,7 +38,7 @@ class AsyncCrew:
         self._over.set()
 
     async def wait_over(self, timeout_s: float) -> None:
-        """Wait until `end` has ended, at most so long; not at all where one of the works waits."""
+        """Wait until `end` has ended, at most so long, and not at all where one of the works waits."""
         if asyncio.current_task() not in self._tasks:
             try:
                 async with asyncio.timeout(timeout_s):

@@ -21,7 +21,7 @@ Verb: TypeAlias = Literal["ack", "nack", "release", "extend", "terminate", "bury
 
 
 def receive(topic: str, sharing: Sharing, count: int, invisible_s: float, wait_s: float) -> Call[list[Received]]:
-    """Return the call that receives. Repeated, it gets other messages; those of an answer that got lost come again."""
+    """Return the call that receives. Repeated, it gets other messages, and those of a lost answer come again."""
     request = pb.ReceiveRequest(
         group=sharing.group,
         topic=topic,

@@ -19,6 +19,8 @@ from reput_client.sync.sharing.crew import Crew, Handler, Ticker
 
 POLL_S = 2.0
 """How long one call waits for a message: so long a close may take that finds one waiting."""
+LOOK_S = 0.1
+"""How often it is looked for a close while messages wait for a callback to end."""
 ITERATION_COUNT = 16
 """Messages that an iteration takes at once."""
 
@@ -91,7 +93,7 @@ class ShareConsumer(Closing):
             while not self._is_closed:
                 if not self._waiting:
                     self._waiting.extend(self.receive(count))
-                elif crew.has_room(POLL_S) and not self._is_closed:
+                elif crew.has_room(LOOK_S) and not self._is_closed:
                     crew.start(self._work, handle, self._waiting.popleft(), acks)
         finally:
             self._is_closed = True

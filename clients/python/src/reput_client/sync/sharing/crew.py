@@ -40,7 +40,7 @@ class Crew:
         self._over.set()
 
     def wait_over(self, timeout_s: float) -> None:
-        """Wait until `end` has ended, at most so long; not at all where one of the works waits."""
+        """Wait until `end` has ended, at most so long, and not at all where one of the works waits."""
         if threading.get_ident() not in self._threads and not self._over.wait(timeout_s):
             log.warning("callbacks of a share consumer go on after %s s", timeout_s)
 

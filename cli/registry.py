@@ -64,6 +64,7 @@ COMMANDS = {
     "query": Entry("messages.read", "query", "Find messages by key, time or id."),
     "topics": Entry("topics", "topics", "Topics: list, look, make, change, forget."),
     "groups": Entry("topics", "groups", "Consumer groups: where they are, how far behind, move or forget them."),
+    "tx": Entry("messages.transactions", "transactions", "Transactions: which are open, and how they end."),
     "janitor": Entry("janitor", "janitor", "Retention: what expires, when, and why not."),
     "index": Entry("indexes.index", "index", "Indexes: build them again, drop what nobody needs."),
     "context": Entry("context", "context", "Stores by names: where they are and how to reach them."),

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "clients" / "python" / "src" / "reput_client"
-MODULES = ("channels", "client", "closing", "consumer", "parts", "start", "writer")
+MODULES = ("channels", "client", "closing", "consumer", "parts", "start", "transactions", "writer")
 RULES = (
     (r"\basync (def|for|with)\b", r"\1"),
     (r"\bawait ", ""),

@@ -15,9 +15,11 @@ import typer
 from cli.connection.contexts import TARGET_VARIABLES, context_of, environment_of
 from cli.exit_codes import CommandFailed, ExitCode
 
-SERVICES = {"commitlog": "CommitLog", "indexer": "Indexer", "janitor": "Janitor"}
+SERVICES = {"commitlog": "CommitLog", "indexer": "Indexer", "janitor": "Janitor", "delivery": "Delivery"}
 """Services and what people call them."""
-PORTS = {"commitlog": 7101, "indexer": 7102, "janitor": 7103}
+PORTS = {"commitlog": 7101, "indexer": 7102, "janitor": 7103, "delivery": 7104}
+OF_EVERY_STORE = ("commitlog", "indexer", "janitor")
+"""Those that a store has in any case."""
 RESOLVERS = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:", "xds:", "vsock:")
 """With these gRPC has forms of its own."""
 PORT_MAX = 65_535

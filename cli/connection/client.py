@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from cli.connection import lean
-from cli.connection.addresses import SERVICES, WAIT_S, away_text, targets_of, wait_listening
+from cli.connection.addresses import OF_EVERY_STORE, SERVICES, WAIT_S, away_text, targets_of, wait_listening
 from cli.connection.contexts import environment_of
 from cli.exit_codes import CommandFailed, ExitCode
 
@@ -94,4 +94,4 @@ def services_meant(options: Options, text: str, services: Sequence[str]) -> Sequ
         for service in SERVICES
         if any(f":{target.rpartition(':')[2]}:" in f"{text}:" for target in options.targets(service))
     ]
-    return named or services or list(SERVICES)
+    return named or services or OF_EVERY_STORE

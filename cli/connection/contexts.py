@@ -15,7 +15,7 @@ from pathlib import Path
 from cli.exit_codes import CommandFailed, ExitCode
 
 TARGET_VARIABLES = {
-    service: f"REPUT_CLIENT_{service.upper()}_TARGET" for service in ("commitlog", "indexer", "janitor")
+    service: f"REPUT_CLIENT_{service.upper()}_TARGET" for service in ("commitlog", "indexer", "janitor", "delivery")
 }
 VARIABLES = {
     **TARGET_VARIABLES,

@@ -29,6 +29,7 @@ def connection_options(
     ] = None,
     indexer: Annotated[str | None, _option("HOST:PORT", "Indexers (a,b,…); also REPUT_CLIENT_INDEXER_TARGET.")] = None,
     janitor: Annotated[str | None, _option("HOST:PORT", "The Janitor; also REPUT_CLIENT_JANITOR_TARGET.")] = None,
+    delivery: Annotated[str | None, _option("HOST:PORT", "Delivery; also REPUT_CLIENT_DELIVERY_TARGET.")] = None,
     ca_file: Annotated[
         str | None, _option("FILE", "Authorities, turns TLS on ('system': gRPC's own); REPUT_CLIENT_CA_FILE.")
     ] = None,
@@ -54,6 +55,7 @@ def connection_options(
         "commitlog": commitlog,
         "indexer": indexer,
         "janitor": janitor,
+        "delivery": delivery,
         "ca_file": ca_file,
         "certificate_file": certificate_file,
         "key_file": key_file,

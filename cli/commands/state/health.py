@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.connection.addresses import PORTS, SERVICES, check_target, is_listening
+from cli.connection.addresses import OF_EVERY_STORE, PORTS, check_target, is_listening
 from cli.connection.client import options_of
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.lines import JsonOption
@@ -36,7 +36,7 @@ def health(
     options = options_of(context)
     if target is not None:
         check_target(target, flag="--target", port=PORTS["commitlog"])
-    targets = [target] if target else [each for service in SERVICES for each in options.targets(service)]
+    targets = [target] if target else [each for service in OF_EVERY_STORE for each in options.targets(service)]
     end_s = time.monotonic() + wait
     answers = {server: _health(options, server, end_s) for server in targets}
     rows = ({"target": server, "health": answer} for server, answer in answers.items())

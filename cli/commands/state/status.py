@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.connection.addresses import away_text, is_listening, targets_of
+from cli.connection.addresses import OF_EVERY_STORE, away_text, is_listening, targets_of
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.lines import JsonOption, print_json, styled, write
 
@@ -65,7 +65,8 @@ def status(
 
 def _looks(context: typer.Context, pause_s: float | None) -> Iterator[States | dict[str, str]]:
     """Yield one look, or one after each pause: states, or why each service is away if all are."""
-    targets = targets_of(context.find_root().obj)
+    all_targets = targets_of(context.find_root().obj)
+    targets = {service: all_targets[service] for service in OF_EVERY_STORE}
     while True:
         away = {
             service: away_text(service, where)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.connection.addresses import away_text, is_listening, targets_of
+from cli.connection.addresses import OF_EVERY_STORE, away_text, is_listening, targets_of
 from cli.connection.client import new_client, options_of
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.lines import JsonOption, print_json, write
@@ -89,7 +89,7 @@ def _look(context: typer.Context, client: Client, before: View | None) -> View:
     away = {
         service: away_text(service, where)
         for service, where in targets_of(context.find_root().obj).items()
-        if not any(map(is_listening, where))
+        if service in OF_EVERY_STORE and not any(map(is_listening, where))
     }
     states = look(client, time.time(), away, is_brief=True)
     traffic_before = before.traffic if before is not None else None

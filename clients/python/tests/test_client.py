@@ -341,6 +341,7 @@ def test_addresses(target: str) -> None:
 def test_what_objects_say_of_themselves() -> None:
     """Where they go, and where they are."""
     with reput_client.connect(commitlog="a:1,b:2", indexer="c:3") as client:
-        assert repr(client) == "Client(commitlog='a:1', indexer='c:3', janitor='127.0.0.1:7103')"
+        places = "commitlog='a:1', indexer='c:3', janitor='127.0.0.1:7103', delivery='127.0.0.1:7104'"
+        assert repr(client) == f"Client({places})"
         assert repr(client.producer()) == "Producer(a:1, 0 bytes without an outcome)"
         assert repr(client.writer("w")) == "Writer('w', next_sequence=0)"

@@ -13,9 +13,19 @@ from cli.connection.contexts import TARGET_VARIABLES, contexts_path, environment
 from cli.exit_codes import CommandFailed
 from tests.support.reput_up import run_here
 
-SHOP = ("--commitlog", "log:1,other:1", "--indexer", "index:2", "--janitor", "janitor:3")
-DEFAULTS = {"commitlog": ["127.0.0.1:7101"], "indexer": ["127.0.0.1:7102"], "janitor": ["127.0.0.1:7103"]}
-SHOP_TARGETS = {"commitlog": ["log:1", "other:1"], "indexer": ["index:2"], "janitor": ["janitor:3"]}
+SHOP = ("--commitlog", "log:1,other:1", "--indexer", "index:2", "--janitor", "janitor:3", "--delivery", "delivery:4")
+DEFAULTS = {
+    "commitlog": ["127.0.0.1:7101"],
+    "indexer": ["127.0.0.1:7102"],
+    "janitor": ["127.0.0.1:7103"],
+    "delivery": ["127.0.0.1:7104"],
+}
+SHOP_TARGETS = {
+    "commitlog": ["log:1", "other:1"],
+    "indexer": ["index:2"],
+    "janitor": ["janitor:3"],
+    "delivery": ["delivery:4"],
+}
 
 
 @pytest.fixture(autouse=True)

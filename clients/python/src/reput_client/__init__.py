@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from reput_client.core.options import Options, ProducerOptions
     from reput_client.core.retry import RetryPolicy
     from reput_client.core.telemetry.metrics import ConsumerMetrics, Latencies, ProducerMetrics
+    from reput_client.core.transactions import OpenTransaction
     from reput_client.core.types import (
         ConsumerGroup,
         ConsumerOffset,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from reput_client.sync.consumer import Consumer
     from reput_client.sync.parts import Admin, Groups, Queries, Queues, Topics
     from reput_client.sync.producer import Producer
+    from reput_client.sync.transactions import Check, Transaction, Transactions
     from reput_client.sync.writer import Writer
 
     __version__: str
@@ -60,6 +62,7 @@ __all__ = [
     "AuthenticationError",
     "BodyError",
     "BodyTooLargeError",
+    "Check",
     "Client",
     "Consumer",
     "ConsumerGroup",
@@ -75,6 +78,7 @@ __all__ = [
     "Message",
     "NewMessage",
     "NotFoundError",
+    "OpenTransaction",
     "Options",
     "OutOfRangeError",
     "OutcomeUnknownError",
@@ -94,6 +98,8 @@ __all__ = [
     "Topic",
     "TopicQueue",
     "Topics",
+    "Transaction",
+    "Transactions",
     "UnavailableError",
     "Writer",
     "Written",
@@ -109,6 +115,7 @@ _HOMES = {
     "core.options": "Options ProducerOptions",
     "core.retry": "RetryPolicy",
     "core.telemetry.metrics": "ConsumerMetrics Latencies ProducerMetrics",
+    "core.transactions": "OpenTransaction",
     "core.types": (
         "ConsumerGroup ConsumerOffset Durability Message NewMessage PullResult PullStatus Queue SendResult Topic "
         "TopicQueue"
@@ -118,6 +125,7 @@ _HOMES = {
     "sync.consumer": "Consumer",
     "sync.parts": "Admin Groups Queries Queues Topics",
     "sync.producer": "Producer",
+    "sync.transactions": "Check Transaction Transactions",
     "sync.writer": "Writer",
 }
 """Where each name comes from, for programs; the imports above say the same to type checkers."""

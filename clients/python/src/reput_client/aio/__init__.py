@@ -8,10 +8,12 @@ from reput_client.aio.client import AsyncClient, connect
 from reput_client.aio.consumer import AsyncConsumer
 from reput_client.aio.parts import AsyncAdmin, AsyncGroups, AsyncQueries, AsyncQueues, AsyncTopics
 from reput_client.aio.producer import AsyncProducer
+from reput_client.aio.transactions import AsyncCheck, AsyncTransaction, AsyncTransactions
 from reput_client.aio.writer import AsyncWriter
 
 __all__ = [
     "AsyncAdmin",
+    "AsyncCheck",
     "AsyncClient",
     "AsyncConsumer",
     "AsyncGroups",
@@ -19,6 +21,8 @@ __all__ = [
     "AsyncQueries",
     "AsyncQueues",
     "AsyncTopics",
+    "AsyncTransaction",
+    "AsyncTransactions",
     "AsyncWriter",
     "connect",
 ]

@@ -7,13 +7,14 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
 
-from reput_client.aio.channels import SERVICES, AsyncChannels
+from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
 from reput_client.aio.consumer import AsyncConsumer
 from reput_client.aio.parts import AsyncAdmin, AsyncGroups, AsyncQueries, AsyncQueues, AsyncTopics
 from reput_client.aio.producer import AsyncProducer
+from reput_client.aio.transactions import AsyncTransactions
 from reput_client.aio.writer import AsyncAppendStream, AsyncWriter
-from reput_client.core.options import Options, ProducerOptions
+from reput_client.core.options import SERVICES, Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.types import Durability, Place
 from reput_client.core.writing import WriteQueue
@@ -34,6 +35,7 @@ class AsyncClient(AsyncClosing):
         self.query = AsyncQueries(self._channels)
         self.queues = AsyncQueues(self._channels)
         self.groups = AsyncGroups(self._channels)
+        self.transactions = AsyncTransactions(self._channels)
         self.admin = AsyncAdmin(self._channels)
 
     def __repr__(self) -> str:
@@ -122,6 +124,7 @@ def connect(
     commitlog: str | None = None,
     indexer: str | None = None,
     janitor: str | None = None,
+    delivery: str | None = None,
     ca_file: str | None = None,
     certificate_file: str | None = None,
     key_file: str | None = None,
@@ -135,8 +138,8 @@ def connect(
 ) -> AsyncClient:
     """Return a client for the services at these targets (host:port). Options has all arguments but `retry`.
 
-    What is None comes from the environment (see Options.load), then from the defaults: 127.0.0.1 with ports 7101, 7102
-    and 7103, without TLS and token. Connections are made when they are first used. Raises OSError for a file that can't
+    What is None comes from the environment (see Options.load), then from the defaults: 127.0.0.1 with ports 7101 to
+    7104, without TLS and token. Connections are made when they are first used. Raises OSError for a file that can't
     be read.
     """
     arguments = {name: value for name, value in locals().items() if name != "retry"}

@@ -9,7 +9,7 @@ from reput_client.core import types
 V = TypeVar("V")
 
 
-def of_fields(kind: type[V], message: Any, **others: object) -> V:
+def of_fields(kind: type[V], message: Any, /, **others: object) -> V:
     """Make a value of the fields of a message that have the same names, and of others."""
     fields: Any = dataclasses.fields(kind)  # type: ignore[arg-type]
     same = {field.name: getattr(message, field.name) for field in fields if field.name not in others}

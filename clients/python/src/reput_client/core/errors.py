@@ -114,7 +114,7 @@ _CLASSES: dict[grpc.StatusCode, type[ReputError]] = {
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
-_KINDS = {"commitlog": "a CommitLog", "indexer": "an Indexer", "janitor": "a Janitor"}
+_KINDS = {"commitlog": "a CommitLog", "indexer": "an Indexer", "janitor": "a Janitor", "delivery": "a Delivery"}
 _LOST_STATUS = "Internal error from Core"
 """gRPC's text for a stream that ended while a request was written: its asyncio side forgets why (grpc issue 36066)."""
 _NO_CONNECTION = ("failed to connect to all addresses", "DNS resolution failed")

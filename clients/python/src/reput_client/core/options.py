@@ -20,6 +20,8 @@ from reput_client.core.retry import RetryPolicy
 from reput_client.core.telemetry.log import log
 from reput_client.core.types import Durability
 
+SERVICES = ("commitlog", "indexer", "janitor", "delivery")
+
 MESSAGE_SIZE_BYTES_MAX = 64 << 20
 """Largest answer or request of the transport; servers answer with about 8 MiB and take batches of 16 MiB."""
 
@@ -68,6 +70,7 @@ class Options:
     commitlog: str = "127.0.0.1:7101"
     indexer: str = "127.0.0.1:7102"
     janitor: str = "127.0.0.1:7103"
+    delivery: str = "127.0.0.1:7104"
     ca_file: str = ""
     certificate_file: str = ""
     key_file: str = ""
@@ -97,7 +100,7 @@ class Options:
             for name in ("certificate_file", "certificate_pem", "server_name"):
                 if getattr(self, name):
                     raise ValueError(f"{name} needs ca_file or ca_pem, which turn TLS on")
-        for service in ("commitlog", "indexer", "janitor"):
+        for service in SERVICES:
             for target in self.targets(service):
                 if not _TARGET.fullmatch(target):
                     raise ValueError(f"{service} is {target!r}: expected host:port, or several with commas")
@@ -107,8 +110,8 @@ class Options:
         """Merge arguments that are not None over the environment.
 
         Variables: REPUT_CLIENT_COMMITLOG_TARGET, REPUT_CLIENT_INDEXER_TARGET, REPUT_CLIENT_JANITOR_TARGET,
-        REPUT_CLIENT_CA_FILE, REPUT_CLIENT_CERTIFICATE_FILE, REPUT_CLIENT_KEY_FILE, REPUT_CLIENT_SERVER_NAME,
-        REPUT_CLIENT_TOKEN and REPUT_CLIENT_TOKEN_FILE, whose first word counts.
+        REPUT_CLIENT_DELIVERY_TARGET, REPUT_CLIENT_CA_FILE, REPUT_CLIENT_CERTIFICATE_FILE, REPUT_CLIENT_KEY_FILE,
+        REPUT_CLIENT_SERVER_NAME, REPUT_CLIENT_TOKEN and REPUT_CLIENT_TOKEN_FILE, whose first word counts.
         Raises OSError for a token file that can't be read.
         """
         values: dict[str, object] = {
@@ -121,8 +124,9 @@ class Options:
         return cls(**values)  # type: ignore[arg-type]
 
     def targets(self, service: str) -> list[str]:
-        """Return the targets of "commitlog", "indexer" or "janitor", the first one first."""
-        text = {"commitlog": self.commitlog, "indexer": self.indexer, "janitor": self.janitor}[service]
+        """Return the targets of one of SERVICES, the first one first."""
+        assert service in SERVICES
+        text = str(getattr(self, service))
         return [target for target in map(str.strip, text.split(",")) if target] or [text]
 
     def channel(self, target: str, credentials: grpc.ChannelCredentials | None, api: Any = grpc) -> Any:
@@ -238,6 +242,7 @@ _VARIABLES = {
     "commitlog": "REPUT_CLIENT_COMMITLOG_TARGET",
     "indexer": "REPUT_CLIENT_INDEXER_TARGET",
     "janitor": "REPUT_CLIENT_JANITOR_TARGET",
+    "delivery": "REPUT_CLIENT_DELIVERY_TARGET",
     "ca_file": "REPUT_CLIENT_CA_FILE",
     "certificate_file": "REPUT_CLIENT_CERTIFICATE_FILE",
     "key_file": "REPUT_CLIENT_KEY_FILE",

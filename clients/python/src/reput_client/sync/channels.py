@@ -12,15 +12,13 @@ from reput.commitlog.v1.append_service_pb2 import AppendStreamResponse
 
 from reput_client.core.call import Call
 from reput_client.core.errors import ReputError, from_rpc_error
-from reput_client.core.options import Options
+from reput_client.core.options import SERVICES, Options
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.route import Route
 from reput_client.core.telemetry.log import log
 from reput_client.sync.streams import next_in_time
 
 T = TypeVar("T")
-
-SERVICES = ("commitlog", "indexer", "janitor")
 
 
 class Channels:

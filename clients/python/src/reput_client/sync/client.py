@@ -8,15 +8,16 @@ from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 
-from reput_client.core.options import Options, ProducerOptions
+from reput_client.core.options import SERVICES, Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.types import Durability, Place
 from reput_client.core.writing import WriteQueue
-from reput_client.sync.channels import SERVICES, Channels
+from reput_client.sync.channels import Channels
 from reput_client.sync.closing import Closing
 from reput_client.sync.consumer import Consumer
 from reput_client.sync.parts import Admin, Groups, Queries, Queues, Topics
 from reput_client.sync.producer import Producer
+from reput_client.sync.transactions import Transactions
 from reput_client.sync.writer import AppendStream, Writer
 
 
@@ -35,6 +36,7 @@ class Client(Closing):
         self.query = Queries(self._channels)
         self.queues = Queues(self._channels)
         self.groups = Groups(self._channels)
+        self.transactions = Transactions(self._channels)
         self.admin = Admin(self._channels)
 
     def __repr__(self) -> str:
@@ -123,6 +125,7 @@ def connect(
     commitlog: str | None = None,
     indexer: str | None = None,
     janitor: str | None = None,
+    delivery: str | None = None,
     ca_file: str | None = None,
     certificate_file: str | None = None,
     key_file: str | None = None,
@@ -136,8 +139,8 @@ def connect(
 ) -> Client:
     """Return a client for the services at these targets (host:port). Options has all arguments but `retry`.
 
-    What is None comes from the environment (see Options.load), then from the defaults: 127.0.0.1 with ports 7101, 7102
-    and 7103, without TLS and token. Connections are made when they are first used. Raises OSError for a file that can't
+    What is None comes from the environment (see Options.load), then from the defaults: 127.0.0.1 with ports 7101 to
+    7104, without TLS and token. Connections are made when they are first used. Raises OSError for a file that can't
     be read.
     """
     arguments = {name: value for name, value in locals().items() if name != "retry"}

@@ -72,6 +72,7 @@ COMMANDS = {
         "Print messages that a group shares, and acknowledge them: each goes to one member.",
     ),
     "dlq": Entry("groups.letters", "letters", "Dead letters of groups: list, look, replay."),
+    "tx": Entry("messages.transactions", "transactions", "Transactions: which are open, and how they end."),
     "janitor": Entry("janitor", "janitor", "Retention: what expires, when, and why not."),
     "index": Entry("indexes.index", "index", "Indexes: build them again, drop what nobody needs."),
     "context": Entry("context", "context", "Stores by names: where they are and how to reach them."),

@@ -22,6 +22,7 @@ MODULES = (
     "sharing/admin",
     "sharing/consumer",
     "start",
+    "transactions",
     "writer",
 )
 RULES = (

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         ShareQueue,
     )
     from reput_client.core.telemetry.metrics import ConsumerMetrics, Latencies, ProducerMetrics
+    from reput_client.core.transactions import OpenTransaction
     from reput_client.core.types import (
         ConsumerGroup,
         ConsumerOffset,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from reput_client.sync.producer import Producer
     from reput_client.sync.sharing.admin import DeadLetters, ShareGroups
     from reput_client.sync.sharing.consumer import ShareConsumer
+    from reput_client.sync.transactions import Check, Transaction, Transactions
     from reput_client.sync.writer import Writer
 
     __version__: str
@@ -72,6 +74,7 @@ __all__ = [
     "AuthenticationError",
     "BodyError",
     "BodyTooLargeError",
+    "Check",
     "Client",
     "Consumer",
     "ConsumerGroup",
@@ -89,6 +92,7 @@ __all__ = [
     "Message",
     "NewMessage",
     "NotFoundError",
+    "OpenTransaction",
     "Options",
     "OutOfRangeError",
     "OutcomeUnknownError",
@@ -117,6 +121,8 @@ __all__ = [
     "Topic",
     "TopicQueue",
     "Topics",
+    "Transaction",
+    "Transactions",
     "UnavailableError",
     "Writer",
     "Written",
@@ -134,6 +140,7 @@ _HOMES = {
     "core.sharing.holding": "Received",
     "core.sharing.values": "DeadLetter Replay ReplayedTopic ShareGroup ShareMove SharePolicy ShareQueue",
     "core.telemetry.metrics": "ConsumerMetrics Latencies ProducerMetrics",
+    "core.transactions": "OpenTransaction",
     "core.types": (
         "ConsumerGroup ConsumerOffset Durability Message NewMessage PullResult PullStatus Queue SendResult Topic "
         "TopicQueue"
@@ -145,6 +152,7 @@ _HOMES = {
     "sync.producer": "Producer",
     "sync.sharing.admin": "DeadLetters ShareGroups",
     "sync.sharing.consumer": "ShareConsumer",
+    "sync.transactions": "Check Transaction Transactions",
     "sync.writer": "Writer",
 }
 """Where each name comes from, for programs; the imports above say the same to type checkers."""

@@ -55,6 +55,8 @@ class _CodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Code.ValueType],
     """A message group that can't be stored."""
     CODE_ILLEGAL_MESSAGE_PROPERTY_KEY: _Code.ValueType  # 40007
     """A property that can't be stored, or whose name is the store's."""
+    CODE_INVALID_TRANSACTION_ID: _Code.ValueType  # 40008
+    """There is no such transaction, or it has ended in another way."""
     CODE_ILLEGAL_MESSAGE_ID: _Code.ValueType  # 40009
     """A message id that can't be stored."""
     CODE_ILLEGAL_FILTER_EXPRESSION: _Code.ValueType  # 40010
@@ -125,6 +127,8 @@ CODE_ILLEGAL_MESSAGE_GROUP: Code.ValueType  # 40006
 """A message group that can't be stored."""
 CODE_ILLEGAL_MESSAGE_PROPERTY_KEY: Code.ValueType  # 40007
 """A property that can't be stored, or whose name is the store's."""
+CODE_INVALID_TRANSACTION_ID: Code.ValueType  # 40008
+"""There is no such transaction, or it has ended in another way."""
 CODE_ILLEGAL_MESSAGE_ID: Code.ValueType  # 40009
 """A message id that can't be stored."""
 CODE_ILLEGAL_FILTER_EXPRESSION: Code.ValueType  # 40010

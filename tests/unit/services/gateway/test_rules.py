@@ -11,6 +11,8 @@ from services.gateway.engine.retries import Exponential, is_misread, of_consumer
 from services.gateway.engine.signature import Signature
 from services.gateway.engine.waiting import wait_s
 from services.gateway.errors import Refused
+from services.gateway.rpc.statuses import CODES
+from services.gateway.rpc.wire import messaging_pb2 as wire
 
 
 @pytest.mark.parametrize(
@@ -84,3 +86,8 @@ def test_a_wrong_signature(text: str) -> None:
         with pytest.raises(Refused) as refused:
             Signature.parse(header("s", "t")).check(secrets, date_time)
         assert refused.value.code == "UNAUTHORIZED"
+
+
+def test_every_code_is_one_of_the_protocol() -> None:
+    """A reason whose code has no number would end as an error of ours."""
+    assert {f"CODE_{code}" for code in CODES.values()} <= set(wire.Code.keys())

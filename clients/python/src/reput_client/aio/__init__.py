@@ -10,10 +10,12 @@ from reput_client.aio.parts import AsyncAdmin, AsyncGroups, AsyncQueries, AsyncQ
 from reput_client.aio.producer import AsyncProducer
 from reput_client.aio.sharing.admin import AsyncDeadLetters, AsyncShareGroups
 from reput_client.aio.sharing.consumer import AsyncShareConsumer
+from reput_client.aio.transactions import AsyncCheck, AsyncTransaction, AsyncTransactions
 from reput_client.aio.writer import AsyncWriter
 
 __all__ = [
     "AsyncAdmin",
+    "AsyncCheck",
     "AsyncClient",
     "AsyncConsumer",
     "AsyncDeadLetters",
@@ -24,6 +26,8 @@ __all__ = [
     "AsyncShareConsumer",
     "AsyncShareGroups",
     "AsyncTopics",
+    "AsyncTransaction",
+    "AsyncTransactions",
     "AsyncWriter",
     "connect",
 ]

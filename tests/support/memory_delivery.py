@@ -76,9 +76,7 @@ class MemoryStore:
         if self.refused_writes:
             self.refused_writes -= 1
             raise DependencyUnavailable("commitlog", "the disk is full")
-        for letter in letters:
-            if isinstance(letter, Copy | Note):
-                self.timers.check(letter)
+        self.timers.check(letters)
         for letter in letters:
             if isinstance(letter, Copy | Note):
                 await self.timers.keep(letter)

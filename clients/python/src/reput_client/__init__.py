@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from reput_client.core.options import Options, ProducerOptions
     from reput_client.core.retry import RetryPolicy
+    from reput_client.core.sharing.delayed import DelayedMessage
     from reput_client.core.sharing.holding import Received
     from reput_client.core.sharing.values import (
         DeadLetter,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from reput_client.sync.producer import Producer
     from reput_client.sync.sharing.admin import DeadLetters, ShareGroups
     from reput_client.sync.sharing.consumer import ShareConsumer
+    from reput_client.sync.sharing.delayed import DelayedMessages
     from reput_client.sync.writer import Writer
 
     __version__: str
@@ -81,6 +83,8 @@ __all__ = [
     "DeadLetter",
     "DeadLetters",
     "DeadlineExceededError",
+    "DelayedMessage",
+    "DelayedMessages",
     "Durability",
     "FailedPreconditionError",
     "Groups",
@@ -131,6 +135,7 @@ _HOMES = {
     ),
     "core.options": "Options ProducerOptions",
     "core.retry": "RetryPolicy",
+    "core.sharing.delayed": "DelayedMessage",
     "core.sharing.holding": "Received",
     "core.sharing.values": "DeadLetter Replay ReplayedTopic ShareGroup ShareMove SharePolicy ShareQueue",
     "core.telemetry.metrics": "ConsumerMetrics Latencies ProducerMetrics",
@@ -145,6 +150,7 @@ _HOMES = {
     "sync.producer": "Producer",
     "sync.sharing.admin": "DeadLetters ShareGroups",
     "sync.sharing.consumer": "ShareConsumer",
+    "sync.sharing.delayed": "DelayedMessages",
     "sync.writer": "Writer",
 }
 """Where each name comes from, for programs; the imports above say the same to type checkers."""

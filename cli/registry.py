@@ -71,6 +71,7 @@ COMMANDS = {
         "consume",
         "Print messages that a group shares, and acknowledge them: each goes to one member.",
     ),
+    "delay": Entry("messages.delay", "delay", "Messages that wait for their time: list, cancel."),
     "dlq": Entry("groups.letters", "letters", "Dead letters of groups: list, look, replay."),
     "tx": Entry("messages.transactions", "transactions", "Transactions: which are open, and how they end."),
     "janitor": Entry("janitor", "janitor", "Retention: what expires, when, and why not."),

@@ -21,6 +21,7 @@ MODULES = (
     "parts",
     "sharing/admin",
     "sharing/consumer",
+    "sharing/delayed",
     "start",
     "transactions",
     "writer",

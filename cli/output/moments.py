@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import typer
 
-TIME_FORMS = "ISO 8601, -1h, '2 hours ago', yesterday, 01:00, or ms"
+TIME_FORMS = "ISO 8601, -1h, '2 hours ago', +1h, yesterday, 01:00, or ms"
 """For the help of options."""
 
 _PLAUSIBLE_MS_MIN = 10**11
@@ -20,8 +20,9 @@ _UNITS = {
     "h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000, "w": 604_800_000, "week": 604_800_000,
 }  # fmt: skip
 _STEP = r"(\d+(?:\.\d+)?)\s*([a-z]+)"
-_AGO = re.compile(rf"(?:-\s*(?P<minus>(?:{_STEP}\s*)+)|(?P<ago>(?:{_STEP}\s*)+)\s+ago)")
-_CLOCK = re.compile(r"(?:(?P<day>today|yesterday)(?:\s+|$))?(?P<clock>\d{1,2}:\d{2}(?::\d{2})?)?")
+_DISTANCE = re.compile(rf"(?P<sign>[-+]|in\s)\s*(?P<far>(?:{_STEP}\s*)+)|(?P<ago>(?:{_STEP}\s*)+)\s+ago")
+_DAYS = {"today": 0, "yesterday": -1, "tomorrow": 1, None: 0}
+_CLOCK = re.compile(r"(?:(?P<day>today|yesterday|tomorrow)(?:\s+|$))?(?P<clock>\d{1,2}:\d{2}(?::\d{2})?)?")
 _LONGEST_MS = 10**14
 """About 3,000 years: what is farther away is a slip."""
 
@@ -30,7 +31,8 @@ def parse_time(text: str, *, now: datetime | None = None) -> int:
     """Return milliseconds since the epoch.
 
     A text is a whole number of milliseconds, ISO 8601 (without a zone in local time), a distance from now (`-1h`,
-    `-1h30m`, `2 hours ago`), `now`, `today`, `yesterday`, a time of today (`01:00`), or `yesterday 01:00`. A number
+    `-1h30m`, `2 hours ago`, `+1h`, `in 2 days`), `now`, `today`, `yesterday`, `tomorrow`, a time of today (`01:00`), or
+    `yesterday 01:00`. A number
     that would be a time of 1970 to 1973 is most likely in seconds, and refused.
     """
     if re.fullmatch(r"-?[0-9]+", text):
@@ -44,7 +46,7 @@ def parse_time(text: str, *, now: datetime | None = None) -> int:
         return _epoch_ms(datetime.fromisoformat(text).astimezone())
     except (ValueError, OverflowError):
         raise typer.BadParameter(
-            f"{text!r} is no time: give ISO 8601 (2026-11-26T12:03), -1h, '2 hours ago', yesterday, 01:00, "
+            f"{text!r} is no time: give ISO 8601 (2026-11-26T12:03), -1h, '2 hours ago', +1h, yesterday, 01:00, "
             "or milliseconds since the epoch"
         ) from None
 
@@ -70,19 +72,29 @@ def _whole_number(text: str) -> int:
 
 
 def _distance(words: str, now: datetime) -> int | None:
-    """Return the moment of `-1h` or `1 hour ago`, None for what is no distance."""
-    match = _AGO.fullmatch(words)
+    """Return the moment of `-1h`, `1 hour ago`, `+1h` or `in 1 hour`, None for what is no distance."""
+    match = _DISTANCE.fullmatch(words)
     if match is None:
         return None
+    is_past = match["sign"] in (None, "-")
+    distance_ms = parse_duration(match["far"] or match["ago"])
+    return _epoch_ms(now) + (-distance_ms if is_past else distance_ms)
+
+
+def parse_duration(text: str) -> int:
+    """Return milliseconds for `90s`, `1h30m` or `2 days`."""
+    words = text.strip().lower()
+    if not re.fullmatch(rf"(?:{_STEP}\s*)+", words):
+        raise typer.BadParameter(f"{text!r} is no duration: give 90s, 1h30m, or '2 days'")
     distance_ms = 0.0
-    for number, unit in re.findall(_STEP, match["minus"] or match["ago"]):
+    for number, unit in re.findall(_STEP, words):
         size_ms = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"))
         if size_ms is None:
             raise typer.BadParameter(f"{unit!r} is no unit of time: ms, s, m, h, d and w are")
         distance_ms += float(number) * size_ms
     if distance_ms > _LONGEST_MS:
-        raise typer.BadParameter(f"{words!r} is before all history")
-    return _epoch_ms(now) - round(distance_ms)
+        raise typer.BadParameter(f"{words!r} is longer than all history")
+    return round(distance_ms)
 
 
 def _day_and_clock(words: str, now: datetime) -> int | None:
@@ -92,7 +104,7 @@ def _day_and_clock(words: str, now: datetime) -> int | None:
     match = _CLOCK.fullmatch(words)
     if match is None or not words:
         return None
-    day: date = now.date() - timedelta(days=match["day"] == "yesterday")
+    day: date = now.date() + timedelta(days=_DAYS[match["day"]])
     hour, minute, second = (*map(int, (match["clock"] or "0:0").split(":")), 0)[:3]
     try:
         return _epoch_ms(datetime(day.year, day.month, day.day, hour, minute, second).astimezone())

@@ -93,7 +93,8 @@ class MemoryStore:
             self.refused_writes -= 1
             raise DependencyUnavailable("commitlog", "the disk is full")
         for letter in letters:
-            self._room(letter).check(letter)
+            self.transactions.check(letter)
+        self.timers.check([letter for letter in letters if self._room(letter) is self.timers])
         for letter in letters:
             if isinstance(letter, DeadLetter | Replayed):
                 origin_topic = letter.origin.topic if isinstance(letter, DeadLetter) else ""

@@ -44,6 +44,7 @@ class MemoryTimers:
         self.min_physical_offset = 0
         self.indexed_behind = 0
         """So many of the last records are not indexed."""
+        self.rolled_count_max = 1_000
         self.now_ms: Callable[[], int] = lambda: 0
         self._store = store
 
@@ -73,8 +74,14 @@ class MemoryTimers:
         await self._store.tell()
         return len(self.records) - 1
 
-    def check(self, letter: Copy | Note) -> None:
+    def check(self, letters: Sequence[object]) -> None:
         """Refuse what the log would not take."""
+        if sum(isinstance(one, Copy) and one.topic == TIMER_TOPIC for one in letters) > self.rolled_count_max:
+            raise AppendRefused("BATCH_TOO_LARGE")
+        for letter in letters:
+            self._check_one(letter)
+
+    def _check_one(self, letter: object) -> None:
         if isinstance(letter, Copy) and letter.topic != TIMER_TOPIC:
             text = letter.message.text
             if text.startswith("!!") or (text.startswith("!") and letter.queue_id is not None):

@@ -4,6 +4,7 @@
 import argparse
 import asyncio
 import random
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -16,15 +17,22 @@ LEAST_MS = 5_000
 
 async def measured(folder: Path, count: int, seconds: int, seed: int) -> int:
     """Print how late they were. Returns an exit code."""
-    async with (
-        served_commitlog.served(folder) as (commitlog, log),
-        served_indexer.served(folder, f"127.0.0.1:{commitlog.server.port}") as (indexer, index),
-        served_delivery.process(f"127.0.0.1:{commitlog.server.port}", f"127.0.0.1:{indexer.server.port}"),
-    ):
-        load = Load(log, index, random.Random(seed))
-        await load.send(count, least_ms=LEAST_MS, most_ms=LEAST_MS + seconds * 1_000)
-        await asyncio.sleep(seconds)
-        outcome = await load.until_delivered()
+    commitlog = await (await served_commitlog.Process.start(folder)).wait_serving()
+    log_target = f"127.0.0.1:{commitlog.port}"
+    indexer = await (await served_indexer.Process.start(folder, "--commitlog-target", log_target)).wait_serving()
+    try:
+        async with (
+            commitlog.client() as log,
+            indexer.client() as index,
+            served_delivery.process(log_target, f"127.0.0.1:{indexer.port}"),
+        ):
+            load = Load(log, index, random.Random(seed))
+            await load.send(count, least_ms=LEAST_MS, most_ms=LEAST_MS + seconds * 1_000)
+            await asyncio.sleep(seconds)
+            outcome = await load.until_delivered()
+    finally:
+        for process in (indexer, commitlog):
+            await process.end(signal.SIGKILL)
     shown = ", ".join(f"p{percent:g} {outcome.late(percent)}" for percent in (50, 90, 99, 99.9, 100))
     print(f"{len(outcome.late_ms)} of {count} messages came within {seconds} s; late in ms: {shown}")
     print(f"early {outcome.early_count}, twice {len(outcome.twice)}, missing {len(outcome.missing)}")

@@ -14,6 +14,7 @@ import typer
 from cli.connection.client import client_of, options_of
 from cli.exit_codes import ExitCode
 from cli.output.lines import JsonOption, note_line
+from cli.output.moments import parse_duration, parse_time
 
 RETRIES = 6
 """A store that nobody serves for about three seconds is waited for, once it has answered."""
@@ -30,6 +31,8 @@ FILE_FIELDS = {
     "flag": int,
     "born_time_ms": int,
     "delay_level": int,
+    "deliver_at": int,
+    "delay_s": (int, float),
 }
 """Keys of a JSON line and what their values must be; docs/cli.md lists them."""
 
@@ -63,6 +66,13 @@ def put(
         int,
         typer.Option(min=0, help="Deliver after this one of the store's delays: 1 is 1 s, 18 is 2 h. 0 is no delay."),
     ] = 0,
+    deliver_at: Annotated[
+        str | None,
+        typer.Option("--deliver-at", metavar="TIME", help="Deliver then: 2026-12-24T18:00, +2h, 'tomorrow 09:00'."),
+    ] = None,
+    delay: Annotated[
+        str | None, typer.Option("--delay", metavar="DURATION", help="Deliver so much later: 90s, 1h30m, '2 days'.")
+    ] = None,
     durability: Annotated[DurabilityName, typer.Option(help="What to wait for.")] = DurabilityName.DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
@@ -70,7 +80,7 @@ def put(
 
     Exit code 5 (or that of the first failure) if a message was not stored; the others are stored all the same.
 
-    Example: reput put orders 'hello' --key order-1 --tag created
+    Example: reput put orders 'hello' --key order-1 --tag created --delay 10m
     """
     defaults: dict[str, Any] = {
         "topic": topic,
@@ -80,6 +90,8 @@ def put(
         "queue_id": queue,
         "sharding_key": sharding_key,
         "delay_level": delay_level,
+        "deliver_at": None if deliver_at is None else parse_time(deliver_at),
+        "delay_s": None if delay is None else parse_duration(delay) / 1000,
     }
     if file is not None and bodies:
         raise typer.BadParameter("give bodies or --file, not both")

@@ -21,6 +21,9 @@ from cli.commands.messages.put import FILE_FIELDS
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.input_lines import read_lines
 
+DELAYS = {"delay_level", "deliver_at", "delay_s"}
+"""A line that has one of them needs none of the options."""
+
 
 @dataclass
 class Chunk:
@@ -138,7 +141,8 @@ def from_json(line: bytes, defaults: Mapping[str, Any]) -> NewMessage:
             raise ValueError(f"unknown key {name!r}; known are {', '.join(FILE_FIELDS)}")
         if isinstance(value, bool) or not isinstance(value, FILE_FIELDS[name]):  # type: ignore[arg-type]
             raise TypeError(f"{name!r} has a value of the wrong type")
-    merged = {**defaults, **fields}
+    said = DELAYS & fields.keys()
+    merged = {**{name: value for name, value in defaults.items() if not said or name not in DELAYS}, **fields}
     text, encoded = merged.pop("body", None), merged.pop("body_base64", None)
     if (text is None) == (encoded is None):
         raise ValueError("exactly one of 'body' and 'body_base64' is needed")

@@ -40,6 +40,9 @@ PROPERTIES = [
     (NewMessage("t", b"", properties={"a": "b\x01c"}), b"a\x01b\x01c\x02"),
     (NewMessage("t", b"", properties={"größe": "ü"}), "größe\x01ü\x02".encode()),
     (NewMessage("t", b"", delay_level=3), b"DELAY\x013\x02"),
+    (NewMessage("t", b"", deliver_at=1_700_000_000_123), b"TIMER_DELIVER_MS\x011700000000123\x02"),
+    (NewMessage("t", b"", delay_s=1.5), b"TIMER_DELAY_MS\x011500\x02"),
+    (NewMessage("t", b"", delay_s=0), b"TIMER_DELAY_MS\x010\x02"),
     (NewMessage("t", b"", properties={"DELAY": "1"}), b"DELAY\x011\x02"),
     (NewMessage("t", b"", unique_id="U"), b"UNIQ_KEY\x01U\x02"),
     (NewMessage("t", b"", unique_id="U", properties={"UNIQ_KEY": "U"}), b"UNIQ_KEY\x01U\x02"),
@@ -103,6 +106,12 @@ BAD = [
     (NewMessage("t", b"", properties={"a": ""}), ValueError),
     (NewMessage("t", b"", properties={"a": "\ud800"}), ValueError),
     (NewMessage("t", b"", delay_level=-1), ValueError),
+    (NewMessage("t", b"", delay_s=-1), ValueError),
+    (NewMessage("t", b"", delay_s=40 * 86_400 + 1), ValueError),
+    (NewMessage("t", b"", delay_s=1, deliver_at=5), ValueError),
+    (NewMessage("t", b"", delay_s=1, delay_level=1), ValueError),
+    (NewMessage("t", b"", deliver_at="noon"), TypeError),  # type: ignore[arg-type]
+    (NewMessage("t", b"", delay_s=1, properties={"TIMER_DELAY_MS": "5"}), ValueError),
 ]
 
 

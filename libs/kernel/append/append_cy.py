@@ -59,8 +59,7 @@ def append(
       E_WIRE: not protobuf. E_EMPTY, E_TOO_MANY: number of messages. E_TOPIC_NAME, E_TOPIC_UNKNOWN (make the topic and
       repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY
       (nowhere to wait; a time that is no number, too far, or over for a deletion), E_LIGHT (for light queues), E_HOST,
-      E_FIELD (any other value).
-      E_DURABILITY: the limits refuse it.
+      E_FIELD (any other value). E_DURABILITY: the limits refuse it.
       E_RECORD_SIZE: above the limit. E_QUEUES: nothing else is wrong, but error_value messages are for queues that may
       have none yet, more than the limit; columns.places() tells which. E_WRITER: nothing is wrong, but the request
       names a writer (columns.writer_start and writer_size) and there is no stamp; error_value bytes are needed without

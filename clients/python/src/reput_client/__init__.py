@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from reput_client.core.options import Options, ProducerOptions
     from reput_client.core.retry import RetryPolicy
+    from reput_client.core.sharing.delayed import DelayedMessage
     from reput_client.core.sharing.holding import Received
     from reput_client.core.sharing.values import (
         DeadLetter,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from reput_client.sync.producer import Producer
     from reput_client.sync.sharing.admin import DeadLetters, ShareGroups
     from reput_client.sync.sharing.consumer import ShareConsumer
+    from reput_client.sync.sharing.delayed import DelayedMessages
     from reput_client.sync.transactions import Check, Transaction, Transactions
     from reput_client.sync.writer import Writer
 
@@ -84,6 +86,8 @@ __all__ = [
     "DeadLetter",
     "DeadLetters",
     "DeadlineExceededError",
+    "DelayedMessage",
+    "DelayedMessages",
     "Durability",
     "FailedPreconditionError",
     "Groups",
@@ -137,6 +141,7 @@ _HOMES = {
     ),
     "core.options": "Options ProducerOptions",
     "core.retry": "RetryPolicy",
+    "core.sharing.delayed": "DelayedMessage",
     "core.sharing.holding": "Received",
     "core.sharing.values": "DeadLetter Replay ReplayedTopic ShareGroup ShareMove SharePolicy ShareQueue",
     "core.telemetry.metrics": "ConsumerMetrics Latencies ProducerMetrics",
@@ -152,6 +157,7 @@ _HOMES = {
     "sync.producer": "Producer",
     "sync.sharing.admin": "DeadLetters ShareGroups",
     "sync.sharing.consumer": "ShareConsumer",
+    "sync.sharing.delayed": "DelayedMessages",
     "sync.transactions": "Check Transaction Transactions",
     "sync.writer": "Writer",
 }

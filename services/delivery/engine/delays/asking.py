@@ -94,7 +94,7 @@ class Asking:
         while offset < self._delays.next:
             read = await self._delays.timers.waiting(offset, wait_s=0)
             old = [one for one in read.found if one.queue_offset < below or one.physical_offset < min(oldest, active)]
-            await self._roll([one for one in old if not one.deletes and self._waits(one.queue_offset)])
+            await self._roll([one for one in old if not one.deletes])
             if len(old) < len(read.found) or read.next_queue_offset <= offset:
                 return
             offset = read.next_queue_offset
@@ -127,6 +127,7 @@ class Asking:
         await self._delays.journal.write([DelaysDone(offsets)], [note], is_safe=True)
 
     async def _roll(self, old: Sequence[Timed]) -> None:
+        old = [one for one in old if self._waits(one.queue_offset)]
         if not old:
             return
         try:
@@ -135,8 +136,9 @@ class Asking:
             if len(old) == 1:
                 _log.error("delayed message %d can't be kept longer: %s", old[0].queue_offset, error)
                 return
-            for one in old:
-                await self._roll([one])
+            middle = len(old) // 2
+            await self._roll(old[:middle])
+            await self._roll(old[middle:])
         else:
             self._delays.tally.timed_rolled_count += len(old)
 

@@ -14,7 +14,6 @@ from reput.indexer.v1 import query_service_pb2, query_service_pb2_grpc, queue_se
 from libs.formats.records import timed as timed_record
 from libs.formats.records.message_id import OFFSET_ID_IPV4_DIGIT_COUNT, OFFSET_ID_IPV6_DIGIT_COUNT
 from libs.formats.state.system_topics import TIMER_TOPIC
-from libs.runtime.rpc.errors import error_info
 from libs.runtime.rpc.peer import Connection
 from services.delivery.engine.delays.ports import Timed, TimedRead
 from services.delivery.engine.ports import Index
@@ -24,6 +23,8 @@ from services.delivery.rpc.log.errors import errors_of
 LOG, INDEXER = "commitlog", "indexer"
 COUNT, SIZE_BYTES = 1_000, 1 << 20
 KEY_PAGE_SIZE = 1_024
+NO_SUCH_ID = {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE}
+"""Unique ids may look like offset ids, and lead anywhere."""
 OFFSET_ID = re.compile(rf"[0-9A-Fa-f]{{{OFFSET_ID_IPV4_DIGIT_COUNT}}}|[0-9A-Fa-f]{{{OFFSET_ID_IPV6_DIGIT_COUNT}}}")
 
 
@@ -106,7 +107,7 @@ class TimerClient:
             try:
                 answer = await self._queries.QueryById(request, **self._connection.options())
             except grpc.aio.AioRpcError as error:
-                if error_info(error).reason == "MESSAGE_NOT_FOUND":
+                if error.code() in NO_SUCH_ID:
                     return None
                 raise
         found: StoredMessage = answer.message

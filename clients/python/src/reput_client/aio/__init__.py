@@ -10,6 +10,7 @@ from reput_client.aio.parts import AsyncAdmin, AsyncGroups, AsyncQueries, AsyncQ
 from reput_client.aio.producer import AsyncProducer
 from reput_client.aio.sharing.admin import AsyncDeadLetters, AsyncShareGroups
 from reput_client.aio.sharing.consumer import AsyncShareConsumer
+from reput_client.aio.sharing.delayed import AsyncDelayedMessages
 from reput_client.aio.transactions import AsyncCheck, AsyncTransaction, AsyncTransactions
 from reput_client.aio.writer import AsyncWriter
 
@@ -19,6 +20,7 @@ __all__ = [
     "AsyncClient",
     "AsyncConsumer",
     "AsyncDeadLetters",
+    "AsyncDelayedMessages",
     "AsyncGroups",
     "AsyncProducer",
     "AsyncQueries",

@@ -14,6 +14,7 @@ from reput_client.aio.parts import AsyncAdmin, AsyncGroups, AsyncQueries, AsyncQ
 from reput_client.aio.producer import AsyncProducer
 from reput_client.aio.sharing.admin import AsyncDeadLetters, AsyncShareGroups
 from reput_client.aio.sharing.consumer import AsyncShareConsumer
+from reput_client.aio.sharing.delayed import AsyncDelayedMessages
 from reput_client.aio.transactions import AsyncTransactions
 from reput_client.aio.writer import AsyncAppendStream, AsyncWriter
 from reput_client.core.options import SERVICES, Options, ProducerOptions
@@ -41,6 +42,7 @@ class AsyncClient(AsyncClosing):
         self.share_groups = AsyncShareGroups(self._channels)
         self.dead_letters = AsyncDeadLetters(self._channels)
         self.transactions = AsyncTransactions(self._channels)
+        self.delayed = AsyncDelayedMessages(self._channels)
         self.admin = AsyncAdmin(self._channels)
 
     def __repr__(self) -> str:

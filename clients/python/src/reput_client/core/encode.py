@@ -6,6 +6,7 @@ can be cut anywhere between two chunks without touching the messages again.
 """
 
 import itertools
+import math
 import os
 import secrets
 import socket
@@ -19,9 +20,11 @@ from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendStreamReq
 from reput.common.v1.message_pb2 import Durability as DurabilityLevel
 
 from reput_client.core.bodies.compression import Compressor
-from reput_client.core.types import NewMessage
+from reput_client.core.types import NewMessage, to_ms
 
 _MESSAGES_TAG = b"\x0a"
+DELAY_S_MAX = 40 * 86_400
+"""Longest delay that the store takes."""
 NOTHING: Mapping[str, str] = {}
 
 
@@ -122,6 +125,8 @@ def _properties(message: NewMessage, unique_id: str, carried: Mapping[str, str])
         raise ValueError(f"delay_level is {message.delay_level}, but levels begin at 1, and 0 is no delay")
     if message.delay_level:
         _put(properties, "DELAY", str(message.delay_level), "delay_level")
+    if message.deliver_at is not None or message.delay_s is not None:
+        _put_time(properties, message)
     if unique_id and properties.setdefault("UNIQ_KEY", unique_id) != unique_id:
         raise ValueError("unique_id and the property UNIQ_KEY are both given, and differ")
     if carried and properties.keys().isdisjoint(carried):
@@ -133,6 +138,18 @@ def _put(properties: dict[str, str], name: str, value: str, field: str) -> None:
     if name in properties:
         raise ValueError(f"{field} and the property {name} are both given")
     properties[name] = value
+
+
+def _put_time(properties: dict[str, str], message: NewMessage) -> None:
+    """Put the time for which a message waits. Raises ValueError for more than one, and for one that can't be meant."""
+    if bool(message.delay_level) + (message.deliver_at is not None) + (message.delay_s is not None) > 1:
+        raise ValueError("a message has one of delay_level, deliver_at and delay_s")
+    if message.deliver_at is not None:
+        _put(properties, "TIMER_DELIVER_MS", str(to_ms(message.deliver_at)), "deliver_at")
+    elif message.delay_s is not None:
+        if not 0 <= message.delay_s <= DELAY_S_MAX:
+            raise ValueError(f"delay_s is {message.delay_s}, but a delay is 0 to {DELAY_S_MAX} s (40 days)")
+        _put(properties, "TIMER_DELAY_MS", str(math.ceil(message.delay_s * 1000)), "delay_s")
 
 
 def _joined(keys: str | Sequence[str]) -> str:

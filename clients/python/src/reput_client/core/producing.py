@@ -12,7 +12,7 @@ from reput_client.core.options import ProducerOptions
 from reput_client.core.sending import Entry, Outcome, Settlement
 from reput_client.core.telemetry.log import log
 from reput_client.core.telemetry.tracing import find_tracing
-from reput_client.core.types import NewMessage, SendResult
+from reput_client.core.types import NewMessage, SendResult, TimeLike
 
 Sent = TypeVar("Sent")
 AnyFuture: TypeAlias = "asyncio.Future[Any] | concurrent.futures.Future[Any]"
@@ -39,6 +39,8 @@ class Sender(ABC, Generic[Sent]):
         flag: int = 0,
         born_time_ms: int | None = None,
         delay_level: int = 0,
+        deliver_at: TimeLike | None = None,
+        delay_s: float | None = None,
     ) -> Sent:
         """Send one message. The fields are those of NewMessage. Waits only while the window is full.
 
@@ -58,6 +60,8 @@ class Sender(ABC, Generic[Sent]):
                 flag,
                 born_time_ms,
                 delay_level=delay_level,
+                deliver_at=deliver_at,
+                delay_s=delay_s,
             )
         )
 

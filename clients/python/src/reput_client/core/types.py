@@ -70,8 +70,10 @@ class NewMessage:
     there is one, otherwise round robin. `unique_id` None lets the producer make one. `born_time_ms` None is now.
     `delay_level` from 1 on delays it: consumers get it after 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h and
     2 h (levels 1 to 18 unless the store has others); until then it waits in SCHEDULE_TOPIC_XXXX.
+    `deliver_at` (an aware datetime, or milliseconds since the epoch) and `delay_s` delay it up to 40 days: it comes at
+    that time, not before; `client.delayed` lists such messages and cancels them.
     `property_string` is the fast way: RocketMQ's own `name 0x01 value 0x02 …` in UTF-8, sent as it is; then tag, keys,
-    properties, sharding_key, unique_id and delay_level are not looked at.
+    properties, sharding_key, unique_id and delays are not looked at.
     """
 
     topic: str
@@ -86,6 +88,8 @@ class NewMessage:
     born_time_ms: int | None = None
     property_string: bytes | None = None
     delay_level: int = 0
+    deliver_at: TimeLike | None = None
+    delay_s: float | None = None
 
 
 class SendResult(NamedTuple):

@@ -20,6 +20,7 @@ from reput_client.sync.parts import Admin, Groups, Queries, Queues, Topics
 from reput_client.sync.producer import Producer
 from reput_client.sync.sharing.admin import DeadLetters, ShareGroups
 from reput_client.sync.sharing.consumer import ShareConsumer
+from reput_client.sync.sharing.delayed import DelayedMessages
 from reput_client.sync.transactions import Transactions
 from reput_client.sync.writer import AppendStream, Writer
 
@@ -42,6 +43,7 @@ class Client(Closing):
         self.share_groups = ShareGroups(self._channels)
         self.dead_letters = DeadLetters(self._channels)
         self.transactions = Transactions(self._channels)
+        self.delayed = DelayedMessages(self._channels)
         self.admin = Admin(self._channels)
 
     def __repr__(self) -> str:

@@ -223,6 +223,25 @@ async def test_due_while_it_is_rolled(clock: ManualClock, monkeypatch: pytest.Mo
     assert texts(store) == ["m"]
 
 
+async def test_due_while_others_are_rolled(clock: ManualClock) -> None:
+    """Where only a few fit into a batch, what is delivered in the meantime is not appended again."""
+    store = made(clock)
+    store.segment_size_bytes = 100
+    for number in range(8):
+        await store.timers.send(TOPIC, f"m{number}", due_ms=clock.now_ms() + 60_000)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await waits_for(owned, 8)
+        store.write_delay_s, store.timers.rolled_count_max = 0.02, 1
+        clock.advance(59_000)
+        rolled = asyncio.create_task(owned.asking.roll())
+        await eventually(lambda: ownership.delay_counters().rolled_total > 0)
+        clock.advance(1_000)
+        await rolled
+        await waits_for(owned, 0)
+    assert sorted(texts(store)) == [f"m{number}" for number in range(8)]
+
+
 async def test_rocketmq_delivered_some(clock: ManualClock) -> None:
     """Of what RocketMQ left in the topic, what its own wheel has delivered does not come again."""
     store, now_ms = made(clock), clock.now_ms()

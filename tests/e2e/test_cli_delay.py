@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput put --delay`, `--deliver-at` and `reput delay` against a running store with a Delivery, and the client."""
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from reput_client import FailedPreconditionError, NotFoundError, connect
+
+from tests.support.patience import LIMIT_S
+from tests.support.reput_up import Store, store
+
+TOPIC = "reminders"
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """One store for all tests."""
+    with store(tmp_path_factory.mktemp("store"), "--delivery", "--delivery-port", "0") as running:
+        yield running
+
+
+def waiting(running: Store, count: int, *arguments: str) -> list[dict[str, Any]]:
+    """What `reput delay list` tells, once it is so many."""
+    end_s = time.monotonic() + LIMIT_S
+    while time.monotonic() < end_s:
+        shown = running.run("delay", "list", *arguments, "--json")
+        found = running.json("delay", "list", *arguments) if shown.code == 0 else []
+        if len(found) == count:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"there are not {count} messages")
+
+
+def test_put_list_cancel(running: Store) -> None:
+    """Times as people type them; what is cancelled is not listed any more, and cancelling it twice is no error."""
+    assert running.run("put", TOPIC, "tomorrow", "--deliver-at", "tomorrow 09:00", "--key", "k").code == 0
+    assert running.run("put", TOPIC, "soon", "--delay", "1h30m").code == 0
+    rows = waiting(running, 2)
+    assert sorted(row["message"]["body"] for row in rows) == ["soon", "tomorrow"]
+    (by_key,) = waiting(running, 1, "--key", "k")
+    due = datetime.fromtimestamp(by_key["delivery_time_ms"] / 1000).astimezone()
+    assert (due.hour, due.minute, due.date()) == (9, 0, (datetime.now().astimezone() + timedelta(days=1)).date())
+    (sooner,) = [row for row in rows if row["message"]["body"] == "soon"]
+    assert running.run("delay", "list", "--start", "+1h", "--end", "+2h").code == 0
+    assert running.run("delay", "list", "--end", "+1h").code == 3
+    for _ in range(2):
+        assert running.run("delay", "cancel", TOPIC, sooner["message_id"]).code == 0
+    assert waiting(running, 1, TOPIC)[0]["message_id"] == by_key["message_id"]
+    assert running.run("delay", "cancel", TOPIC, "nobody").code == 3
+    assert running.run("put", TOPIC, "x", "--delay", "soon").code == 2
+    assert running.run("put", TOPIC, "x", "--delay", "41d").code != 0
+
+
+def test_the_client(running: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message is sent with a time, cancelled by what the send answered, and comes if it is not."""
+    for name, value in running.client_environment().items():
+        monkeypatch.setenv(name, value)
+    topic = "client"
+    with connect() as client:
+        with client.producer() as producer:
+            later = producer.send(topic, b"later", deliver_at=datetime.now(UTC) + timedelta(hours=1)).result()
+            soon = producer.send(topic, b"soon", delay_s=0.2, queue_id=0).result()
+        assert client.delayed.cancel(topic, later.unique_id).message.body == b"later"
+        consumer = client.consumer(topic, start="earliest")
+        found: list[bytes] = []
+        end_s = time.monotonic() + LIMIT_S
+        while b"soon" not in found and time.monotonic() < end_s:
+            found += [message.body for message in consumer.poll_many(timeout_s=1)]
+        assert found == [b"soon"]
+        with pytest.raises(FailedPreconditionError, match="too late"):
+            client.delayed.cancel(topic, soon.unique_id)
+        with pytest.raises(NotFoundError):
+            client.delayed.cancel(topic, "nobody")

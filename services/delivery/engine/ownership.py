@@ -18,6 +18,7 @@ from libs.machine.workers import workers
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.copying import JOURNAL_GROUP, JOURNAL_PLACE, Copying
 from services.delivery.engine.journal import Journal
+from services.delivery.engine.lag import Lag
 from services.delivery.engine.loading import load
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ports import Index, Log
@@ -42,6 +43,8 @@ class Counters:
     groups_known: int
     messages_open: int
     """In flight or held."""
+    messages_behind: int
+    """Not settled yet, over all groups and topics; one topic is looked at each second."""
     received_total: int
     redelivered_total: int
     settled_total: int
@@ -59,9 +62,11 @@ class Ownership:
         self.tally = Tally()
         self._log, self._index, self._make = log, index, make
         self._owned: Owned | None = None
+        self._lag: Lag | None = None
         self._reason = "the journal is not read yet"
         self._wanted = asyncio.Event()
-        self._began = asyncio.Event()
+        self._decided = asyncio.Event()
+        """Set while it is known whether this process delivers."""
         self._loop = SupervisedLoop(
             "deliveries",
             self._own,
@@ -71,11 +76,14 @@ class Ownership:
         )
 
     async def owned(self) -> Owned:
-        """Return what this process delivers, which it may have to read first. Raises NotOwner."""
+        """Return what this process delivers, which it may have to read first. Raises NotOwner.
+
+        It does so at once while the log follows another one, so that callers find the one that delivers quickly.
+        """
         self._wanted.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WAIT_S):
-                await self._began.wait()
+                await self._decided.wait()
         if self._owned is None:
             raise NotOwner(self._reason)
         return self._owned
@@ -87,11 +95,12 @@ class Ownership:
 
     def counters(self) -> Counters:
         """Return what was counted. From any thread."""
-        owned, tally = self._owned, self.tally
+        owned, lag, tally = self._owned, self._lag, self.tally
         return Counters(
             is_owner=int(owned is not None),
             groups_known=0 if owned is None else owned.groups.count,
             messages_open=0 if owned is None else owned.groups.open_count,
+            messages_behind=0 if lag is None else lag.count,
             received_total=tally.received_count,
             redelivered_total=tally.redelivered_count,
             settled_total=tally.settled_count,
@@ -115,26 +124,29 @@ class Ownership:
         journal = Journal(self._log, owner)
         try:
             await journal.begin(Began(owner))
+            self._decided.clear()
             start = await self._index.stored_offset(JOURNAL_GROUP, *JOURNAL_PLACE) or 0
             groups = await load(self._index, owner, start=start)
         except LogFollows:
             self._reason = "the log follows another one, whose own service delivers"
+            self._decided.set()
             await asyncio.sleep(FOLLOW_LOOK_S)
             return
         except (DependencyUnavailable, JournalLost) as error:
             self._reason = str(error)
+            self._decided.clear()
             raise
         owned = self._make(groups, journal, self.tally)
-        copying = Copying(groups, journal, self._log, self._index)
-        self._owned = owned
-        self._began.set()
+        copying, lag = Copying(groups, journal, self._log, self._index), Lag(groups, self._index)
+        self._owned, self._lag = owned, lag
+        self._decided.set()
         self.began_count += 1
         _log.info("deliveries begin: %d groups, %d messages in flight", len(groups.names()), groups.open_count)
         try:
-            await self._tend(journal, owned.tend, copying.tend)
+            await self._tend(journal, owned.tend, copying.tend, lag.tend)
         finally:
-            self._owned, self._reason = None, "the journal is read anew"
-            self._began.clear()
+            self._owned, self._lag, self._reason = None, None, "the journal is read anew"
+            self._decided.clear()
             await owned.stop()
             await journal.close()
 

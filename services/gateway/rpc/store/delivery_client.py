@@ -2,7 +2,6 @@
 """DeliveryClient: Delivery, as far as the gateway needs it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from google.protobuf.duration import from_milliseconds
 from google.protobuf.duration_pb2 import Duration
@@ -14,21 +13,21 @@ from reput.delivery.v1 import (
 )
 
 from libs.formats.records.delivery_record import Policy
-from libs.runtime.rpc.peer import Connection
 from services.gateway.errors import PeerRefused, Refused
-from services.gateway.rpc.store.errors import error_of, errors_of
+from services.gateway.rpc.store.errors import error_of
+from services.gateway.rpc.store.leading import Leading
 
 SERVICE = "delivery"
+_Deliveries = delivery_service_pb2_grpc.DeliveryServiceStub
+_Groups = group_service_pb2_grpc.GroupServiceStub
 Entry = delivery_service_pb2.SettleEntry
 
 
 class DeliveryClient:
     """All calls raise PeerRefused."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._deliveries: Any = delivery_service_pb2_grpc.DeliveryServiceStub(connection.channel)
-        self._groups: Any = group_service_pb2_grpc.GroupServiceStub(connection.channel)
+    def __init__(self, delivery: Leading) -> None:
+        self._delivery = delivery
 
     async def receive(
         self, group: str, topic: str, *, count: int, invisible_ms: int | None, tags: str, where: str, wait_s: float
@@ -43,17 +42,14 @@ class DeliveryClient:
             where=where,
             wait=from_milliseconds(round(wait_s * 1000)),
         )
-        timeout_s = self._connection.timeout_s + wait_s
-        with errors_of(SERVICE):
-            response = await self._deliveries.Receive(request, timeout=timeout_s, metadata=self._connection.metadata())
+        response = await self._delivery.call(_Deliveries, "Receive", request, more_s=wait_s)
         messages: Sequence[delivery_service_pb2.ReceivedMessage] = response.messages
         return messages
 
     async def settle(self, entries: Sequence[Entry]) -> list[str | PeerRefused | Refused]:
         """Do as the entries say. Returns the handle of each from now on, "" for none, or why nothing was done."""
-        with errors_of(SERVICE):
-            request = delivery_service_pb2.SettleRequest(entries=entries)
-            response = await self._deliveries.Settle(request, **self._connection.options())
+        request = delivery_service_pb2.SettleRequest(entries=entries)
+        response = await self._delivery.call(_Deliveries, "Settle", request)
         return [_outcome(one) for one in response.outcomes]
 
     async def settle_one(self, entry: Entry) -> str:
@@ -72,9 +68,7 @@ class DeliveryClient:
     async def policy(self, group: str) -> group_service_pb2.GroupPolicy:
         """Return how a group gets its messages: by default, if nothing is known of it."""
         try:
-            with errors_of(SERVICE):
-                request = group_service_pb2.GetGroupRequest(group=group)
-                response = await self._groups.GetGroup(request, **self._connection.options())
+            response = await self._delivery.call(_Groups, "GetGroup", group_service_pb2.GetGroupRequest(group=group))
         except PeerRefused as error:
             if error.reason != "GROUP_NOT_FOUND":
                 raise

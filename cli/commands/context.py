@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.commands.typed.group import command_group
-from cli.connection.addresses import PORTS, check_target
+from cli.connection.addresses import BESIDE, PORTS, check_target
 from cli.connection.contexts import read_contexts, write_contexts
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.lines import JsonOption, note_line
@@ -17,7 +17,7 @@ from cli.output.tables import print_fields, print_rows
 context = command_group("Stores by names: where they are and how to reach them.")
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
-COLUMNS = ("name", "is_used", "commitlog", "indexer", "janitor", "delivery", "has_tls", "token_file")
+COLUMNS = ("name", "is_used", "commitlog", "indexer", "janitor", "delivery", "gateway", "has_tls", "token_file")
 SYSTEM = "system"
 """Stands for authorities that are no file."""
 
@@ -38,7 +38,8 @@ def add(
     commitlog: Annotated[str | None, _address("CommitLogs, a,b,….")] = None,
     indexer: Annotated[str | None, _address("Indexers, a,b,….")] = None,
     janitor: Annotated[str | None, _address("The Janitor.")] = None,
-    delivery: Annotated[str | None, _address("Delivery.")] = None,
+    delivery: Annotated[str | None, _address("Deliveries, a,b,….")] = None,
+    gateway: Annotated[str | None, _address("Gateways, a,b,….")] = None,
     ca_file: Annotated[str | None, _file("Authorities, turns TLS on ('system': gRPC's own).")] = None,
     certificate_file: Annotated[str | None, _file("Certificate to show.")] = None,
     key_file: Annotated[str | None, _file("Its private key.")] = None,
@@ -54,10 +55,11 @@ def add(
     if not re.fullmatch(NAME, name):
         raise typer.BadParameter(f"{name!r}: a name has 1 to 63 letters, digits, '.', '_' and '-'", param_hint="NAME")
     store: dict[str, str] = {}
-    given = {"commitlog": commitlog, "indexer": indexer, "janitor": janitor, "delivery": delivery}
+    given = {"commitlog": commitlog, "indexer": indexer, "janitor": janitor, "delivery": delivery, "gateway": gateway}
+    ports = PORTS | {service: port for service, (_, port) in BESIDE.items()}
     for service, targets in given.items():
         for target in targets.split(",") if targets is not None else ():
-            check_target(target.strip(), flag=f"--{service}", port=PORTS[service])
+            check_target(target.strip(), flag=f"--{service}", port=ports[service])
         if targets is not None:
             store[service] = targets
     files = {
@@ -116,7 +118,7 @@ def list_contexts(as_json: JsonOption = False) -> None:
         {"name": name, "is_used": name == contexts.used, "has_tls": "ca_file" in store, **store}
         for name, store in sorted(contexts.stores.items())
     )
-    print_rows(rows, COLUMNS, as_json=as_json, spare=("token_file", "janitor", "delivery"))
+    print_rows(rows, COLUMNS, as_json=as_json, spare=("token_file", "gateway", "delivery", "janitor"))
 
 
 @context.command("remove")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import typer
 
-from cli.connection.contexts import TARGET_VARIABLES, context_of, environment_of
+from cli.connection.contexts import BESIDE_VARIABLES, TARGET_VARIABLES, context_of, environment_of
 from cli.exit_codes import CommandFailed, ExitCode
 
 SERVICES = {"commitlog": "CommitLog", "indexer": "Indexer", "janitor": "Janitor", "delivery": "Delivery"}
@@ -20,6 +20,8 @@ SERVICES = {"commitlog": "CommitLog", "indexer": "Indexer", "janitor": "Janitor"
 PORTS = {"commitlog": 7101, "indexer": 7102, "janitor": 7103, "delivery": 7104}
 OF_EVERY_STORE = ("commitlog", "indexer", "janitor")
 """Those that a store has in any case."""
+BESIDE = {"delivery": ("Delivery", 7104), "gateway": ("the gateway", 8081)}
+"""Services that not every store has: what people call them, and their usual ports."""
 RESOLVERS = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:", "xds:", "vsock:")
 """With these gRPC has forms of its own."""
 PORT_MAX = 65_535
@@ -42,6 +44,24 @@ def targets_of(given: Mapping[str, object]) -> dict[str, list[str]]:
         found[service] = [target for target in map(str.strip, text.split(",")) if target] or [text]
         for target in found[service]:
             check_target(target, flag=sources_of(service), port=port)
+    return found
+
+
+def beside_of(given: Mapping[str, object]) -> dict[str, tuple[list[str], bool]]:
+    """Return where Delivery and the gateway are, and whether somebody has said so. Raises BadParameter.
+
+    Nobody needs to say so of those that listen at their usual ports beside a store that is at its usual ones.
+    """
+    environment = environment_of(given)
+    is_usual = not any(given.get(service) or environment.get(variable_of(service)) for service in PORTS)
+    found = {}
+    for service, (_, port) in BESIDE.items():
+        variable = BESIDE_VARIABLES[service]
+        named = [target for target in map(str.strip, environment.get(variable, "").split(",")) if target]
+        for target in named:
+            check_target(target, flag=variable, port=port)
+        usual = [target for target in (f"127.0.0.1:{port}",) if is_usual and not named and is_listening(target)]
+        found[service] = (named or usual, bool(named))
     return found
 
 

@@ -17,8 +17,11 @@ from cli.exit_codes import CommandFailed, ExitCode
 TARGET_VARIABLES = {
     service: f"REPUT_CLIENT_{service.upper()}_TARGET" for service in ("commitlog", "indexer", "janitor", "delivery")
 }
+BESIDE_VARIABLES = {service: f"REPUT_CLIENT_{service.upper()}_TARGET" for service in ("delivery", "gateway")}
+"""Of services that not every store has."""
 VARIABLES = {
     **TARGET_VARIABLES,
+    **BESIDE_VARIABLES,
     "ca_file": "REPUT_CLIENT_CA_FILE",
     "certificate_file": "REPUT_CLIENT_CERTIFICATE_FILE",
     "key_file": "REPUT_CLIENT_KEY_FILE",
@@ -94,7 +97,7 @@ def context_of(given: Mapping[str, object]) -> str:
     """
     if typed := given.get("context"):
         return str(typed)
-    if any(os.environ.get(variable) for variable in TARGET_VARIABLES.values()):
+    if any(os.environ.get(variable) for variable in (TARGET_VARIABLES | BESIDE_VARIABLES).values()):
         return ""
     return read_contexts().used
 

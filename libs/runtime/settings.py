@@ -91,7 +91,7 @@ class PeerConfig:
     IS_PREFIXED: ClassVar = True
 
     target: str
-    """Address of the service, as host:port."""
+    """Address of the service, as host:port. The gateway takes several with commas between, of which one leads."""
 
     tls_ca_file: Path | None = None
     """PEM file with the authorities that may have signed the service's certificate; without it there is no TLS."""

@@ -21,7 +21,11 @@ class DeliveryConfig:
 
     subscription_count_max: Positive = 1_000
     """Groups that receive at once, counted once for each of their topics. Each reads its queues ahead, up to 1 MiB and
-    a message for each queue."""
+    a message for each queue, all together up to 128 MiB."""
+
+    group_queue_count_max: Positive = 500_000
+    """Queues in which a group has a place, over all groups, and groups with a policy of their own; a kilobyte each.
+    Further ones are refused with WINDOW_FULL until groups are deleted."""
 
     receive_count_max: Positive = 1_000
     """Messages of one receive."""

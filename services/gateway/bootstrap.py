@@ -26,6 +26,7 @@ from services.gateway.rpc.orphans import Orphans
 from services.gateway.rpc.receiving import Receiving
 from services.gateway.rpc.routes import Routes
 from services.gateway.rpc.store.delivery_client import DeliveryClient
+from services.gateway.rpc.store.leading import Leading
 from services.gateway.rpc.store.log_client import LogClient
 from services.gateway.rpc.telemetry import Telemetry
 from services.gateway.rpc.wire import messaging_pb2 as wire
@@ -57,12 +58,10 @@ class Service:
         if settings.server.token_file is not None:
             raise ConfigError("token_file: RocketMQ's clients have no tokens: set access_keys_file, or neither")
         config, clock = settings.engine, SystemClock()
-        self._connections = {
-            "commitlog": self._connect("commitlog", settings.commitlog, settings, shell),
-            "delivery": self._connect("delivery", settings.delivery, settings, shell),
-        }
-        log = LogClient(self._connections["commitlog"], creates_topics=config.auto_create_topics)
-        delivery = DeliveryClient(self._connections["delivery"])
+        self._connections: list[Connection] = []
+        behind = self._lead("commitlog", settings.commitlog, settings, shell)
+        log = LogClient(behind, creates_topics=config.auto_create_topics)
+        delivery = DeliveryClient(self._lead("delivery", settings.delivery, settings, shell))
         renewals = Renewals(delivery, clock, count_max=config.renewal_count_max)
         producers = Producers()
         self._orphans = Orphans(delivery, producers)
@@ -90,10 +89,19 @@ class Service:
         service = wire.DESCRIPTOR.services_by_name["MessagingService"]
         self.server.add_service(service, servicer, served_as=SERVED_AS)
 
-    def _connect(self, name: str, config: PeerConfig, settings: Settings, shell: Shell) -> Connection:
+    def _lead(self, name: str, config: PeerConfig, settings: Settings, shell: Shell) -> Leading:
+        """Connect to each of the targets. Raises ConfigError if there is none."""
         peer = Peer(name=name, config=config, token=service_token_of(settings.server))
         interceptors = shell.telemetry.client_interceptors()
-        return peer.connect(interceptors=interceptors, reconnect_ms_max=settings.engine.reconnect_ms_max)
+        most_ms = settings.engine.reconnect_ms_max
+        targets = [target.strip() for target in config.target.split(",")]
+        if not all(targets):
+            raise ConfigError(f"{name}_target: {config.target!r} must be host:port, or several with a comma between")
+        connections = [
+            peer.at(target).connect(interceptors=interceptors, reconnect_ms_max=most_ms) for target in targets
+        ]
+        self._connections += connections
+        return Leading(name, connections)
 
     async def open(self) -> None:
         """Begin to renew, and to ask."""
@@ -114,5 +122,5 @@ class Service:
         """Let go of the CommitLog and Delivery."""
         await self._renewing.stop()
         await self._orphans.stop()
-        for connection in self._connections.values():
+        for connection in self._connections:
             await connection.channel.close()

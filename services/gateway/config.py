@@ -18,7 +18,7 @@ class GatewayConfig:
 
     access_keys_file: Path | None = None
     """File with the access keys of clients: in each line a key, a space and its secret. Nobody else may read it
-    (chmod 600). Without it clients need none."""
+    (chmod 600, or 640 for its group). Without it clients need none."""
 
     auto_create_topics: bool = True
     """Make a topic when a client first asks where it is; else there has to be one."""

@@ -13,12 +13,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
+from google.protobuf.message_factory import GetMessageClass
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from rich.console import Console
 
+from services.gateway.rpc.wire import messaging_pb2 as wire
 from tests.attack import kept
 from tests.attack.hostile import Maker, Target, targets
 from tests.attack.stack import Stack, running
@@ -32,12 +35,16 @@ MESSAGE_COUNT_MAX = 3
 SHOWN_BYTES, SHOWN_TEXT = 300, 80
 
 BUGS = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
+BUG_NUMBERS = [code.value[0] for code in BUGS]
 WITHOUT_REASON = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED)
 TOO_LARGE = "Received message larger than max"
 """What gRPC says by itself of a request that it never gives to the service."""
 
 CLIENTS_OWN = "Internal error from Core"
 """What the client's gRPC says when it wrote to a stream that the server had ended; it hides how."""
+
+CLIENT = (("x-mq-client-id", "hostile"), ("x-mq-language", "JAVA"))
+"""Without a name of its own a client gets nothing from the gateway."""
 
 FOREIGN = ("/grpc.reflection.",)
 """Services that are a library's: their refusals carry no reason of ours."""
@@ -139,7 +146,7 @@ async def _call(channel: grpc.aio.Channel, target: Target, requests: list[bytes]
     """One call with these requests, of which a method without a stream gets the first."""
     report.request_count += len(requests) if target.method.client_streaming else 1
     try:
-        await _answered(channel, target, requests)
+        answers = await _answered(channel, target, requests)
     except grpc.aio.AioRpcError as error:
         if error.details() == CLIENTS_OWN:
             report.codes[f"{target.service} (ended while the client wrote)"] += 1
@@ -149,26 +156,47 @@ async def _call(channel: grpc.aio.Channel, target: Target, requests: list[bytes]
             report.add(f"{target.service}{target.path}: {text}", requests)
     else:
         report.codes[f"{target.service} OK"] += 1
+        for answer in answers:
+            if text := _fault_within(target, answer):
+                report.add(f"{target.service}{target.path}: {text}", requests)
 
 
-async def _answered(channel: grpc.aio.Channel, target: Target, requests: list[bytes]) -> None:
+async def _answered(channel: grpc.aio.Channel, target: Target, requests: list[bytes]) -> list[bytes]:
+    """The first answers of a call."""
     method = target.method
+    options: dict[str, Any] = {"timeout": TIMEOUT_S} | ({"metadata": CLIENT} if target.served_as else {})
     if not method.client_streaming and not method.server_streaming:
-        await channel.unary_unary(target.path)(requests[0], timeout=TIMEOUT_S)
-    elif not method.server_streaming:
-        await channel.stream_unary(target.path)(iter(requests), timeout=TIMEOUT_S)
-    else:
-        call = (
-            channel.stream_stream(target.path)(iter(requests), timeout=TIMEOUT_S)
-            if method.client_streaming
-            else channel.unary_stream(target.path)(requests[0], timeout=TIMEOUT_S)
-        )
-        try:
-            for _ in range(ANSWER_COUNT_MAX):
-                if await call.read() is grpc.aio.EOF:
-                    break
-        finally:
-            call.cancel()
+        return [await channel.unary_unary(target.path)(requests[0], **options)]
+    if not method.server_streaming:
+        return [await channel.stream_unary(target.path)(iter(requests), **options)]
+    call = (
+        channel.stream_stream(target.path)(iter(requests), **options)
+        if method.client_streaming
+        else channel.unary_stream(target.path)(requests[0], **options)
+    )
+    answers: list[bytes] = []
+    try:
+        for _ in range(ANSWER_COUNT_MAX):
+            answer = await call.read()
+            if answer is grpc.aio.EOF:
+                break
+            answers.append(answer)
+    finally:
+        call.cancel()
+    return answers
+
+
+def _fault_within(target: Target, raw: bytes) -> str:
+    """What is wrong with an answer that says itself what became of its request; empty if nothing."""
+    if not target.served_as and target.method.name != "Settle":
+        return ""
+    answer: Any = GetMessageClass(target.method.output_type).FromString(raw)
+    if not target.served_as:
+        bugs = [one.error.message for one in answer.outcomes if one.error.code in BUG_NUMBERS]
+        return f"INTERNAL {bugs[0][:SHOWN_TEXT]}" if bugs else ""
+    if answer.status.code == wire.CODE_INTERNAL_SERVER_ERROR:
+        return f"INTERNAL_SERVER_ERROR {answer.status.message[:SHOWN_TEXT]}"
+    return ""
 
 
 def _fault(target: Target, error: grpc.aio.AioRpcError) -> str:

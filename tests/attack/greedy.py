@@ -18,18 +18,16 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
-import grpc
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 from reput.commitlog.v1 import append_service_pb2, log_service_pb2, topic_service_pb2
 from reput.indexer.v1 import consumer_offset_service_pb2, query_service_pb2, queue_service_pb2, scan_service_pb2
 
 from libs.formats.protobuf_wire import length_delimited
-from tests.attack import frames, hostile, http2
+from tests.attack import frames, hostile, http2, sharing
+from tests.attack.caller import BURST_COUNT, BURST_PAUSE_S, Caller, Counts, Targets, hold
 from tests.attack.store import COLLISION_COUNT, COLLISIONS, LARGE, LARGE_COUNT, MIB, colliding_key
-from tests.support.trusted import trusted
 
 APPEND = "/reput.commitlog.v1.AppendService/Append"
 APPEND_STREAM = "/reput.commitlog.v1.AppendService/AppendStream"
@@ -56,52 +54,8 @@ UNKNOWN_NUMBER = bytes([0xA0, 0x38, 1])
 FLOOD_CONNECTIONS = 2
 ANSWER_BYTES = 8 * MIB
 SCAN_COUNT = 64
-HOLDING_CONNECTIONS = 8
-AGAIN_S = 0.2
-BURST_COUNT, BURST_PAUSE_S = 100, 0.03
-"""Calls that come faster than they are accepted are dropped by gRPC itself (rapid_reset)."""
 
 FRAME_THREADS, FRAME_PART = 8, 200
-
-Targets = dict[str, str]
-Counts = dict[str, int]
-
-
-class Caller:
-    """Unary calls with raw bytes that are counted by how they end, until the time is over."""
-
-    def __init__(self, target: str, seconds: float) -> None:
-        options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-        self._channel = trusted(grpc.insecure_channel(target, options))
-        self._end_s = time.monotonic() + seconds
-        self.counts: Counts = {}
-
-    @property
-    def has_time(self) -> bool:
-        """Whether the time is not over."""
-        return time.monotonic() < self._end_s
-
-    def call(self, method: str, request: Message | bytes) -> None:
-        """One call."""
-        raw = request if isinstance(request, bytes) else request.SerializeToString()
-        try:
-            self._channel.unary_unary(method)(raw, timeout=60)
-        except grpc.RpcError as error:
-            self.count(error.code().name.lower())
-        else:
-            self.count("ok")
-
-    def count(self, name: str, amount: int = 1) -> None:
-        """Count."""
-        self.counts[name] = self.counts.get(name, 0) + amount
-
-    def repeat(self, *calls: tuple[str, Message | bytes]) -> Counts:
-        """The calls in turn, until the time is over; each at least once."""
-        turn = 0
-        while turn < len(calls) or self.has_time:
-            self.call(*calls[turn % len(calls)])
-            turn += 1
-        return self.counts
 
 
 def unread_answers(targets: Targets, seconds: float) -> Counts:
@@ -311,31 +265,7 @@ def wide_plans(targets: Targets, seconds: float) -> Counts:
 
 def idle_append_streams(targets: Targets, seconds: float) -> Counts:
     """Holds as many silent streams as it gets, and opens them again when they end."""
-    return asyncio.run(_hold(targets["commitlog"], seconds, 1_200, lambda one: one.stream_stream(APPEND_STREAM)()))
-
-
-async def _hold(
-    target: str, seconds: float, count: int, begin: Callable[[grpc.aio.Channel], Any], *, again_s: float = AGAIN_S
-) -> Counts:
-    """Hold so many calls on several connections, each begun again when it ends; how often they were begun and ended."""
-    options = [("grpc.use_local_subchannel_pool", 1)]
-    counts = {"begun": 0, "ended": 0}
-
-    async def hold(channel: grpc.aio.Channel) -> None:
-        while True:
-            counts["begun"] += 1
-            await begin(channel).code()
-            counts["ended"] += 1
-            await asyncio.sleep(again_s)
-
-    channels = [grpc.aio.insecure_channel(target, options) for _ in range(HOLDING_CONNECTIONS)]
-    tasks = []
-    end_s = time.monotonic() + seconds
-    for index in range(count):
-        tasks.append(asyncio.create_task(hold(channels[index % len(channels)])))
-        await asyncio.sleep(BURST_PAUSE_S if index % BURST_COUNT == 0 else 0)
-    await asyncio.wait(tasks, timeout=max(1.0, end_s - time.monotonic()))
-    return counts
+    return asyncio.run(hold(targets["commitlog"], seconds, 1_200, lambda one: one.stream_stream(APPEND_STREAM)()))
 
 
 def junk_consumer_offsets(targets: Targets, seconds: float) -> Counts:
@@ -369,7 +299,7 @@ def wide_topics(targets: Targets, seconds: float) -> Counts:
 def health_watchers(targets: Targets, seconds: float) -> Counts:
     """Watches the health of the service, without a token, as often as calls are allowed."""
     raw = health_pb2.HealthCheckRequest().SerializeToString()
-    holding = _hold(targets["commitlog"], seconds, 16_600, lambda one: one.unary_stream(WATCH)(raw), again_s=seconds)
+    holding = hold(targets["commitlog"], seconds, 16_600, lambda one: one.unary_stream(WATCH)(raw), again_s=seconds)
     return asyncio.run(holding)
 
 
@@ -410,7 +340,8 @@ CLIENTS: dict[str, Callable[[Targets, float], Counts]] = {
         scans_that_do_not_read, long_polls,
         continuation_flood, rapid_reset, unknown_fields, unknown_fields_of_append, colliding_ids, colliding_scan,
         long_texts, wide_plans, idle_append_streams, junk_consumer_offsets, wide_topics, health_watchers,
-        metrics_connections,
+        metrics_connections, sharing.receives_that_do_not_read, sharing.groups_read_ahead, sharing.junk_groups,
+        sharing.clients_do_not_read, sharing.junk_clients, sharing.client_streams,
     )
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import reput.commitlog.v1
+import reput.delivery.v1
 import reput.indexer.v1
 import reput.janitor.v1
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor, ServiceDescriptor
@@ -24,6 +25,8 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from libs.formats.protobuf_wire import length_delimited, varint
 from libs.runtime.trust.roles import ROLES, Role
+from services.gateway.rpc.messaging_servicer import SERVED_AS
+from services.gateway.rpc.wire import messaging_pb2
 
 KEPT = "kept"
 """Topic and group of what has to stay as it is: requests that change things never name it."""
@@ -56,11 +59,13 @@ class Target:
 
     service: str
     method: MethodDescriptor
+    served_as: str = ""
+    """What the gateway calls its service; others go by the name in their protos."""
 
     @property
     def path(self) -> str:
         """As gRPC calls it."""
-        return f"/{self.method.containing_service.full_name}/{self.method.name}"
+        return f"/{self.served_as or self.method.containing_service.full_name}/{self.method.name}"
 
     @property
     def is_operators(self) -> bool:
@@ -69,19 +74,23 @@ class Target:
 
     @property
     def is_reading(self) -> bool:
-        """Whether it changes nothing."""
-        return self.method.name.startswith(READING) and not self.is_operators
+        """Whether it changes nothing. Clients of the gateway make a topic by asking where it is."""
+        return self.method.name.startswith(READING) and not self.is_operators and not self.served_as
 
 
 def targets() -> list[Target]:
     """Every method of every service of ours, and health and reflection of each."""
     found = []
-    for package in (reput.commitlog.v1, reput.indexer.v1, reput.janitor.v1):
+    for package in (reput.commitlog.v1, reput.delivery.v1, reput.indexer.v1, reput.janitor.v1):
         service = package.__name__.split(".")[1]
         names = [module.name for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")]
         modules = [importlib.import_module(name) for name in names if name.endswith("_pb2")]
         modules += [health_pb2, reflection_pb2]
         found += [Target(service, method) for module in modules for method in _methods(module.DESCRIPTOR)]
+    found += [Target("gateway", method, SERVED_AS) for method in _methods(messaging_pb2.DESCRIPTOR)]
+    found += [
+        Target("gateway", method) for module in (health_pb2, reflection_pb2) for method in _methods(module.DESCRIPTOR)
+    ]
     return found
 
 

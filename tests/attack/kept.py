@@ -7,7 +7,9 @@ import asyncio
 from typing import Any
 
 import grpc
+from google.protobuf.duration_pb2 import Duration
 from reput.commitlog.v1 import append_service_pb2, log_service_pb2, topic_service_pb2
+from reput.delivery.v1 import delivery_service_pb2, group_service_pb2
 from reput.indexer.v1 import consumer_offset_service_pb2, query_service_pb2, queue_service_pb2
 
 from tests.attack import store
@@ -19,7 +21,7 @@ COUNT_MAX = 4_096
 
 
 async def put(targets: dict[str, str]) -> dict[str, bytes]:
-    """Append, commit, wait for the indexes; what honest readers see then."""
+    """Append, commit, wait for the indexes, receive; what honest readers see then."""
     messages = [_message(number) for number in range(MESSAGE_COUNT)]
     offsets = [consumer_offset_service_pb2.ConsumerOffset(topic=KEPT, queue_id=1, queue_offset=7)]
     async with grpc.aio.insecure_channel(targets["commitlog"]) as channel:
@@ -29,11 +31,17 @@ async def put(targets: dict[str, str]) -> dict[str, bytes]:
     async with grpc.aio.insecure_channel(targets["indexer"]) as channel:
         request = consumer_offset_service_pb2.CommitConsumerOffsetRequest(group=KEPT, offsets=offsets)
         await _call(channel, "ConsumerOffsetService/CommitConsumerOffset", request)
+    async with grpc.aio.insecure_channel(targets["delivery"]) as channel:
+        receive = delivery_service_pb2.ReceiveRequest(group=KEPT, topic=KEPT, invisible=Duration(seconds=3_600))
+        raw = await _call(channel, "DeliveryService/Receive", receive)
+        received = delivery_service_pb2.ReceiveResponse.FromString(raw).messages
+        acks = [delivery_service_pb2.SettleEntry(handle=one.handle, ack={}) for one in received[:5]]
+        await _call(channel, "DeliveryService/Settle", delivery_service_pb2.SettleRequest(entries=acks))
     await asyncio.sleep(SETTLED_S)
     return await seen(targets)
 
 
-SETTLED_S = 6.0
+SETTLED_S = 12.0
 """After this time the files that follow an append by the clock are written."""
 
 
@@ -58,6 +66,9 @@ async def seen(targets: dict[str, str]) -> dict[str, bytes]:
             answers[f"key {number}"] = b"".join(message.SerializeToString() for message in found)
         group = consumer_offset_service_pb2.GetConsumerOffsetRequest(group=KEPT, topic=KEPT, queue_id=1)
         answers["group"] = await _call(channel, "ConsumerOffsetService/GetConsumerOffset", group)
+    async with grpc.aio.insecure_channel(targets["delivery"]) as channel:
+        group_request = group_service_pb2.GetGroupRequest(group=KEPT)
+        answers["deliveries"] = await _call(channel, "GroupService/GetGroup", group_request)
     async with grpc.aio.insecure_channel(targets["commitlog"]) as channel:
         topic = topic_service_pb2.GetTopicRequest(name=KEPT)
         answers["topic"] = await _call(channel, "TopicService/GetTopic", topic)
@@ -68,7 +79,7 @@ async def seen(targets: dict[str, str]) -> dict[str, bytes]:
 
 
 async def _call(channel: grpc.aio.Channel, method: str, request: Any) -> bytes:
-    service = "indexer" if type(request).__module__.startswith("reput.indexer") else "commitlog"
+    service = type(request).DESCRIPTOR.full_name.split(".")[1]
     try:
         raw: bytes = await channel.unary_unary(f"/reput.{service}.v1.{method}")(request.SerializeToString(), timeout=30)
     except grpc.aio.AioRpcError as error:

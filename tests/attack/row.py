@@ -28,7 +28,7 @@ class Row:
 
     name: str
     target: str
-    """The service whose memory is measured; pauses count of all three."""
+    """The service whose memory is measured; pauses count of all."""
     checks: tuple[str, ...]
     """Which limits it is about. All is measured, whatever counts."""
     seconds: float = 10.0

@@ -54,6 +54,12 @@ ROWS = (
     Row("health_watchers", "commitlog", MEMORY),
     Row("metrics_connections", "commitlog", MEMORY),
     Row("broken_frames", "commitlog", MEMORY + LOOP),
+    Row("receives_that_do_not_read", "delivery", MEMORY, has_messages=True),
+    Row("groups_read_ahead", "delivery", MEMORY + LOOP, has_messages=True),
+    Row("junk_groups", "delivery", MEMORY + LOOP),
+    Row("clients_do_not_read", "gateway", MEMORY, has_messages=True),
+    Row("junk_clients", "gateway", MEMORY + LOOP),
+    Row("client_streams", "gateway", MEMORY),
 )
 
 

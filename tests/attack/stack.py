@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three services as processes with small files, and what can be seen of them from outside."""
+"""All services as processes with small files, and what can be seen of them from outside."""
 
 from __future__ import annotations
 
@@ -13,11 +13,20 @@ from tests.support.fixed_service import FixedService
 from tests.support.surroundings import free_port
 
 MIB = 1 << 20
-SERVICES = ("commitlog", "indexer", "janitor")
+PEERS = {
+    "commitlog": (),
+    "indexer": ("commitlog",),
+    "janitor": ("commitlog", "indexer"),
+    "delivery": ("commitlog", "indexer"),
+    "gateway": ("commitlog", "delivery"),
+}
+"""Each service, and whom it calls."""
 FLAGS = {
     "commitlog": ["--segment-size-bytes", str(128 * MIB)],
     "indexer": ["--index-slot-count", "100000", "--index-entry-capacity", "600000"],
     "janitor": ["--check-interval-ms", "60000"],
+    "delivery": [],
+    "gateway": [],
 }
 TRACEBACK = "Traceback (most recent call last)"
 
@@ -80,12 +89,8 @@ class Stack:
     def __init__(self, directory: Path) -> None:
         data_dir = directory / "data"
         self.services: dict[str, Watched] = {}
-        for name in SERVICES:
-            targets = [
-                flag
-                for other in SERVICES[: SERVICES.index(name)]
-                for flag in (f"--{other}-target", self.services[other].target)
-            ]
+        for name, peers in PEERS.items():
+            targets = [flag for peer in peers for flag in (f"--{peer}-target", self.services[peer].target)]
             self.services[name] = Watched(name, data_dir, *targets, *FLAGS[name])
 
     @property
@@ -105,13 +110,13 @@ class Stack:
     def tracebacks(self) -> list[str]:
         """The services whose log has a traceback, which is a bug whatever a client did."""
         return [
-            f"traceback in the log of the {name}" for name in SERVICES if TRACEBACK in self.services[name].log_text()
+            f"traceback in the log of the {name}" for name, one in self.services.items() if TRACEBACK in one.log_text()
         ]
 
 
 @contextlib.contextmanager
 def running(directory: Path) -> Iterator[Stack]:
-    """Run the three services for the time of a block."""
+    """Run the services for the time of a block."""
     stack = Stack(directory)
     try:
         for service in stack.services.values():

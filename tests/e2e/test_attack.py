@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from libs.runtime.trust.roles import ROLES
+from services.gateway.rpc.messaging_servicer import SERVED_AS
+from services.gateway.rpc.wire import messaging_pb2
 from tests.attack import fuzz
 from tests.attack.hostile import targets
 from tests.attack.row import violations
@@ -16,15 +18,17 @@ from tests.attack.rows import MEMORY, ROWS, run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-FUZZ_COUNT = 1_500
+FUZZ_COUNT = 2_500
 SECONDS = 2.0
-SMALL_ROWS = ("refused_requests", "scans_that_do_not_read", "broken_frames")
+SMALL_ROWS = ("refused_requests", "scans_that_do_not_read", "broken_frames", "receives_that_do_not_read")
+SERVICE = messaging_pb2.DESCRIPTOR.services_by_name["MessagingService"]
 
 
 def test_every_method_is_attacked() -> None:
-    """A method of the store's three services is among the targets, health and reflection of each service too."""
+    """A method of any service is among the targets, those of RocketMQ's protocol, health and reflection, too."""
     paths = {target.path for target in targets()}
-    assert {path for path in ROLES if not path.startswith("/reput.delivery.")} <= paths
+    assert set(ROLES) <= paths
+    assert {f"/{SERVED_AS}/{method.name}" for method in SERVICE.methods} <= paths
     assert {"/grpc.health.v1.Health/Check", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"} <= paths
 
 

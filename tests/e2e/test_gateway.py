@@ -23,6 +23,7 @@ from services.gateway.rpc.caller import Ending
 from services.gateway.rpc.receiving import Receiving
 from services.gateway.rpc.routes import KINDS
 from services.gateway.rpc.store.delivery_client import DeliveryClient
+from services.gateway.rpc.store.leading import Leading
 from services.gateway.rpc.telemetry import NODE_DELAY_S
 from services.gateway.rpc.wire import messaging_pb2 as wire
 from tests.support.patience import LIMIT_S
@@ -264,7 +265,7 @@ async def test_what_a_consumer_does_not_take_comes_again_at_once(served: Served)
     """It went while the messages were on their way to it."""
     caller = served.caller()
     await caller.send("t", *[caller.message("t", bytes([index])) for index in range(3)])
-    delivery = DeliveryClient(Connection(served.delivery, LIMIT_S, lambda: ()))
+    delivery = DeliveryClient(Leading("delivery", [Connection(served.delivery, LIMIT_S, lambda: ())]))
     renewals = Renewals(delivery, SystemClock(), count_max=10)
     receiving = Receiving(delivery, renewals, Ending(), SystemClock())
     answers = receiving.receive(receive_request("t", auto_renew=True), GatewayCaller("c", "", "", ""), Gone())  # type: ignore[arg-type]
@@ -286,7 +287,7 @@ async def test_a_renewed_message_keeps_its_handle(served: Served) -> None:
     await caller.send("t")
     (message,) = await caller.receive("t", invisible_duration=Duration(seconds=LONG_ENOUGH_S))
     handle = message.system_properties.receipt_handle
-    delivery = DeliveryClient(Connection(served.delivery, LIMIT_S, lambda: ()))
+    delivery = DeliveryClient(Leading("delivery", [Connection(served.delivery, LIMIT_S, lambda: ())]))
     assert await delivery.renew([handle, "nonsense"], 3_600) == {handle: True, "nonsense": False}
     assert await caller.receive("t", wait_s=LONG_ENOUGH_S + 1) == []
     assert (await caller.ack("t", handle)).status.code == OK
@@ -453,7 +454,7 @@ async def test_access_keys(tmp_path: Path) -> None:
     """Nobody gets anything without; a stream says why, and ends."""
     keys = tmp_path / "keys"
     keys.write_text("# of the shop\nalice secret\nalice newer\nbob other\n")
-    keys.chmod(0o600)
+    keys.chmod(0o440)
     async with store(tmp_path) as targets, gateway(*targets, access_keys_file=keys) as served:
         for secret in ("secret", "newer"):
             assert (await served.caller(**signed("alice", secret)).send("t")).status.code == OK
@@ -470,6 +471,7 @@ async def test_settings_that_can_not_work(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     for text, mode, said in (
         ("alice secret\n", 0o644, "chmod 600"),
+        ("alice secret\n", 0o660, "chmod 600"),
         ("alice\n", 0o600, "line 1"),
         ("", 0o600, "no key"),
     ):

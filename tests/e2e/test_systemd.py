@@ -33,14 +33,16 @@ def test_the_unit(tmp_path: Path) -> None:
 
 
 def test_what_it_starts(tmp_path: Path) -> None:
-    """Each service, by the unit's own words, in one directory; the Indexer and the Janitor find the CommitLog."""
-    line = next(line for line in UNIT.read_text().splitlines() if line.startswith("ExecStart="))
-    ports = {name: str(free_port()) for name in ("commitlog", "indexer", "janitor")}
+    """Each service, by the unit's own words, those with files in one directory; they find each other."""
+    lines = UNIT.read_text().replace(DATA_DIR, str(tmp_path / "data")).splitlines()
+    line = next(line for line in lines if line.startswith("ExecStart="))
+    own = dict(line.split("=", 2)[1:] for line in lines if line.startswith("Environment=REPUT_"))
+    ports = {name: str(free_port()) for name in SERVICES}
     targets = {f"REPUT_{of}_{to}_TARGET": f"127.0.0.1:{ports[to.lower()]}" for of, to in PEERS}
     running: list[subprocess.Popen[bytes]] = []
     try:
         for name, port in ports.items():
-            words = shlex.split(line.partition("=")[2].replace("%i", name).replace(DATA_DIR, str(tmp_path / "data")))
+            words = shlex.split(line.partition("=")[2].replace("%i", name))
             assert words[0] == PROGRAM
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
                 heard.bind(str(tmp_path / name))
@@ -49,6 +51,7 @@ def test_what_it_starts(tmp_path: Path) -> None:
                 variables = {
                     "NOTIFY_SOCKET": str(tmp_path / name),
                     "XDG_STATE_HOME": str(tmp_path),
+                    **own,
                     **targets,
                     **ANY_DISK,
                 }
@@ -57,7 +60,8 @@ def test_what_it_starts(tmp_path: Path) -> None:
     finally:
         for process in reversed(running):
             process.send_signal(signal.SIGTERM)
-    assert [process.wait(LIMIT_S) for process in running] == [0, 0, 0]
+    assert [process.wait(LIMIT_S) for process in running] == [0] * len(SERVICES)
+    assert (tmp_path / "data" / "commitlog").is_dir()
 
 
 def test_one_that_hangs_is_ended(tmp_path: Path) -> None:
@@ -100,5 +104,9 @@ def test_one_that_hangs_is_ended(tmp_path: Path) -> None:
     assert b"failpoints.py" in told
 
 
-PEERS = (("INDEXER", "COMMITLOG"), ("JANITOR", "COMMITLOG"), ("JANITOR", "INDEXER"))
+SERVICES = ("commitlog", "indexer", "janitor", "delivery", "gateway")
+PEERS = (
+    ("INDEXER", "COMMITLOG"), ("JANITOR", "COMMITLOG"), ("JANITOR", "INDEXER"),
+    ("DELIVERY", "COMMITLOG"), ("DELIVERY", "INDEXER"), ("GATEWAY", "COMMITLOG"), ("GATEWAY", "DELIVERY"),
+)  # fmt: skip
 """Who is told where whom is; in an installation all are at their default ports."""

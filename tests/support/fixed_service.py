@@ -15,6 +15,7 @@ from tests.support.patience import LIMIT_S
 from tests.support.surroundings import ANY_DISK, free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+WITHOUT_FILES = ("delivery", "gateway")
 
 
 class FixedService:
@@ -32,7 +33,8 @@ class FixedService:
     def start(self) -> "FixedService":
         """Start it and wait until it serves."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
-        command = [sys.executable, "-m", f"services.{self.name}", "--data-dir", str(self.data_dir)]
+        files = [] if self.name in WITHOUT_FILES else ["--data-dir", str(self.data_dir)]
+        command = [sys.executable, "-m", f"services.{self.name}", *files]
         with Path(f"{self.data_dir}.{self.name}.log").open("ab") as log:
             self._child = subprocess.Popen(
                 [*command, "--port", str(self.port), "--metrics-port", "0", *self._flags],

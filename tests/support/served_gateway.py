@@ -192,6 +192,6 @@ async def gateway(commitlog: str, delivery: str, **config: Any) -> AsyncIterator
     async with (
         running(Service, settings) as service,
         grpc.aio.insecure_channel(f"127.0.0.1:{service.server.port}") as channel,
-        grpc.aio.insecure_channel(delivery) as behind,
+        grpc.aio.insecure_channel(delivery.split(",", maxsplit=1)[0]) as behind,
     ):
         yield Served(service, channel, behind)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.connection.addresses import OF_EVERY_STORE, PORTS, check_target, is_listening
+from cli.connection.addresses import OF_EVERY_STORE, PORTS, beside_of, check_target, is_listening
 from cli.connection.client import options_of
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.lines import JsonOption
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 POLL_INTERVAL_S = 0.2
 ONE_CHECK_TIMEOUT_S = 3.0
-UNREACHABLE = "UNREACHABLE"
+SERVING, UNREACHABLE = "SERVING", "UNREACHABLE"
 
 
 def health(
@@ -31,22 +31,27 @@ def health(
 ) -> None:
     """Ask servers for their health (the standard gRPC health service). Exit code 4 unless all are SERVING.
 
+    Delivery and the gateway are asked where a variable or the context names them.
+
     Example: reput health --wait 60
     """
     options = options_of(context)
     if target is not None:
         check_target(target, flag="--target", port=PORTS["commitlog"])
     targets = [target] if target else [each for service in OF_EVERY_STORE for each in options.targets(service)]
+    if not target:
+        beside = beside_of(context.find_root().obj).values()
+        targets += [each for named, is_named in beside if is_named for each in named]
     end_s = time.monotonic() + wait
-    answers = {server: _health(options, server, end_s) for server in targets}
+    answers = {server: health_of(options, server, end_s) for server in targets}
     rows = ({"target": server, "health": answer} for server, answer in answers.items())
     print_rows(rows, ("target", "health"), as_json=as_json)
-    bad = [server for server, answer in answers.items() if answer != "SERVING"]
+    bad = [server for server, answer in answers.items() if answer != SERVING]
     if bad:
         raise CommandFailed("NOT_SERVING", f"not serving: {', '.join(bad)}", code=ExitCode.UNAVAILABLE)
 
 
-def _health(options: Options, target: str, end_s: float) -> str:
+def health_of(options: Options, target: str, end_s: float) -> str:
     """Return a server's health once it is SERVING or the time is over, UNREACHABLE if there is no answer."""
     while not is_listening(target):
         if time.monotonic() >= end_s:
@@ -67,6 +72,6 @@ def _wait_serving(channel: grpc.Channel, end_s: float) -> str:
             name = str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
         except grpc.RpcError:
             name = UNREACHABLE
-        if name == "SERVING" or time.monotonic() >= end_s:
+        if name == SERVING or time.monotonic() >= end_s:
             return name
         time.sleep(POLL_INTERVAL_S)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from reput.commitlog.v1.log_service_pb2 import GetStatusResponse
 
+from cli.commands.state.beside import beside_lines
 from cli.commands.state.states import States
 from cli.commands.state.verdict import Trouble, verdict_of
 from cli.output.figures import duration_text, many, rate_text, size_rate_text, size_text
@@ -106,6 +107,8 @@ def _blocks(states: States, rates: Rates | None) -> Iterator[tuple[str, list[str
         yield "replicas", replicas
     if states.retention is not None:
         yield "retention", list(_retention(states))
+    if beside := list(beside_lines(states.beside)):
+        yield "beside", beside
     if running := list(_running(states)):
         yield "up for", running
 

@@ -15,6 +15,8 @@ from reput.indexer.v1 import index_service_pb2 as index_pb
 from reput.janitor.v1 import retention_service_pb2 as retention_pb
 from reput_client import Client, DeadlineExceededError, ReputError, UnavailableError
 
+from cli.commands.state.beside import Beside
+
 T = TypeVar("T")
 
 
@@ -35,6 +37,8 @@ class States:
     last_run: retention_pb.Run | None = None
     answer_ms: dict[str, float] = field(default_factory=dict)
     """How long each service took to tell its state."""
+    beside: list[Beside] = field(default_factory=list)
+    """Delivery and the gateway, where there are any."""
 
     @property
     def is_recovering(self) -> bool:

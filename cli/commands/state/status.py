@@ -10,6 +10,7 @@ import shutil
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -88,11 +89,12 @@ def _look(context: typer.Context, away: dict[str, str]) -> States:
     options = options_of(context)
     from reput_client import RetryPolicy
 
+    from cli.commands.state.beside import look_beside
     from cli.commands.state.states import look
     from cli.connection.patience import RETRIES
 
     with new_client(options, RetryPolicy(retries=RETRIES)) as client:
-        return look(client, time.time(), away)
+        return replace(look(client, time.time(), away), beside=look_beside(context))
 
 
 def _show(states: States, before: States | None, *, as_json: bool, in_place: bool, is_first: bool) -> None:
@@ -138,6 +140,7 @@ def page_width() -> int:
 
 def document(states: States) -> dict[str, object]:
     """Return the states as JSON, with the verdict."""
+    from cli.commands.state.beside import beside_document
     from cli.commands.state.verdict import troubles_of
     from cli.output.protos import plain
 
@@ -145,6 +148,7 @@ def document(states: States) -> dict[str, object]:
     answers = {"commitlog": states.log, "indexer": states.index, "janitor": states.retention}
     for service, answer in answers.items():
         found[service] = _known(plain(answer)) if answer is not None else {"unavailable": states.away[service]}
+    found |= beside_document(states.beside)
     troubles = troubles_of(states)
     found["verdict"] = {
         "is_healthy": all(trouble.is_note for trouble in troubles),

@@ -14,6 +14,7 @@ import termios
 import time
 import tty
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -82,6 +83,7 @@ def _look(context: typer.Context, client: Client, before: View | None) -> View:
     """Ask all services. What can't be had is what it was, without a rate."""
     from reput_client import ReputError
 
+    from cli.commands.state.beside import look_beside
     from cli.commands.state.states import look
     from cli.commands.state.top_page import View
     from cli.commands.state.traffic import Traffic, look_at_traffic
@@ -91,7 +93,7 @@ def _look(context: typer.Context, client: Client, before: View | None) -> View:
         for service, where in targets_of(context.find_root().obj).items()
         if service in OF_EVERY_STORE and not any(map(is_listening, where))
     }
-    states = look(client, time.time(), away, is_brief=True)
+    states = replace(look(client, time.time(), away, is_brief=True), beside=look_beside(context))
     traffic_before = before.traffic if before is not None else None
     try:
         traffic = look_at_traffic(client, time.monotonic()) if states.index is not None else None

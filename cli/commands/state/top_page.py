@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cli.commands.state.beside import beside_document
 from cli.commands.state.page import disk_lines, labelled_lines, verdict_lines
 from cli.commands.state.traffic import Traffic, group_rows, topic_rows
 from cli.commands.state.verdict import troubles_of
@@ -92,6 +93,7 @@ def document(view: View) -> dict[str, object]:
             "answer_ms": answer_ms.get("indexer"),
         },
         "janitor": {"answer_ms": answer_ms.get("janitor")},
+        **beside_document(view.states.beside),
         "disks": disks,
         "topics": topic_rows(view.traffic_before, view.traffic),
         "groups": group_rows(view.traffic_before, view.traffic),
@@ -115,6 +117,9 @@ def _blocks(view: View) -> Iterator[tuple[str, list[str]]]:
     if states.retention is not None:
         work = "deletes segments" if states.retention.is_running else "idle"
         yield "janitor", [f"{work}, {_answer_text(states, 'janitor')}"]
+    for one in states.beside:
+        if one.serves:
+            yield one.service, [f"serves, answers in {duration_text(one.answer_ms / 1000)}"]
     if states.log is not None and (disks := list(disk_lines(states, states.log))):
         yield "disk", disks
 

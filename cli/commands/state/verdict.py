@@ -11,7 +11,7 @@ from reput.commitlog.v1.log_service_pb2 import FOLLOWING_STATE_FOLLOWING, FOLLOW
 from reput.indexer.v1 import index_service_pb2 as index_pb
 
 from cli.commands.state.states import States
-from cli.connection.addresses import SERVICES
+from cli.connection.addresses import BESIDE, SERVICES
 from cli.output.figures import duration_text, many, size_text
 
 DISK_FREE = "make room or add a disk; `reput janitor run --dry-run` tells what could go"
@@ -34,6 +34,7 @@ def troubles_of(states: States) -> list[Trouble]:
         *_of_log(states),
         *_of_index(states),
         *_of_retention(states),
+        *_of_beside(states),
     ]
     return sorted(found, key=lambda trouble: trouble.is_note)
 
@@ -162,3 +163,10 @@ def _of_retention(states: States) -> Iterator[Trouble]:
         yield Trouble(note, DISK_FREE)
     if retention.clock_note:
         yield Trouble(retention.clock_note, "see docs/retention.md", is_note=True)
+
+
+def _of_beside(states: States) -> Iterator[Trouble]:
+    for one in states.beside:
+        if not one.serves:
+            action = f"start it there with `reput serve {one.service}`"
+            yield Trouble(f"{BESIDE[one.service][0]} does not serve at {one.target}", action)

@@ -46,11 +46,12 @@ class HttpRefused(Exception):
 class Head:
     """What a caller asks for. It is what gRPC calls HandlerCallDetails, too."""
 
-    __slots__ = ("_fields", "encoding", "method", "timeout_s")
+    __slots__ = ("_fields", "_metadata", "encoding", "method", "timeout_s")
 
     def __init__(self, fields: Fields) -> None:
         """Raises HttpRefused and CallRefused."""
         self._fields = fields
+        self._metadata: Metadata | None = None
         self.encoding = IDENTITY
         self.timeout_s: float | None = None
         path = verb = kind = b""
@@ -78,7 +79,9 @@ class Head:
     @property
     def invocation_metadata(self) -> Metadata:
         """What the caller says beside its request. Values of keys that end in -bin are bytes."""
-        return metadata_of(self._fields)
+        if self._metadata is None:
+            self._metadata = metadata_of(self._fields)
+        return self._metadata
 
 
 def timeout_s_of(value: bytes) -> float:

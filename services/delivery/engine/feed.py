@@ -3,12 +3,14 @@
 
 Invariants: messages are given once, in the order of the queue; what a change of the filter or of the position leaves
 behind is dropped. It reads while somebody wants messages, and as far ahead as COUNT and SIZE say.
-Callers: the event loop's thread. Memory: SIZE_BYTES, and one message more.
+Callers: the event loop's thread. Memory: SIZE_BYTES, and one message more; all feeds together what ReadAhead says, and
+a message each.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from libs.machine.loop import SupervisedLoop
 from libs.requests.errors import DependencyUnavailable
@@ -21,18 +23,41 @@ BEHIND_S = 1.0
 """How often an index is looked at that ends before the group's position."""
 
 
+@dataclass(slots=True)
+class ReadAhead:
+    """What all feeds hold at this moment, and how much of it is enough."""
+
+    size_bytes_max: int = 128 << 20
+    size_bytes: int = 0
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether feeds read no more than the one message without which nobody would receive."""
+        return self.size_bytes >= self.size_bytes_max
+
+
 class Feed:
     """`start` it, `stop` it. `on_news` hears that there is something to take."""
 
     def __init__(
-        self, index: Index, topic: str, queue_id: int, start: int, *, wanted: Wanted, on_news: Callable[[], None]
+        self,
+        index: Index,
+        topic: str,
+        queue_id: int,
+        start: int,
+        *,
+        wanted: Wanted,
+        ahead: ReadAhead,
+        on_news: Callable[[], None],
     ) -> None:
         self.wanted = wanted
+        self.size_bytes = 0
+        """Of the messages that it holds."""
+        self._ahead = ahead
         self._index = index
         self._topic, self._queue_id = topic, queue_id
         self._on_news = on_news
         self._read_to = start
-        self._end = start
         self._found: deque[Found] = deque()
         self._room = asyncio.Event()
         self._loop = SupervisedLoop(
@@ -49,6 +74,8 @@ class Feed:
     async def stop(self) -> None:
         """End. What was read is dropped."""
         await self._loop.stop()
+        self._found.clear()
+        self._hold(-self.size_bytes)
 
     @property
     def next(self) -> int:
@@ -62,13 +89,19 @@ class Feed:
     def take(self) -> Found:
         """Take the next message."""
         found = self._found.popleft()
+        self._hold(-found.size_bytes)
         if not self._is_full:
             self._room.set()
         return found
 
     @property
     def _is_full(self) -> bool:
-        return len(self._found) >= COUNT // 2 or sum(found.size_bytes for found in self._found) >= SIZE_BYTES
+        is_enough = len(self._found) >= COUNT // 2 or self.size_bytes >= SIZE_BYTES
+        return is_enough or (bool(self._found) and self._ahead.is_enough)
+
+    def _hold(self, size_bytes: int) -> None:
+        self.size_bytes += size_bytes
+        self._ahead.size_bytes += size_bytes
 
     async def _step(self) -> None:
         """Read some messages, waiting for the first one; or wait until there is room."""
@@ -80,11 +113,12 @@ class Feed:
             self._queue_id,
             self._read_to,
             wanted=self.wanted,
-            count=COUNT,
+            count=1 if self._ahead.is_enough else COUNT,
             size_bytes=SIZE_BYTES // 2,
             wait_s=WAIT_S,
         )
         self._found += pulled.found
+        self._hold(sum(found.size_bytes for found in pulled.found))
         if pulled.next_queue_offset > self._read_to:
             self._read_to = pulled.next_queue_offset
             self._on_news()

@@ -18,6 +18,7 @@ from services.delivery.config import DeliveryConfig
 from services.delivery.engine.delays.asking import Asking
 from services.delivery.engine.delays.delays import Delays
 from services.delivery.engine.delays.ports import TimerIndex
+from services.delivery.engine.feed import ReadAhead
 from services.delivery.engine.journal import Journal
 from services.delivery.engine.letters.letters import Letters
 from services.delivery.engine.letters.place import dead_letter_topic
@@ -112,6 +113,7 @@ class Owned:
         self._stored_s = clock.monotonic_s()
         self._opening = asyncio.Lock()
         self._is_over = False
+        self._ahead = ReadAhead()
         self.letters = Letters(groups, journal, tally, log, index, self.begin)
 
     async def start(self) -> None:
@@ -202,6 +204,8 @@ class Owned:
         """Give a group a policy, or forget the group. Raises GroupNotFound for one that is not known."""
         if policy is None and not self.groups.is_known(group):
             raise GroupNotFound(group)
+        if not self.groups.is_known(group):
+            self._check_room(1)
         event = PolicySet(group, policy)
         self.groups.apply(event)
         written = self._journal.write([event], is_safe=True)
@@ -264,6 +268,11 @@ class Owned:
                 for event in events:
                     self.groups.apply(event)
                 self._journal.write(events, is_safe=False)
+        for subscription in sorted(self._subscriptions.values(), key=lambda one: one.used_s):
+            if not self._ahead.is_enough:
+                break
+            if subscription.held_bytes:
+                await self._drop(subscription)
         if now_s - self._stored_s >= STORE_INTERVAL_S:
             self._stored_s = now_s
             await self._store()
@@ -335,6 +344,7 @@ class Owned:
                 self._tally,
                 self._clock,
                 self._time,
+                ahead=self._ahead,
                 open_count_max=self._config.queue_open_count_max,
             )
             self._subscriptions[group, topic] = subscription
@@ -346,8 +356,10 @@ class Owned:
 
     async def _open(self, group: str, topic: str, queue_count: int) -> None:
         """Give a group a position in each queue that it has none in: what it committed, or an end of the queue."""
-        if not self._without_position(group, topic, queue_count):
+        missing = self._without_position(group, topic, queue_count)
+        if not missing:
             return
+        self._check_room(len(missing))
         async with self._opening:
             bounds = await self._index.bounds(topic)
             events: list[Event] = []
@@ -364,6 +376,11 @@ class Owned:
                 self.groups.apply(event)
             if events:
                 await self._journal.write(events, is_safe=False)
+
+    def _check_room(self, count: int) -> None:
+        """Return if so many more places may be known. Raises WindowFull."""
+        if self.groups.size + count > self._config.group_queue_count_max:
+            raise WindowFull("queues of groups", limit=self._config.group_queue_count_max)
 
     def _without_position(self, group: str, topic: str, queue_count: int) -> list[int]:
         return [one for one in range(queue_count) if self.groups.find(Place(group, topic, one)) is None]

@@ -97,7 +97,8 @@ class Ownership:
         self._owned: Owned | None = None
         self._reason = "the journal is not read yet"
         self._wanted = asyncio.Event()
-        self._began = asyncio.Event()
+        self._decided = asyncio.Event()
+        """Set while it is known whether this process delivers."""
         self.stopped = asyncio.Event()
         """Set when this process delivers no more."""
         self._loop = SupervisedLoop(
@@ -109,11 +110,14 @@ class Ownership:
         )
 
     async def owned(self) -> Owned:
-        """Return what this process delivers, which it may have to read first. Raises NotOwner."""
+        """Return what this process delivers, which it may have to read first. Raises NotOwner.
+
+        It does so at once while the log follows another one, so that callers find the one that delivers quickly.
+        """
         self._wanted.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WAIT_S):
-                await self._began.wait()
+                await self._decided.wait()
         if self._owned is None:
             raise NotOwner(self._reason)
         return self._owned
@@ -183,27 +187,30 @@ class Ownership:
         journal = Journal(self._log, owner)
         try:
             await journal.begin(Began(owner))
+            self._decided.clear()
             start = await self._index.stored_offset(JOURNAL_GROUP, *JOURNAL_PLACE) or 0
             groups = await load(self._index, owner, start=start)
             owned = self._make(groups, journal, self.tally)
             await owned.start()
         except LogFollows:
             self._reason = "the log follows another one, whose own service delivers"
+            self._decided.set()
             await asyncio.sleep(FOLLOW_LOOK_S)
             return
         except (DependencyUnavailable, JournalLost) as error:
             self._reason = str(error)
+            self._decided.clear()
             raise
         copying = Copying(groups, journal, self._log, self._index)
         self._owned = owned
-        self._began.set()
+        self._decided.set()
         self.began_count += 1
         _log.info("deliveries begin: %d groups, %d messages in flight", len(groups.names()), groups.open_count)
         try:
             await self._tend(journal, owned.tend, owned.transactions.tend, owned.asking.roll, copying.tend)
         finally:
             self._owned, self._reason = None, "the journal is read anew"
-            self._began.clear()
+            self._decided.clear()
             await owned.stop()
             await journal.close()
 

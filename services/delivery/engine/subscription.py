@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from libs.formats.records.delivery_record import Event, Flight, Place, Policy, Postponed, Settled, Took
 from libs.machine.clock import Clock
 from libs.requests.errors import DependencyUnavailable
-from services.delivery.engine.feed import Feed
+from services.delivery.engine.feed import Feed, ReadAhead
 from services.delivery.engine.journal import Journal
 from services.delivery.engine.letters.place import dead_letter_topic
 from services.delivery.engine.ports import DeadLetter, Found, Index, Wanted, Written
@@ -88,6 +88,7 @@ class Subscription:
         clock: Clock,
         time: SteadyTime,
         *,
+        ahead: ReadAhead,
         open_count_max: int,
     ) -> None:
         self.group, self.topic = group, topic
@@ -101,10 +102,16 @@ class Subscription:
         self._tally = tally
         self._clock = clock
         self._time = time
+        self._ahead = ahead
         self._open_count_max = open_count_max
         self._feeds: dict[int, Feed] = {}
         self._turn = 0
         self._lock = asyncio.Lock()
+
+    @property
+    def held_bytes(self) -> int:
+        """Of messages that were read ahead, and that nobody took yet."""
+        return sum(feed.size_bytes for feed in self._feeds.values())
 
     async def stop(self) -> None:
         """Read no more."""
@@ -325,7 +332,15 @@ class Subscription:
             await self.move(queue_id)
             feed = None
         if feed is None:
-            feed = Feed(self._index, self.topic, queue_id, queue.next, wanted=wanted, on_news=self.news.set)
+            feed = Feed(
+                self._index,
+                self.topic,
+                queue_id,
+                queue.next,
+                wanted=wanted,
+                ahead=self._ahead,
+                on_news=self.news.set,
+            )
             self._feeds[queue_id] = feed
             feed.start()
         return feed

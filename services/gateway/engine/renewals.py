@@ -4,7 +4,7 @@
 A message is delivered for a minute, and renewed in time while its client has a stream or was heard of lately. Its
 handle stays the same, so a gateway that dies takes nothing along but the renewing: the message comes again after that
 minute, unless it is settled before, at any gateway.
-Callers: the event loop's thread. Memory: `count_max` messages, and a time for each client.
+Callers: the event loop's thread. Memory: `count_max` messages, and a time for each of CLIENT_COUNT_MAX clients.
 """
 
 import asyncio
@@ -24,6 +24,8 @@ HELD_S_MAX = 3 * 3_600.0
 SILENCE_S_MAX = 75.0
 """Libraries tell every 10 s that they live, the one for Rust every 30 s."""
 CALL_COUNT_MAX = 500
+CLIENT_COUNT_MAX = 50_000
+"""So many clients without a stream are known at once; others' messages are not renewed. Names have up to a kilobyte."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,8 +56,9 @@ class Renewals:
         return len(self._held)
 
     def hear(self, client: str) -> None:
-        """Note that a client lives."""
-        self._clients[client] = self._clock.monotonic_s()
+        """Note that a client lives, if there is room."""
+        if client in self._clients or len(self._clients) < CLIENT_COUNT_MAX:
+            self._clients[client] = self._clock.monotonic_s()
 
     def connected(self, client: str) -> None:
         """Note that a client has a stream."""

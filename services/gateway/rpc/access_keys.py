@@ -15,6 +15,8 @@ from services.gateway.engine.signature import Signature
 from services.gateway.rpc.caller import Context, metadata_of
 
 SETTING = "access_keys_file"
+OTHERS = 0o037
+"""What others may not do with the file. Its group may read it: a pod gets its Secrets so."""
 
 _log = logging.getLogger(__name__)
 
@@ -45,8 +47,8 @@ class AccessKeys:
 
 def _read(path: Path) -> dict[str, list[bytes]]:
     text = read_file(SETTING, path)
-    if stat.S_IMODE(path.stat().st_mode) & 0o077:
-        raise ConfigError(f"{SETTING}: {path}: nobody else may read it (chmod 600)")
+    if stat.S_IMODE(path.stat().st_mode) & OTHERS:
+        raise ConfigError(f"{SETTING}: {path}: nobody else may read it (chmod 600), but for its group (chmod 640)")
     secrets: dict[str, list[bytes]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()

@@ -2,6 +2,7 @@
 """Caller: who makes a call, by its metadata. Nothing is kept of it: any gateway serves any call."""
 
 import asyncio
+import functools
 import ipaddress
 from dataclasses import dataclass
 from typing import Any, Self
@@ -57,17 +58,23 @@ class Caller:
 
     def host(self) -> Host | None:
         """Return where the client is, None if it is no address."""
-        address, _, port = self.peer.partition(":")[2].rpartition(":")
-        try:
-            packed = ipaddress.ip_address(address.strip("[]").partition("%")[0]).packed
-        except ValueError:
-            return None
-        return Host(address=packed, port=int(port))
+        return _host_of(self.peer)
 
     def _stored(self, resource: wire.Resource, code: str, what: str) -> str:
         if not resource.name:
             raise Refused(code, f"the {what} must have a name")
         return stored_name(resource.resource_namespace or self.namespace, resource.name)
+
+
+@functools.lru_cache(1_024)
+def _host_of(peer: str) -> Host | None:
+    """Return the host that a peer is by gRPC's name of it. It is the same object for all calls of a connection."""
+    address, _, port = peer.partition(":")[2].rpartition(":")
+    try:
+        packed = ipaddress.ip_address(address.strip("[]").partition("%")[0]).packed
+    except ValueError:
+        return None
+    return Host(address=packed, port=int(port))
 
 
 def metadata_of(context: Context) -> dict[str, str]:

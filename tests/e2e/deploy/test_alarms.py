@@ -9,27 +9,39 @@ from typing import Any
 import pytest
 import yaml
 
+from libs.runtime.trust.roles import ROLES
 from services.commitlog.engine.elect.member import ElectionStatistics
 from services.commitlog.engine.roles import RoleStatistics
 from services.commitlog.engine.statistics import statistics_of
+from services.delivery.engine.ownership import Counters
+from services.gateway.rpc.messaging_servicer import MessagingServicer
 from tests.e2e.deploy.commands import ROOT, run, tool
 
-FILE = ROOT / "deploy/prometheus/replication.yaml"
-(GROUP,) = yaml.safe_load(FILE.read_text())["groups"]
-ALARMS: dict[str, dict[str, Any]] = {rule["alert"]: rule for rule in GROUP["rules"]}
-SOURCES = {"log": type(statistics_of(None)), "election": ElectionStatistics, "roles": RoleStatistics}
+FILES = sorted((ROOT / "deploy/prometheus").glob("*.yaml"))
+GROUPS = [group for file in FILES for group in yaml.safe_load(file.read_text())["groups"]]
+ALARMS: dict[str, dict[str, Any]] = {rule["alert"]: rule for group in GROUPS for rule in group["rules"]}
+SOURCES = {
+    "commitlog_log": type(statistics_of(None)), "commitlog_election": ElectionStatistics,
+    "commitlog_roles": RoleStatistics, "delivery_group": Counters,
+}  # fmt: skip
+DURATIONS = re.compile(r"reput_(delivery|gateway)_rpc_duration_seconds_bucket\{method=~\"\.\*/(\w+)\"\}")
+"""What each service counts of its calls, by their names (`libs/runtime/telemetry.py`)."""
+METHODS = {path.rpartition("/")[2] for path in ROLES} | set(vars(MessagingServicer))
 
 
 @pytest.mark.parametrize("name", ALARMS)
 def test_metrics_are_ours(name: str) -> None:
     """An alarm on a metric that nobody tells would never be heard."""
     ours = {
-        f"reput_commitlog_{source}_{field.name}"
+        f"reput_{source}_{field.name}"
         for source, statistics in SOURCES.items()
         for field in dataclasses.fields(statistics)
     }
-    named = set(re.findall(r"reput_\w+", ALARMS[name]["expr"]))
-    assert named
+    expression = ALARMS[name]["expr"]
+    calls = DURATIONS.findall(expression)
+    assert {method for _, method in calls} <= METHODS
+    named = set(re.findall(r"reput_\w+", DURATIONS.sub("", expression)))
+    assert named or calls
     assert named <= ours
 
 
@@ -46,9 +58,9 @@ def test_the_runbook_has_an_entry(name: str) -> None:
 
 def test_rules_are_what_prometheus_knows() -> None:
     """Names, expressions and templates."""
-    run(tool("promtool"), "check", "rules", FILE)
+    run(tool("promtool"), "check", "rules", *FILES)
 
 
 def test_alarms_say_what_they_should() -> None:
-    """Histories of three logs, each with the alarms that it must bring, and without the others."""
-    run(tool("promtool"), "test", "rules", Path(__file__).with_name("alarms_test.yaml"))
+    """Histories, each with the alarms that it must bring, and without the others."""
+    run(tool("promtool"), "test", "rules", *sorted(Path(__file__).parent.glob("*alarms_test.yaml")))

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from services.commitlog.rpc.coordinate.role_label import LABEL, LEADER
+from services.gateway.rpc.access_keys import OTHERS
 from tests.e2e.deploy.commands import CHART, run, schema_location, tool
 from tests.e2e.deploy.fake_cluster import cluster
 from tests.e2e.deploy.settings import load_settings
@@ -27,9 +28,13 @@ VALUE_SETS = {
     "no-janitor": ["janitor.enabled=false"],
     "monitored": ["networkPolicy.enabled=true", "serviceMonitor.enabled=true", "serviceMonitor.labels.release=x"],
     "no-policy": ["networkPolicy.enabled=false", "serviceAccount.create=false"],
+    "no-delivery": ["delivery.enabled=false", "gateway.enabled=false"],
+    "gateways": ["gateway.replicas=3", "gateway.accessKeys.secretName=keys", "gateway.service.type=LoadBalancer"],
     "indexers": ["indexer.replicas=3"],
     "replicated": ["commitlog.replicas=3"],
-    "replicated-secure": ["commitlog.replicas=5", *SECURE, "serviceMonitor.enabled=true"],
+    "replicated-secure": [
+        "commitlog.replicas=5", *SECURE, "serviceMonitor.enabled=true", "gateway.accessKeys.secretName=keys",
+    ],
     "replicated-pair": ["commitlog.replicas=2", "commitlog.config.role=async_master"],
     "volatile": [f"{service}.persistence.enabled=false" for service in ("commitlog", "indexer", "janitor")],
     "maintenance": [f"{service}.maintenance=true" for service in ("commitlog", "indexer", "janitor")],
@@ -41,7 +46,11 @@ VALUE_SETS = {
         "commitlog.drainTimeoutMs=25500",
     ],
 }  # fmt: skip
-SERVICES = ("commitlog", "indexer", "janitor")
+WITH_FILES = ("commitlog", "indexer", "janitor")
+NUMBERED = (*WITH_FILES, "delivery")
+"""Those whose pod i goes with log i."""
+SERVICES = (*NUMBERED, "gateway")
+PORTS = {"commitlog": 7101, "indexer": 7102, "janitor": 7103, "delivery": 7104, "gateway": 8081}
 
 
 def render(*values: str) -> str:
@@ -130,6 +139,11 @@ def test_schema_check_can_fail() -> None:
         ("commitlog.persistence.size=much", "/commitlog/persistence/size"),
         ("commitlog.persistance.size=1Gi", "persistance"),
         ("typo=1", "typo"),
+        ("delivery.enabled=false", "/delivery/enabled"),
+        ("delivery.config.data_dir=/x", "data_dir"),
+        ("gateway.replicas=0", "/gateway/replicas"),
+        ("gateway.config.access_keys_file=/x", "access_keys_file"),
+        ("gateway.maintenance=true", "maintenance"),
     ],
 )
 def test_wrong_value_is_refused(value: str, reason: str) -> None:
@@ -150,7 +164,7 @@ def test_services_start_with_their_settings(values: list[str]) -> None:
             settings = load_settings(service, {**item["data"], **of_pod(manifests, name, f"{name}-1")})
             assert settings.server.listen_host == "0.0.0.0"
             assert (settings.server.tls_certificate_file is None) is settings.server.allow_insecure
-            assert str(settings.engine.data_dir) == "/data"
+            assert service not in WITH_FILES or str(settings.engine.data_dir) == "/data"
 
 
 def test_settings_keep_their_values() -> None:
@@ -238,8 +252,10 @@ def test_own_tokens_are_taken() -> None:
 
 
 def test_values_of_before_are_enough() -> None:
-    """`--reuse-values` brings the values of an older chart, which had no `trust`."""
+    """`--reuse-values` brings the values of an older chart, which had no `trust`, no Delivery and no gateway."""
     assert objects("trust=null").keys() == objects().keys()
+    before = objects("delivery=null", "gateway=null")
+    assert before.keys() == objects("delivery.enabled=false", "gateway.enabled=false").keys()
 
 
 def test_data_is_on_claims() -> None:
@@ -321,11 +337,20 @@ def test_one_indexer_delivers_delayed_messages(tmp_path: Path) -> None:
 def test_policies_open_the_ports_and_nothing_else() -> None:
     """Each service takes calls on its port and scrapes on the metrics port, and reaches DNS and its owners only."""
     manifests = objects()
-    called = {"commitlog": set(), "indexer": {7101}, "janitor": {7101, 7102}}
+    called = {
+        "commitlog": set(), "indexer": {7101}, "janitor": {7101, 7102, 7104, 8081},  # `reput status` runs there
+        "delivery": {7101, 7102}, "gateway": {7101, 7104},
+    }  # fmt: skip
+    callers = {
+        "commitlog": {"indexer", "janitor", "delivery", "gateway", "test"}, "indexer": {"janitor", "delivery", "test"},
+        "janitor": {"test"}, "delivery": {"janitor", "gateway", "test"}, "gateway": {"janitor", "test"},
+    }  # fmt: skip
     for index, service in enumerate(SERVICES, start=1):
         spec = manifests["NetworkPolicy", f"shop-reput-{service}"]["spec"]
         assert spec["policyTypes"] == ["Ingress", "Egress"]
-        assert [port["port"] for rule in spec["ingress"] for port in rule["ports"]] == [7100 + index, 7200 + index]
+        assert [port["port"] for rule in spec["ingress"] for port in rule["ports"]] == [PORTS[service], 7200 + index]
+        (own,) = spec["ingress"][0]["from"][0]["podSelector"]["matchExpressions"]
+        assert set(own["values"]) == callers[service]
         assert all(rule["from"] for rule in spec["ingress"]), "an empty list would let everybody in"
         assert {port["port"] for rule in spec["egress"] for port in rule["ports"]} == called[service] | {53}
 
@@ -356,7 +381,7 @@ def test_copies_of_the_log_elect_one_of_them() -> None:
 def test_copies_are_on_machines_of_their_own() -> None:
     """Two are never lost together, drains take one at a time, and all start at once, whichever can."""
     manifests = objects("commitlog.replicas=3")
-    for service in SERVICES:
+    for service in NUMBERED:
         spec = manifests["StatefulSet", f"shop-reput-{service}"]["spec"]
         assert (spec["replicas"], spec["podManagementPolicy"]) == (3, "Parallel")
         assert manifests["PodDisruptionBudget", f"shop-reput-{service}"]["spec"]["maxUnavailable"] == 1
@@ -392,7 +417,7 @@ def test_the_leader_has_a_service() -> None:
     assert manifests["Service", "shop-reput-commitlog-headless"]["spec"]["publishNotReadyAddresses"] is True
 
 
-def test_each_log_has_its_own_indexer_and_janitor(tmp_path: Path) -> None:
+def test_each_log_has_its_own_services(tmp_path: Path) -> None:
     """The pod's number says which."""
     manifests = objects("commitlog.replicas=3")
     reput = tmp_path / "reput"
@@ -412,6 +437,46 @@ def test_each_log_has_its_own_indexer_and_janitor(tmp_path: Path) -> None:
     assert told("janitor", 1) == [
         "serve", "janitor", f"REPUT_JANITOR_COMMITLOG_{log.format(1)}", f"REPUT_JANITOR_INDEXER_{index.format(1)}"
     ]  # fmt: skip
+    assert told("delivery", 2) == [
+        "serve", "delivery", f"REPUT_DELIVERY_COMMITLOG_{log.format(2)}", f"REPUT_DELIVERY_INDEXER_{index.format(2)}"
+    ]  # fmt: skip
+
+
+def test_gateways_know_all_logs() -> None:
+    """Each finds the one that leads; with one log it goes by the Services. Any number of them, and one is spared."""
+    for values, names in (((), ("",)), (("commitlog.replicas=3",), ("-0", "-1", "-2"))):
+        data = objects(*values)["ConfigMap", "shop-reput-gateway"]["data"]
+        settings = load_settings("gateway", data)
+        for service, peer in (("commitlog", settings.commitlog), ("delivery", settings.delivery)):
+            at = f".shop-reput-{service}-headless" if len(names) > 1 else ""
+            found = [f"shop-reput-{service}{name}{at}.store.svc:{PORTS[service]}" for name in names]
+            assert peer.target == ",".join(found)
+    manifests = objects(*VALUE_SETS["gateways"])
+    assert manifests["Deployment", "shop-reput-gateway"]["spec"]["replicas"] == 3
+    assert manifests["PodDisruptionBudget", "shop-reput-gateway"]["spec"]["maxUnavailable"] == 1
+
+
+def test_clients_of_gateways_show_keys_alone() -> None:
+    """They have neither certificates nor tokens, so a gateway asks for neither; its keys are a Secret of their own."""
+    manifests = objects(*VALUE_SETS["replicated-secure"])
+    data = manifests["ConfigMap", "shop-reput-gateway"]["data"]
+    settings = load_settings("gateway", data)
+    assert (settings.server.token_file, settings.server.tls_client_ca_file) == (None, None)
+    assert str(settings.server.tls_certificate_file) == "/etc/reput/tls/tls.crt"
+    assert str(settings.delivery.tls_key_file) == "/etc/reput/tls/tls.key"
+    pod = dict(pods(manifests))["shop-reput-gateway"]
+    (secret,) = [volume["secret"] for volume in pod["volumes"] if volume["name"] == "access"]
+    assert (secret["secretName"], secret["items"]) == ("keys", [{"key": "keys", "path": "keys"}])
+    (mount,) = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "access"]
+    assert str(settings.engine.access_keys_file) == f"{mount['mountPath']}/keys"
+    assert not secret["defaultMode"] & OTHERS, "the gateway would refuse a file that others may read"
+    assert "REPUT_GATEWAY_ACCESS_KEYS_FILE" not in objects()["ConfigMap", "shop-reput-gateway"]["data"]
+
+
+def test_one_delivery_at_a_log() -> None:
+    """Two would take the journal from each other, also during an upgrade."""
+    spec = objects()["Deployment", "shop-reput-delivery"]["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
 def test_copies_reach_each_other_and_the_api_server() -> None:
@@ -421,17 +486,20 @@ def test_copies_reach_each_other_and_the_api_server() -> None:
     assert {port["port"] for rule in spec["egress"] for port in rule["ports"]} == {53, 7101, 8443}
     (callers,) = spec["ingress"][0]["from"][0]["podSelector"]["matchExpressions"]
     assert "commitlog" in callers["values"]
-    for service in ("indexer", "janitor"):
+    for service in ("indexer", "janitor", "delivery", "gateway"):
         alone, copied = (found["NetworkPolicy", f"shop-reput-{service}"] for found in (objects(), manifests))
         assert alone == copied
 
 
 def test_metrics_are_not_where_a_load_balancer_may_be() -> None:
     """The metrics have no access control, so the Service that may be of type LoadBalancer does not carry them."""
-    manifests = objects("commitlog.service.type=LoadBalancer", "indexer.service.type=LoadBalancer")
-    for (kind, _), item in manifests.items():
-        if kind == "Service" and item["spec"].get("type") == "LoadBalancer":
-            assert [port["name"] for port in item["spec"]["ports"]] == ["grpc"]
+    manifests = objects(*(f"{service}.service.type=LoadBalancer" for service in ("commitlog", "indexer", "gateway")))
+    balanced = [
+        item["spec"]["ports"]
+        for (kind, _), item in manifests.items()
+        if kind == "Service" and item["spec"].get("type") == "LoadBalancer"
+    ]
+    assert [[port["name"] for port in ports] for ports in balanced] == [["grpc"]] * 3
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
@@ -469,7 +537,10 @@ def test_readme_lists_every_value() -> None:
     listed = re.findall(r"^\| `([^`]+)`", (CHART / "README.md").read_text(), re.MULTILINE)
     rows = set()
     for name in listed:
-        rows |= {name.replace("<service>", service) for service in SERVICES} if "<service>" in name else {name}
+        for word, services in {"<service>": SERVICES, "<store>": WITH_FILES, "": ("",)}.items():
+            if word in name:
+                rows |= {name.replace(word, service) if word else name for service in services}
+                break
     covered = {leaf for leaf in leaves(values, "") if any(leaf == row or leaf.startswith(f"{row}.") for row in rows)}
     assert set(leaves(values, "")) == covered
     assert not {row for row in rows if not any(leaf == row or leaf.startswith(f"{row}.") for leaf in covered)}

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.containers, pytest.mark.slow, pytest.mark.timeout(900)
 NETWORK = "reput-e2e-chart"
 PREFIX = "reput-e2e-chart-"
 NAMESPACE = "store"
-SERVICES = ("commitlog", "indexer", "janitor")
+SERVICES = ("commitlog", "indexer", "janitor", "delivery", "gateway")
 PROBE_TIMEOUT_S = 90
 VALUE_SETS = {
     "plain": [],
@@ -102,7 +102,7 @@ def remove_all() -> None:
 
 
 def make_secrets(directory: Path) -> None:
-    """An authority, a certificate of it for the three Services, and tokens, in the form of the chart's Secrets."""
+    """An authority, a certificate of it for the Services, and tokens, in the form of the chart's Secrets."""
     tls, token = directory / "reput-tls", directory / "reput-token"
     trust = directory / "shop-reput-trust"
     for folder in (tls, token, trust):
@@ -124,7 +124,7 @@ def make_secrets(directory: Path) -> None:
 
 @pytest.fixture(scope="module", params=VALUE_SETS.values(), ids=list(VALUE_SETS))
 def release(request: pytest.FixtureRequest, image: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
-    """The three services, started as the chart's manifests say."""
+    """The services, started as the chart's manifests say."""
     options = [part for value in request.param for part in ("--set", value)]
     command = [tool("helm"), "template", "shop", CHART, "--namespace", NAMESPACE, "--kube-version", "1.34.0", *options]
     items = [item for item in yaml.safe_load_all(run(*command).stdout) if item]

@@ -23,7 +23,9 @@ from tests.e2e.deploy.commands import ROOT, compose_command, run, tool
 pytestmark = [pytest.mark.containers, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 PROJECT = "reput-e2e"
-SERVICES = {"commitlog": 7101, "indexer": 7102, "janitor": 7103}
+WITH_FILES = {"commitlog": 7101, "indexer": 7102, "janitor": 7103}
+SERVICES = {**WITH_FILES, "delivery": 7104, "gateway": 8081}
+METRICS = range(7201, 7206)
 WAIT_S = 240
 
 Compose = Callable[..., subprocess.CompletedProcess[str]]
@@ -68,7 +70,7 @@ def record(compose: Compose, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ask(record: Path, *options: str) -> None:
     """Ask the demo's questions from outside the containers; every answer must be the source's."""
-    targets = [part for service, port in SERVICES.items() for part in (f"--{service}", f"127.0.0.1:{port}")]
+    targets = [part for service, port in WITH_FILES.items() for part in (f"--{service}", f"127.0.0.1:{port}")]
     finished = run(sys.executable, "-m", "demo.checks", *targets, "--record", record, *options)
     counts = re.search(r"(\d+) comparisons with the source table, (\d+) equal", finished.stdout)
     assert counts is not None, finished.stdout
@@ -92,6 +94,7 @@ def test_services_start_in_order_of_health(compose: Compose) -> None:
         service: datetime.fromisoformat(state(compose, service)["State"]["StartedAt"][:26]) for service in SERVICES
     }
     assert started["commitlog"] < started["indexer"] < started["janitor"]
+    assert started["indexer"] < started["delivery"] < started["gateway"]
     assert {state(compose, service)["State"]["Health"]["Status"] for service in SERVICES} == {"healthy"}
 
 
@@ -129,7 +132,7 @@ def test_foreign_client_finds_its_way(compose: Compose) -> None:
     for port in SERVICES.values():
         names = run(tool("grpcurl"), "-plaintext", f"127.0.0.1:{port}", "list").stdout
         assert "grpc.health.v1.Health" in names
-        assert "reput." in names
+        assert "reput." in names or "apache.rocketmq." in names
         health = run(tool("grpcurl"), "-plaintext", f"127.0.0.1:{port}", "grpc.health.v1.Health/Check").stdout
         assert json.loads(health) == {"status": "SERVING"}
 
@@ -149,7 +152,8 @@ def test_operators_are_those_inside(compose: Compose) -> None:
 def test_commands_inside_know_all_services(compose: Compose, service: str) -> None:
     """In each container, without a word about where they are."""
     told = json.loads(compose("exec", "-T", service, "reput", "status", "--json").stdout)
-    assert not [name for name in SERVICES if "unavailable" in told[name]]
+    assert not [name for name in WITH_FILES if "unavailable" in told[name]]
+    assert [told[name][0]["health"] for name in ("delivery", "gateway")] == ["SERVING"] * 2
 
 
 def test_questions_are_answered_from_outside(record: Path) -> None:
@@ -167,7 +171,7 @@ def test_answers_survive_a_kill(compose: Compose, record: Path, service: str) ->
 
 
 def test_answers_survive_a_kill_of_all(compose: Compose, record: Path) -> None:
-    """All three at once, as when the machine's engine dies."""
+    """All at once, as when the machine's engine dies."""
     compose("kill", "--signal", "KILL")
     wait_up(compose)
     ask(record)
@@ -210,6 +214,6 @@ def test_indexer_is_rebuilt_from_the_log(compose: Compose, record: Path) -> None
 
 def test_metrics_are_served(compose: Compose) -> None:
     """Each service has a Prometheus endpoint on the loopback interface."""
-    for port in SERVICES.values():
-        text = run("curl", "--silent", "--fail", f"http://127.0.0.1:{port + 100}/metrics").stdout
+    for port in METRICS:
+        text = run("curl", "--silent", "--fail", f"http://127.0.0.1:{port}/metrics").stdout
         assert "\nreput_" in text

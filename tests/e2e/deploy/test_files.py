@@ -10,7 +10,8 @@ import pytest
 from tests.e2e.deploy.commands import CHART, ROOT, compose_command, run, tool
 from tests.e2e.deploy.settings import load_settings
 
-SERVICES = {"commitlog": 7101, "indexer": 7102, "janitor": 7103}
+SERVICES = {"commitlog": 7101, "indexer": 7102, "janitor": 7103, "delivery": 7104, "gateway": 8081}
+WITH_FILES = ("commitlog", "indexer", "janitor")
 
 
 def test_dockerfiles_have_no_known_weakness() -> None:
@@ -21,7 +22,7 @@ def test_dockerfiles_have_no_known_weakness() -> None:
 def test_yaml_is_tidy() -> None:
     """The compose file, the values of the chart and what is for Spark keep to one form."""
     rules, spark = ROOT / "deploy/yamllint.yaml", sorted((ROOT / "deploy/k8s/spark").iterdir())
-    alarms = (ROOT / "deploy/prometheus/replication.yaml", Path(__file__).with_name("alarms_test.yaml"))
+    alarms = (*sorted((ROOT / "deploy/prometheus").iterdir()), *sorted(Path(__file__).parent.glob("*alarms_test.yaml")))
     files = (
         "docker-compose.yml",
         "docker-compose.ha.yml",
@@ -47,19 +48,20 @@ def services() -> dict[str, Any]:
     return found
 
 
-def test_compose_has_the_three_services(services: dict[str, Any]) -> None:
-    """Nothing else runs beside CommitLog, Indexer and Janitor."""
+def test_compose_has_the_services(services: dict[str, Any]) -> None:
+    """Nothing else runs beside the five of ours."""
     assert set(services) == set(SERVICES)
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_compose_service_starts_with_its_settings(services: dict[str, Any], service: str) -> None:
-    """Every variable is a setting that the service knows; it listens where its port is published, on /data."""
+    """Every variable is a setting that the service knows; it listens where its port is published, files on /data."""
     settings = load_settings(service, services[service]["environment"])
     assert settings.server.port == SERVICES[service]
     assert settings.server.allow_insecure
-    assert str(settings.engine.data_dir) == "/data"
-    assert [volume["target"] for volume in services[service]["volumes"]] == ["/data", "/trust"]
+    places = ["/data", "/trust"] if service in WITH_FILES else ["/trust"]
+    assert [volume["target"] for volume in services[service]["volumes"]] == places
+    assert "/data" not in places or str(settings.engine.data_dir) == "/data"
     assert services[service]["environment"]["XDG_STATE_HOME"] == "/trust"
 
 
@@ -87,13 +89,13 @@ def test_compose_service_is_confined(services: dict[str, Any], service: str) -> 
 
 def test_compose_volumes_are_separate(services: dict[str, Any]) -> None:
     """The Indexer and the Janitor live without the CommitLog's volume, as they do on other machines."""
-    sources = [services[service]["volumes"][0]["source"] for service in SERVICES]
-    assert len(set(sources)) == len(SERVICES)
+    sources = [services[service]["volumes"][0]["source"] for service in WITH_FILES]
+    assert len(set(sources)) == len(WITH_FILES)
 
 
 def test_compose_services_share_their_token(services: dict[str, Any]) -> None:
     """One volume, where the first of them makes the token; nobody else has it."""
-    assert {services[service]["volumes"][1]["source"] for service in SERVICES} == {"trust"}
+    assert {services[service]["volumes"][-1]["source"] for service in SERVICES} == {"trust"}
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -107,7 +109,10 @@ def test_compose_waits_for_an_orderly_stop(services: dict[str, Any], service: st
 def test_compose_starts_by_health(services: dict[str, Any]) -> None:
     """A service starts when those that it calls are healthy."""
     needs = {name: set(services[name].get("depends_on", {})) for name in SERVICES}
-    assert needs == {"commitlog": set(), "indexer": {"commitlog"}, "janitor": {"commitlog", "indexer"}}
+    assert needs == {
+        "commitlog": set(), "indexer": {"commitlog"}, "janitor": {"commitlog", "indexer"},
+        "delivery": {"commitlog", "indexer"}, "gateway": {"commitlog", "delivery"},
+    }  # fmt: skip
     conditions = {need["condition"] for name in SERVICES for need in services[name].get("depends_on", {}).values()}
     assert conditions == {"service_healthy"}
     for name, port in SERVICES.items():
@@ -124,20 +129,31 @@ def copies() -> dict[str, Any]:
 
 
 def test_each_copy_has_its_services(copies: dict[str, Any]) -> None:
-    """Three of each, etcd, and a container for commands."""
-    assert set(copies) == {"etcd", "client"} | {f"{service}-{name}" for service in SERVICES for name in "abc"}
+    """Three of each but the gateway, etcd, and a container for commands."""
+    each = {f"{service}-{name}" for service in SERVICES if service != "gateway" for name in "abc"}
+    assert set(copies) == {"etcd", "client", "gateway"} | each
 
 
 @pytest.mark.parametrize("name", "abc")
 def test_copies_start_with_their_settings(copies: dict[str, Any], name: str) -> None:
     """Every variable is a setting; a copy's services go together, and where each log is reached is where it is."""
-    log, index, janitor = (load_settings(service, copies[f"{service}-{name}"]["environment"]) for service in SERVICES)
+    log, index, janitor, delivery = (
+        load_settings(service, copies[f"{service}-{name}"]["environment"]) for service in (*WITH_FILES, "delivery")
+    )
     own = f"commitlog-{name}"
     assert (log.engine.replica_id, log.engine.advertise_target) == (own, f"{own}:7101")
     assert (log.engine.coordinator, log.engine.role, log.etcd.members) == ("etcd", "sync_master", ("etcd:2379",))
     assert log.engine.bootstrap_replica_id == "commitlog-a"
     assert (index.commitlog.target, index.engine.deliver_delayed) == (f"{own}:7101", True)
     assert (janitor.commitlog.target, janitor.indexer.target) == (f"{own}:7101", f"indexer-{name}:7102")
+    assert (delivery.commitlog.target, delivery.indexer.target) == (f"{own}:7101", f"indexer-{name}:7102")
+
+
+def test_the_gateway_knows_all_copies(copies: dict[str, Any]) -> None:
+    """It finds out which one leads."""
+    settings = load_settings("gateway", copies["gateway"]["environment"])
+    for service, peer in (("commitlog", settings.commitlog), ("delivery", settings.delivery)):
+        assert peer.target == ",".join(f"{service}-{letter}:{SERVICES[service]}" for letter in "abc")
 
 
 def test_commands_in_each_container_know_all_copies(copies: dict[str, Any]) -> None:
@@ -145,7 +161,8 @@ def test_commands_in_each_container_know_all_copies(copies: dict[str, Any]) -> N
     for name, found in copies.items():
         if name != "etcd":
             for service, port in SERVICES.items():
-                targets = ",".join(f"{service}-{letter}:{port}" for letter in "abc")
+                names = [service] if service == "gateway" else [f"{service}-{letter}" for letter in "abc"]
+                targets = ",".join(f"{one}:{port}" for one in names)
                 assert found["environment"][f"REPUT_CLIENT_{service.upper()}_TARGET"] == targets, name
             assert found["environment"]["REPUT_CLIENT_TOKEN_FILE"] == "/trust/reput/token", name
 
@@ -163,4 +180,4 @@ def test_copies_are_confined_and_apart(copies: dict[str, Any]) -> None:
         ports += [port["published"] for port in found.get("ports", [])]
         assert {port["host_ip"] for port in found.get("ports", [])} <= {"127.0.0.1"}, name
     assert len(set(volumes)) == len(volumes) == 10
-    assert len(set(ports)) == len(ports) == 9
+    assert len(set(ports)) == len(ports) == 14

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.connection.addresses import place_of, targets_of
-from cli.connection.contexts import TARGET_VARIABLES, contexts_path, environment_of
+from cli.connection.addresses import beside_of, place_of, targets_of
+from cli.connection.contexts import BESIDE_VARIABLES, TARGET_VARIABLES, contexts_path, environment_of
 from cli.exit_codes import CommandFailed
 from tests.support.reput_up import run_here
 
@@ -32,7 +32,7 @@ SHOP_TARGETS = {
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user without contexts and without variables."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    for variable in TARGET_VARIABLES.values():
+    for variable in (TARGET_VARIABLES | BESIDE_VARIABLES).values():
         monkeypatch.delenv(variable, raising=False)
     return tmp_path
 
@@ -141,3 +141,12 @@ def test_a_file_that_is_something_else(text: str) -> None:
     assert run_here("version").code == 0
     assert run_here("context", "add", "x").code == 2
     assert contexts_path().read_text() == text
+
+
+def test_what_not_every_store_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delivery and the gateway are where somebody says; beside a store that is elsewhere nobody looks for them here."""
+    add("shop", *SHOP, "--delivery", "d1:4,d2:4", "--gateway", "gate:5")
+    assert beside_of({"context": "shop"}) == {"delivery": (["d1:4", "d2:4"], True), "gateway": (["gate:5"], True)}
+    assert beside_of({"commitlog": "log:1"}) == {"delivery": ([], False), "gateway": ([], False)}
+    monkeypatch.setenv("REPUT_CLIENT_GATEWAY_TARGET", "gate:8081")
+    assert beside_of({})["gateway"] == (["gate:8081"], True)

@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ from reput.indexer.v1 import index_service_pb2 as index_pb
 from reput.janitor.v1 import retention_service_pb2 as retention_pb
 
 from cli.commands.state import status
+from cli.commands.state.beside import Beside
 from cli.commands.state.page import Rates, page_lines
 from cli.commands.state.states import States
 from cli.commands.state.status import RECOVERING_FIELDS, document
@@ -274,6 +276,20 @@ def test_the_document_has_all() -> None:
     away = document(States(NOW_S, dict.fromkeys(("commitlog", "indexer", "janitor"), "gone")))
     assert away["commitlog"] == {"unavailable": "gone"}
     json.dumps(away)
+
+
+def test_delivery_and_the_gateway() -> None:
+    """Those that serve are in one line, one that somebody named and that does not serve is a trouble."""
+    serving = [Beside("delivery", f"{name}:7104", "SERVING", 1.0) for name in "abc"]
+    serving.append(Beside("gateway", "a:8081", "SERVING", 1.0))
+    states = replace(healthy(), beside=serving)
+    assert "beside     Delivery (3) and the gateway serve" in page(states)
+    found: Any = document(states)
+    assert [row["target"] for row in found["delivery"]] == ["a:7104", "b:7104", "c:7104"]
+    assert found["verdict"]["is_healthy"]
+    states = replace(healthy(), beside=[Beside("gateway", "a:8081", "UNREACHABLE", 1.0)])
+    assert [trouble.text for trouble in troubles_of(states)] == ["the gateway does not serve at a:8081"]
+    assert not [line for line in page(states) if line.startswith("beside")]
 
 
 def test_watching(monkeypatch: pytest.MonkeyPatch) -> None:

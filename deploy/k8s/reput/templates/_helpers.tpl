@@ -50,12 +50,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 
 {{- define "reput.ports" -}}
-{{- dict "commitlog" (dict "grpc" 7101 "metrics" 7201) "indexer" (dict "grpc" 7102 "metrics" 7202) "janitor" (dict "grpc" 7103 "metrics" 7203) | toJson -}}
+{{- dict "commitlog" (dict "grpc" 7101 "metrics" 7201) "indexer" (dict "grpc" 7102 "metrics" 7202) "janitor" (dict "grpc" 7103 "metrics" 7203) "delivery" (dict "grpc" 7104 "metrics" 7204) "gateway" (dict "grpc" 8081 "metrics" 7205) | toJson -}}
 {{- end }}
 
 {{/* Whom each service calls. */}}
 {{- define "reput.peers" -}}
-{{- dict "commitlog" (list) "indexer" (list "commitlog") "janitor" (list "commitlog" "indexer") | toJson -}}
+{{- dict "commitlog" (list) "indexer" (list "commitlog") "janitor" (list "commitlog" "indexer") "delivery" (list "commitlog" "indexer") "gateway" (list "commitlog" "delivery") | toJson -}}
 {{- end }}
 
 {{/* The name that other pods call, with the namespace: a certificate can carry it, and search domains are not needed. */}}
@@ -85,7 +85,7 @@ true
 
 {{/* Where clients find a service: its Service, or all its pods if they are not alike. */}}
 {{- define "reput.clientTarget" -}}
-{{- if include "reput.isReplicated" .root -}}
+{{- if and (include "reput.isReplicated" .root) (ne .component "gateway") -}}
 {{- $targets := list -}}
 {{- range $pod := until (int (include "reput.replicas" .root)) -}}
 {{- $targets = append $targets (include "reput.podTarget" (merge (dict "pod" $pod) $)) -}}
@@ -101,7 +101,25 @@ true
 {{- printf "%s-commitlog" (include "reput.fullname" .) -}}
 {{- end }}
 
-{{/* What a service's pod runs, where it depends on the pod's number: pod i of Indexer and Janitor goes with log i. */}}
+{{/* The services of this release. Values of an older chart have no Delivery and no gateway. */}}
+{{- define "reput.components" -}}
+{{- $found := list "commitlog" "indexer" -}}
+{{- range $component := list "janitor" "delivery" "gateway" -}}
+{{- if (index $.Values $component).enabled -}}
+{{- $found = append $found $component -}}
+{{- end -}}
+{{- end -}}
+{{- $found | toJson -}}
+{{- end }}
+
+{{/* Not empty for a service whose pod i goes with log i. A gateway goes with whichever log leads. */}}
+{{- define "reput.isNumbered" -}}
+{{- if and (include "reput.isReplicated" .root) (not (has .component (list "commitlog" "gateway"))) -}}
+true
+{{- end -}}
+{{- end }}
+
+{{/* What a service's pod runs, where it depends on the pod's number. */}}
 {{- define "reput.numberedCommand" -}}
 {{- $root := .root -}}
 number=${HOSTNAME##*-}
@@ -141,20 +159,29 @@ grpc:
 {{- define "reput.environment" -}}
 {{- $root := .root -}}
 {{- $prefix := printf "REPUT_%s_" (upper .component) -}}
-{{- $settings := dict "data_dir" "/data" "listen_host" "0.0.0.0" "metrics_host" "0.0.0.0" "log_format" "json" "drain_timeout_ms" .values.drainTimeoutMs -}}
+{{- $settings := dict "listen_host" "0.0.0.0" "metrics_host" "0.0.0.0" "log_format" "json" "drain_timeout_ms" .values.drainTimeoutMs -}}
+{{- if .values.persistence -}}
+{{- $_ := set $settings "data_dir" "/data" -}}
+{{- end -}}
 {{- if $root.Values.tls.enabled -}}
 {{- $_ := set $settings "tls_certificate_file" "/etc/reput/tls/tls.crt" -}}
 {{- $_ := set $settings "tls_key_file" "/etc/reput/tls/tls.key" -}}
 {{- $_ := set $settings "unix_socket" (printf "/run/reput/%s.sock" .component) -}}
-{{- if $root.Values.tls.clientCertificates -}}
+{{- /* RocketMQ's clients have neither certificates nor tokens */ -}}
+{{- if and $root.Values.tls.clientCertificates (ne .component "gateway") -}}
 {{- $_ := set $settings "tls_client_ca_file" "/etc/reput/tls/ca.crt" -}}
 {{- end -}}
 {{- else -}}
 {{- $_ := set $settings "allow_insecure" true -}}
 {{- end -}}
-{{- if $root.Values.token.secretName -}}
+{{- if eq .component "gateway" -}}
+{{- if .values.accessKeys.secretName -}}
+{{- $_ := set $settings "access_keys_file" "/etc/reput/access/keys" -}}
+{{- end -}}
+{{- else if $root.Values.token.secretName -}}
 {{- $_ := set $settings "token_file" "/etc/reput/token/token" -}}
 {{- end -}}
+{{- $target := ternary "reput.clientTarget" "reput.target" (eq .component "gateway") -}}
 {{- $peers := index (include "reput.peers" . | fromJson) .component -}}
 {{- if and (eq .component "commitlog") (include "reput.isReplicated" $root) -}}
 {{- $_ := set $settings "role" (default "sync_master" .values.config.role) -}}
@@ -168,7 +195,7 @@ grpc:
 {{- $_ := set $settings "operator_token_file" "/etc/reput/trust/operator" -}}
 {{- range $peer := $peers -}}
 {{- if ne $peer "leader" -}}
-{{- $_ := set $settings (printf "%s_target" $peer) (include "reput.target" (dict "root" $root "component" $peer)) -}}
+{{- $_ := set $settings (printf "%s_target" $peer) (include $target (dict "root" $root "component" $peer)) -}}
 {{- end -}}
 {{- if $root.Values.tls.enabled -}}
 {{- $_ := set $settings (printf "%s_tls_ca_file" $peer) "/etc/reput/tls/ca.crt" -}}
@@ -188,11 +215,11 @@ grpc:
 {{/* Where the `reput` command finds the services from inside a pod. Called with root and, in a pod of theirs, component. */}}
 {{- define "reput.clients" -}}
 {{- $isPlain := not (or .root.Values.tls.enabled (include "reput.isReplicated" .root)) -}}
-{{- range $service := list "commitlog" "indexer" "janitor" }}
+{{- range $service := include "reput.components" .root | fromJsonArray }}
 {{- if and $isPlain (eq $service (default "" $.component)) }}
 {{- /* of several Indexers the pod's own */}}
 REPUT_CLIENT_{{ upper $service }}_TARGET: {{ printf "127.0.0.1:%v" (index (include "reput.ports" $.root | fromJson) $service "grpc") | quote }}
-{{- else if or (ne $service "janitor") $.root.Values.janitor.enabled }}
+{{- else }}
 REPUT_CLIENT_{{ upper $service }}_TARGET: {{ include "reput.clientTarget" (dict "root" $.root "component" $service) | quote }}
 {{- end }}
 {{- end }}
@@ -292,8 +319,8 @@ spec:
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
       {{- if $values.maintenance }}
       command: [sleep, infinity]
-      {{- else if and (ne $component "commitlog") (include "reput.isReplicated" $root) }}
-      # Each goes with the log of its number. The leader's Indexer delivers delayed messages.
+      {{- else if include "reput.isNumbered" . }}
+      # Each goes with the log of its number. The leader's Indexer delivers delayed messages, its Delivery those of groups.
       command:
         - sh
         - -c
@@ -363,10 +390,17 @@ spec:
       securityContext:
         {{- toYaml $root.Values.securityContext | nindent 8 }}
       volumeMounts:
+        {{- if $values.persistence }}
         - name: data
           mountPath: /data
+        {{- end }}
         - name: tmp
           mountPath: /tmp
+        {{- if ($values.accessKeys).secretName }}
+        - name: access
+          mountPath: /etc/reput/access
+          readOnly: true
+        {{- end }}
         {{- if $root.Values.tls.enabled }}
         - name: run
           mountPath: /run/reput
@@ -384,7 +418,18 @@ spec:
         defaultMode: 0440
     - name: tmp
       emptyDir: {medium: Memory, sizeLimit: 64Mi}
-    {{- if not $values.persistence.enabled }}
+    {{- if ($values.accessKeys).secretName }}
+    - name: access
+      secret:
+        secretName: {{ $values.accessKeys.secretName }}
+        # the pod's group gets it, and nobody else
+        defaultMode: 0440
+        items:
+          - key: {{ $values.accessKeys.key }}
+            path: keys
+    {{- end }}
+    {{- if not $values.persistence }}
+    {{- else if not $values.persistence.enabled }}
     - name: data
       emptyDir: {}
     {{- else if .claim }}
@@ -453,7 +498,7 @@ resources:
   targetPort: metrics
 {{- end }}
 
-{{/* What all three services have in the same form: settings and a Service. */}}
+{{/* What all services have in the same form: settings and a Service. */}}
 {{- define "reput.common" -}}
 {{- $ports := index (include "reput.ports" .root | fromJson) .component -}}
 apiVersion: v1
@@ -484,12 +529,12 @@ spec:
     - name: grpc
       port: {{ $ports.grpc }}
       targetPort: grpc
-    {{- if and (eq .component "janitor") (not (include "reput.isReplicated" .root)) }}
+    {{- if and (has .component (list "janitor" "delivery")) (not (include "reput.isReplicated" .root)) }}
     {{- include "reput.metricsPort" $ports | nindent 4 }}
     {{- end }}
 {{- end }}
 
-{{/* A service with a volume for each pod: headless Service, StatefulSet, and a budget where there is something to budget. */}}
+{{/* A service whose pods have numbers, and a volume each if it has files: headless Service, StatefulSet, budget. */}}
 {{- define "reput.stateful" -}}
 {{- $fullname := printf "%s-%s" (include "reput.fullname" .root) .component -}}
 {{- $ports := index (include "reput.ports" .root | fromJson) .component -}}
@@ -532,7 +577,7 @@ spec:
       {{- include "reput.selectorLabels" . | nindent 6 }}
   template:
     {{- include "reput.podTemplate" . | nindent 4 }}
-  {{- if .values.persistence.enabled }}
+  {{- if (.values.persistence).enabled }}
   volumeClaimTemplates:
     - apiVersion: v1
       kind: PersistentVolumeClaim
@@ -547,12 +592,17 @@ spec:
       spec:
         {{- include "reput.claimSpec" .values.persistence | nindent 8 }}
   {{- end }}
+{{- include "reput.budget" . }}
+{{- end }}
+
+{{/* A PodDisruptionBudget, with the line before it, where a pod can be spared. */}}
+{{- define "reput.budget" -}}
 {{- if gt (int .values.replicas) 1 }}
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata:
-  name: {{ $fullname }}
+  name: {{ include "reput.fullname" .root }}-{{ .component }}
   labels:
     {{- include "reput.labels" . | nindent 4 }}
 spec:

@@ -30,6 +30,7 @@ class Groups:
         self.open_count = 0
         """Messages of all groups that are in flight or held."""
         self.delays = Done()
+        self._queue_count = 0
 
     def policy(self, group: str) -> Policy:
         """Return what a group's messages go by."""
@@ -43,6 +44,11 @@ class Groups:
     def count(self) -> int:
         """How many groups there are. From any thread."""
         return len(self.policies.keys() | self._queues.keys())
+
+    @property
+    def size(self) -> int:
+        """Policies, and queues in which a group has a place."""
+        return len(self.policies) + self._queue_count
 
     def is_known(self, group: str) -> bool:
         """Return whether anything is known of a group."""
@@ -70,6 +76,7 @@ class Groups:
                 self.policies.pop(event.group, None)
                 for queue in self._queues.pop(event.group, {}).values():
                     self.open_count -= queue.open_count
+                    self._queue_count -= 1
         elif isinstance(event, DelaysDone | DelaysCopied):
             self.delays.apply(event)
         elif not isinstance(event, Began | CopyEdge):
@@ -82,4 +89,5 @@ class Groups:
         queues = self._queues.setdefault(place.group, {})
         if (queue := queues.get((place.topic, place.queue_id))) is None:
             queue = queues[place.topic, place.queue_id] = QueueState(place)
+            self._queue_count += 1
         return queue

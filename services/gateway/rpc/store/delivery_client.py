@@ -2,7 +2,6 @@
 """DeliveryClient: Delivery, as far as the gateway needs it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from google.protobuf.duration import from_milliseconds
 from google.protobuf.duration_pb2 import Duration
@@ -18,23 +17,23 @@ from reput.delivery.v1 import (
 )
 
 from libs.formats.records.delivery_record import Policy
-from libs.runtime.rpc.peer import Connection
 from services.gateway.errors import PeerRefused, Refused
-from services.gateway.rpc.store.errors import error_of, errors_of
+from services.gateway.rpc.store.errors import error_of
+from services.gateway.rpc.store.leading import Leading
 
 SERVICE = "delivery"
+_Deliveries = delivery_service_pb2_grpc.DeliveryServiceStub
+_Groups = group_service_pb2_grpc.GroupServiceStub
+_Transactions = transaction_service_pb2_grpc.TransactionServiceStub
+_Delays = delay_service_pb2_grpc.DelayServiceStub
 Entry = delivery_service_pb2.SettleEntry
 
 
 class DeliveryClient:
     """All calls raise PeerRefused."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._deliveries: Any = delivery_service_pb2_grpc.DeliveryServiceStub(connection.channel)
-        self._delays: Any = delay_service_pb2_grpc.DelayServiceStub(connection.channel)
-        self._groups: Any = group_service_pb2_grpc.GroupServiceStub(connection.channel)
-        self._transactions: Any = transaction_service_pb2_grpc.TransactionServiceStub(connection.channel)
+    def __init__(self, delivery: Leading) -> None:
+        self._delivery = delivery
 
     async def receive(
         self, group: str, topic: str, *, count: int, invisible_ms: int | None, tags: str, where: str, wait_s: float
@@ -49,17 +48,14 @@ class DeliveryClient:
             where=where,
             wait=from_milliseconds(round(wait_s * 1000)),
         )
-        timeout_s = self._connection.timeout_s + wait_s
-        with errors_of(SERVICE):
-            response = await self._deliveries.Receive(request, timeout=timeout_s, metadata=self._connection.metadata())
+        response = await self._delivery.call(_Deliveries, "Receive", request, more_s=wait_s)
         messages: Sequence[delivery_service_pb2.ReceivedMessage] = response.messages
         return messages
 
     async def settle(self, entries: Sequence[Entry]) -> list[str | PeerRefused | Refused]:
         """Do as the entries say. Returns the handle of each from now on, "" for none, or why nothing was done."""
-        with errors_of(SERVICE):
-            request = delivery_service_pb2.SettleRequest(entries=entries)
-            response = await self._deliveries.Settle(request, **self._connection.options())
+        request = delivery_service_pb2.SettleRequest(entries=entries)
+        response = await self._delivery.call(_Deliveries, "Settle", request)
         return [_outcome(one) for one in response.outcomes]
 
     async def settle_one(self, entry: Entry) -> str:
@@ -78,11 +74,10 @@ class DeliveryClient:
     async def end_transaction(self, name: str, producer_group: str, *, is_committed: bool) -> None:
         """Let a transaction end."""
         how = transaction_service_pb2.RESOLUTION_COMMIT if is_committed else transaction_service_pb2.RESOLUTION_ROLLBACK
-        with errors_of(SERVICE):
-            request = transaction_service_pb2.EndTransactionRequest(
-                transaction_id=name, producer_group=producer_group, resolution=how
-            )
-            await self._transactions.EndTransaction(request, **self._connection.options())
+        request = transaction_service_pb2.EndTransactionRequest(
+            transaction_id=name, producer_group=producer_group, resolution=how
+        )
+        await self._delivery.call(_Transactions, "EndTransaction", request)
 
     async def checks(
         self, producer_groups: Sequence[str], count: int, *, wait_s: float
@@ -91,26 +86,19 @@ class DeliveryClient:
         request = transaction_service_pb2.ReceiveChecksRequest(
             producer_groups=producer_groups, check_count_max=count, wait=from_milliseconds(round(wait_s * 1000))
         )
-        timeout_s = self._connection.timeout_s + wait_s
-        with errors_of(SERVICE):
-            response = await self._transactions.ReceiveChecks(
-                request, timeout=timeout_s, metadata=self._connection.metadata()
-            )
+        response = await self._delivery.call(_Transactions, "ReceiveChecks", request, more_s=wait_s)
         checks: Sequence[transaction_service_pb2.TransactionCheck] = response.checks
         return checks
 
     async def cancel(self, topic: str, message_id: str) -> None:
         """Take a message back that waits for its time."""
         request = delay_service_pb2.CancelDelayedRequest(topic=topic, message_id=message_id)
-        with errors_of(SERVICE):
-            await self._delays.CancelDelayed(request, **self._connection.options())
+        await self._delivery.call(_Delays, "CancelDelayed", request)
 
     async def policy(self, group: str) -> group_service_pb2.GroupPolicy:
         """Return how a group gets its messages: by default, if nothing is known of it."""
         try:
-            with errors_of(SERVICE):
-                request = group_service_pb2.GetGroupRequest(group=group)
-                response = await self._groups.GetGroup(request, **self._connection.options())
+            response = await self._delivery.call(_Groups, "GetGroup", group_service_pb2.GetGroupRequest(group=group))
         except PeerRefused as error:
             if error.reason != "GROUP_NOT_FOUND":
                 raise

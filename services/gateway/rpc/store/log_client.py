@@ -2,7 +2,6 @@
 """LogClient: the CommitLog, as far as the gateway needs it."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from reput.commitlog.v1 import (
     append_service_pb2,
@@ -11,26 +10,22 @@ from reput.commitlog.v1 import (
     topic_service_pb2_grpc,
 )
 
-from libs.runtime.rpc.peer import Connection
 from services.gateway.errors import PeerRefused
-from services.gateway.rpc.store.errors import errors_of
+from services.gateway.rpc.store.leading import Leading
 
-SERVICE = "commitlog"
+_Append = append_service_pb2_grpc.AppendServiceStub
+_Topics = topic_service_pb2_grpc.TopicServiceStub
 
 
 class LogClient:
     """All calls raise PeerRefused."""
 
-    def __init__(self, connection: Connection, *, creates_topics: bool) -> None:
-        self._connection, self._creates_topics = connection, creates_topics
-        self._append: Any = append_service_pb2_grpc.AppendServiceStub(connection.channel)
-        self._topics: Any = topic_service_pb2_grpc.TopicServiceStub(connection.channel)
+    def __init__(self, log: Leading, *, creates_topics: bool) -> None:
+        self._log, self._creates_topics = log, creates_topics
 
     async def append(self, messages: Sequence[append_service_pb2.AppendMessage]) -> Sequence[int]:
         """Store messages, as safely as the store does by itself. Returns their queue offsets."""
-        request = append_service_pb2.AppendRequest(messages=messages)
-        with errors_of(SERVICE):
-            response = await self._append.Append(request, **self._connection.options())
+        response = await self._log.call(_Append, "Append", append_service_pb2.AppendRequest(messages=messages))
         offsets: Sequence[int] = response.result.queue_offsets
         return offsets
 
@@ -42,9 +37,7 @@ class LogClient:
             if error.reason != "TOPIC_NOT_FOUND" or not self._creates_topics:
                 raise
         try:
-            with errors_of(SERVICE):
-                request = topic_service_pb2.CreateTopicRequest(name=name)
-                created = await self._topics.CreateTopic(request, **self._connection.options())
+            created = await self._log.call(_Topics, "CreateTopic", topic_service_pb2.CreateTopicRequest(name=name))
         except PeerRefused as error:
             if error.reason != "TOPIC_EXISTS":
                 raise
@@ -53,8 +46,6 @@ class LogClient:
         return topic
 
     async def _get(self, name: str) -> topic_service_pb2.Topic:
-        with errors_of(SERVICE):
-            request = topic_service_pb2.GetTopicRequest(name=name)
-            response = await self._topics.GetTopic(request, **self._connection.options())
+        response = await self._log.call(_Topics, "GetTopic", topic_service_pb2.GetTopicRequest(name=name))
         topic: topic_service_pb2.Topic = response.topic
         return topic

@@ -4,7 +4,14 @@
 from collections.abc import Mapping, Sequence
 
 from libs.machine.testing.manual_clock import ManualClock
-from services.gateway.engine.renewals import HELD_S_MAX, INVISIBLE_S, RENEW_BEFORE_S, SILENCE_S_MAX, Renewals
+from services.gateway.engine.renewals import (
+    CLIENT_COUNT_MAX,
+    HELD_S_MAX,
+    INVISIBLE_S,
+    RENEW_BEFORE_S,
+    SILENCE_S_MAX,
+    Renewals,
+)
 from services.gateway.errors import PeerRefused
 
 DUE_MS = round((INVISIBLE_S - RENEW_BEFORE_S) * 1000)
@@ -127,3 +134,21 @@ async def test_there_is_a_limit() -> None:
     renewals.add("c", "h1")
     renewals.add("c", "h2")
     assert renewals.count == 1
+
+
+async def test_clients_that_nobody_knows_take_no_more_room() -> None:
+    """However many of them there are, a client with a stream keeps its messages; later there is room again."""
+    renewals, delivery, clock = made()
+    for number in range(CLIENT_COUNT_MAX + 10):
+        renewals.hear(f"junk-{number}")
+    renewals.connected("c")
+    renewals.add("c", "h1")
+    renewals.add("late", "h2")
+    assert len(renewals._clients) == CLIENT_COUNT_MAX
+    clock.advance(DUE_MS)
+    await renewals.tend()
+    assert delivery.renewed == ["h1"]
+    clock.advance(round(SILENCE_S_MAX * 1000) + 1)
+    await renewals.tend()
+    renewals.hear("late")
+    assert "late" in renewals._clients

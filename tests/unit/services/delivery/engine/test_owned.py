@@ -10,6 +10,7 @@ from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import WindowFull
 from services.delivery.engine.owned import STORE_INTERVAL_S, Outcome, Owned, Wish
+from services.delivery.engine.ownership import WAIT_S
 from services.delivery.engine.ports import Wanted
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.subscription import Delivered
@@ -365,14 +366,57 @@ async def test_a_deleted_group_begins_anew(clock: ManualClock) -> None:
 
 
 async def test_nobody_delivers_while_the_log_follows(clock: ManualClock) -> None:
-    """Deliveries begin when the log leads, and the reason is told before."""
+    """Deliveries begin when the log leads, and the reason is told before, without a wait."""
     store = await filled("a")
     store.is_following = True
     async with delivering(store, clock) as ownership:
-        with pytest.raises(NotOwner, match="another"):
-            await ownership.owned()
+        for _ in range(2):
+            with pytest.raises(NotOwner, match="another"):
+                async with asyncio.timeout(WAIT_S / 2):
+                    await ownership.owned()
         store.is_following = False
         assert texts(await receive(await owned_of(ownership))) == ["a"]
+
+
+async def test_what_is_read_ahead_has_a_bound_over_all_groups(clock: ManualClock) -> None:
+    """Groups that take little of large messages hold no more than that together, and each still gets all of its own."""
+    store = await filled()
+    for number in range(20):
+        await store.append(TOPIC, f"m{number}", size_bytes=100 << 10)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        ahead = owned._ahead
+        ahead.size_bytes_max = 1 << 20
+        for number in range(30):
+            found = await owned.receive(f"g{number}", TOPIC, count=1, invisible_ms=None, wanted=Wanted(), wait_s=5)
+            assert texts(found) == ["m0"]
+        most = ahead.size_bytes_max + 30 * (100 << 10) + (1 << 20)
+        assert ahead.size_bytes <= most
+        await owned.tend()
+        assert not ahead.is_enough
+        for number in range(30):
+            rest: list[str] = []
+            while len(rest) < 19:
+                group = f"g{number}"
+                rest += texts(await owned.receive(group, TOPIC, count=5, invisible_ms=None, wanted=Wanted(), wait_s=5))
+            assert rest == [f"m{count}" for count in range(1, 20)]
+
+
+async def test_groups_have_a_bound(clock: ManualClock) -> None:
+    """Further ones are refused, whether they receive or get a policy, until others are deleted."""
+    store = await filled("a", "b")
+    async with delivering(store, clock, group_queue_count_max=2) as ownership:
+        owned = await owned_of(ownership)
+        await owned.set_policy("other", Policy())
+        assert len(await receive(owned, 1)) == 1
+        with pytest.raises(WindowFull):
+            await owned.set_policy("third", Policy())
+        with pytest.raises(WindowFull):
+            await owned.receive("third", TOPIC, count=1, invisible_ms=None, wanted=Wanted(), wait_s=0)
+        await owned.set_policy("other", Policy(attempts_max=3))
+        assert len(await receive(owned, 1)) == 1
+        await owned.set_policy("other", None)
+        await owned.set_policy("third", Policy())
 
 
 async def test_a_message_is_buried_exactly_once(clock: ManualClock) -> None:

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The greedy clients of Delivery and of the gateway; `greedy.py` runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+from reput.delivery.v1 import delivery_service_pb2, group_service_pb2
+
+from services.gateway.rpc.messaging_servicer import SERVED_AS
+from services.gateway.rpc.wire import messaging_pb2 as wire
+from tests.attack import http2
+from tests.attack.caller import Caller, Counts, Targets, hold
+from tests.attack.store import LARGE
+
+RECEIVE = "/reput.delivery.v1.DeliveryService/Receive"
+SET_GROUP = "/reput.delivery.v1.GroupService/SetGroup"
+RECEIVE_MESSAGE = f"/{SERVED_AS}/ReceiveMessage"
+HEARTBEAT = f"/{SERVED_AS}/Heartbeat"
+TELEMETRY = f"/{SERVED_AS}/Telemetry"
+
+
+def receives_that_do_not_read(targets: Targets, seconds: float) -> Counts:
+    """Receives large messages for one group after the other, and takes nothing of them."""
+    connection = http2.Connection(targets["delivery"], window_bytes=0)
+    count = 300
+    for number in range(count):
+        request = delivery_service_pb2.ReceiveRequest(group=f"g{number}", topic=LARGE, message_count_max=1_000)
+        connection.call(RECEIVE, request.SerializeToString())
+    time.sleep(seconds)
+    return {"receives": count}
+
+
+def groups_read_ahead(targets: Targets, seconds: float) -> Counts:
+    """Receives one message for each of as many groups as there may be: each is read ahead of."""
+    caller = Caller(targets["delivery"], seconds)
+    while caller.has_time:
+        group = f"ahead-{sum(caller.counts.values())}"
+        caller.call(RECEIVE, delivery_service_pb2.ReceiveRequest(group=group, topic=LARGE, message_count_max=1))
+    return caller.counts
+
+
+def junk_groups(targets: Targets, seconds: float) -> Counts:
+    """Gives groups that nobody needs a policy with all that one may have."""
+    caller = Caller(targets["delivery"], seconds)
+    backoffs = [Duration(seconds=number) for number in range(1, 17)]
+    policy = group_service_pb2.GroupPolicy(backoffs=backoffs, attempts_max=16)
+    while caller.has_time:
+        name = f"junk-{sum(caller.counts.values())}-{'x' * 60}"
+        caller.call(SET_GROUP, group_service_pb2.SetGroupRequest(group=name, policy=policy))
+    return caller.counts
+
+
+def clients_do_not_read(targets: Targets, seconds: float) -> Counts:
+    """Receives large messages as clients of RocketMQ do, and takes nothing of them."""
+    connections = [
+        http2.Connection(targets["gateway"], window_bytes=0, **{"x-mq-client-id": f"c{number}"}) for number in range(4)
+    ]
+    count = 300
+    for number in range(count):
+        request = wire.ReceiveMessageRequest(
+            group=wire.Resource(name=f"c{number}"),
+            message_queue=wire.MessageQueue(topic=wire.Resource(name=LARGE)),
+            batch_size=32,
+            invisible_duration=Duration(seconds=3_600),
+        )
+        connections[number % 4].call(RECEIVE_MESSAGE, request.SerializeToString())
+    time.sleep(seconds)
+    return {"receives": count}
+
+
+def junk_clients(targets: Targets, seconds: float) -> Counts:
+    """Heartbeats of clients that nobody has heard of, with long names."""
+    caller = Caller(targets["gateway"], seconds)
+    raw = wire.HeartbeatRequest(client_type=wire.CLIENT_TYPE_PRODUCER)
+    while caller.has_time:
+        caller.call(HEARTBEAT, raw, ("x-mq-client-id", f"{sum(caller.counts.values())}{'x' * 1_000}"))
+    return caller.counts
+
+
+def client_streams(targets: Targets, seconds: float) -> Counts:
+    """Opens the streams of thousands of clients, says nothing, and opens those again that end."""
+
+    def begin(channel: grpc.aio.Channel) -> Any:
+        return channel.stream_stream(TELEMETRY)(metadata=(("x-mq-client-id", "c"),))
+
+    return asyncio.run(hold(targets["gateway"], seconds, 8_000, begin, again_s=seconds))

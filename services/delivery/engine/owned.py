@@ -119,8 +119,8 @@ class Owned:
     async def start(self) -> None:
         """Read what is not in the journal, and begin with what nobody asks for. Raises DependencyUnavailable."""
         await self.transactions.load()
-        self.transactions.start()
         await self.delays.start()
+        self.transactions.start()
 
     async def stop(self) -> None:
         """Read nothing ahead any more, and let those who wait begin anew."""

@@ -178,7 +178,7 @@ class Ownership:
         await self._loop.stop()
         self._reason = "this process stops"
         self.stopped.set()
-        self._began.set()
+        self._decided.set()
 
     async def _own(self) -> None:
         """Be the one that delivers, as long as that goes well. Raises why it ended."""

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Sequence
 
 from libs.formats.records import timed as timed_record
-from libs.formats.records.delivery_record import DelaysDone
 from libs.formats.state.system_topics import TIMER_TOPIC
 from libs.machine.clock import Clock
 from libs.requests.errors import DependencyUnavailable
@@ -116,15 +115,12 @@ class Asking:
 
     async def _take_back(self, waiting: Sequence[Timed], message_id: str) -> None:
         """Let messages be done, and say so in RocketMQ's way."""
-        offsets = tuple(one.queue_offset for one in waiting)
         first = waiting[0]
         mark = timed_record.delete_mark(
             first.topic, first.queue_id, unique_id=first.unique_id or message_id, deliver_ms=first.due_ms
         )
-        self._delays.finish(offsets)
-        self._delays.tally.timed_cancelled_count += len(offsets)
-        note = Note(TIMER_TOPIC, 0, timed_record.DELETE_BODY, mark)
-        await self._delays.journal.write([DelaysDone(offsets)], [note], is_safe=True)
+        await self._delays.send(waiting, [Note(TIMER_TOPIC, 0, timed_record.DELETE_BODY, mark)])
+        self._delays.tally.timed_cancelled_count += len(waiting)
 
     async def _roll(self, old: Sequence[Timed]) -> None:
         old = [one for one in old if self._waits(one.queue_offset)]

@@ -23,7 +23,7 @@ from services.delivery.engine.delays.ports import Timed, TimerIndex
 from services.delivery.engine.delays.schedule import Entry, Schedule
 from services.delivery.engine.delays.store_time import StoreTime
 from services.delivery.engine.journal import Journal
-from services.delivery.engine.ports import Copy, Written
+from services.delivery.engine.ports import Copy, Note, Written
 from services.delivery.engine.tally import Tally
 from services.delivery.errors import AppendRefused, JournalLost
 
@@ -92,7 +92,7 @@ class Delays:
         """Wait until what is on its way now has arrived, or failed."""
         await self._left.wait()
 
-    async def send(self, timed: Sequence[Timed], letters: Sequence[Copy]) -> Written:
+    async def send(self, timed: Sequence[Timed], letters: Sequence[Copy | Note]) -> Written:
         """Write messages, and that their records are done. Raises AppendRefused, and what the journal raises."""
         offsets = tuple(one.queue_offset for one in timed)
         self.leaving.update(offsets)

@@ -18,6 +18,7 @@ from services.delivery.engine.ports import Wanted
 from services.delivery.engine.subscription import Delivered
 from services.delivery.errors import JournalLost, NotOwner
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.patience import eventually
 
 GROUP, TOPIC = "g", "t"
 LOST = (JournalLost, DependencyUnavailable, NotOwner)
@@ -69,6 +70,7 @@ async def test_a_lost_answer_is_looked_up_in_the_log(clock: ManualClock) -> None
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
         found = await receive(owned)
+        await eventually(lambda: b'["edge",1,true]' in store.journal_records[-1][1])  # nothing else is written
         store.lost_answers = 1
         with pytest.raises(JournalLost):
             await ack(owned, found[:1])

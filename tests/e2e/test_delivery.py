@@ -96,6 +96,9 @@ async def test_groups_are_looked_at_moved_and_forgotten(stack: Stack) -> None:
     (queue,) = [one for one in found.queues if one.queue_id == 0]
     assert (queue.committed_queue_offset, queue.next_queue_offset, queue.max_queue_offset) == (1, 2, 6)
     assert (queue.lag, queue.in_flight_count) == (5, 1)
+    open_size = received[1].message.record_size_bytes
+    assert queue.lag_bytes == 5 * open_size
+    assert queue.HasField("lag_time")
     reset = groups_pb.ResetGroupRequest(group=GROUP, topic=TOPIC, earliest=True, dry_run=True)
     plan = (await stack.client.groups.ResetGroup(reset)).moves
     assert (plan[0].from_queue_offset, plan[0].to_queue_offset, plan[0].settled_count) == (1, 0, 1)

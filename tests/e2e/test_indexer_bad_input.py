@@ -154,6 +154,16 @@ def bad_queue_requests() -> list[Case]:
         Case(by_time, "unknown topic", at(topic="u", time=Timestamp()), MISSING, "QUEUE_NOT_FOUND"),
         Case(by_time, "unknown queue", at(topic=TOPIC, queue_id=9, time=Timestamp()), MISSING, "QUEUE_NOT_FOUND"),
         bad("QueueService/GetQueueRange", queue_pb.GetQueueRangeRequest(topic=TOPIC, queue_id=-1), "queue_id"),
+        bad(
+            "QueueService/GetQueueRange",
+            queue_pb.GetQueueRangeRequest(topic=TOPIC, size_start_queue_offset=-1),
+            "size_start_queue_offset",
+        ),
+        bad(
+            "QueueService/GetQueueRange",
+            queue_pb.GetQueueRangeRequest(topic=TOPIC, size_start_queue_offset=0, size_queue_offsets=[1] * 10_001),
+            "size_queue_offsets",
+        ),
         Case(
             "QueueService/GetQueueRange",
             "unknown",

@@ -200,6 +200,16 @@ async def test_queues_and_offsets_by_time(tmp_path: Path) -> None:
         assert (one.min_queue_offset, one.max_queue_offset) == (0, 3)
         assert one.first_store_time.ToMilliseconds() == stamps[1]
         assert one.last_store_time.ToMilliseconds() == stamps[5]
+        pulled = await client.queues.Pull(queue_pb.PullRequest(topic=T, queue_id=1))
+        sizes = [message.record_size_bytes for message in pulled.messages]
+
+        async def size_bytes(start: int, *others: int) -> int:
+            fields = {"size_start_queue_offset": start, "size_queue_offsets": others}
+            request = queue_pb.GetQueueRangeRequest(topic=T, queue_id=1, **fields)  # type: ignore[arg-type]
+            return (await client.queues.GetQueueRange(request)).size_bytes
+
+        assert [await size_bytes(start) for start in range(4)] == [sum(sizes[start:]) for start in range(4)]
+        assert await size_bytes(2, 0, 99) == sizes[0] + sizes[2]
 
         async def at(time_ms: int, boundary: int) -> int:
             time = Timestamp()

@@ -178,6 +178,13 @@ class MemoryStore:
         """See Index. The time of a message is its queue offset."""
         return min(time_ms, len(self.queues(topic)[queue_id]))
 
+    async def size_bytes(self, topic: str, queue_id: int, start: int, others: Sequence[int]) -> int:
+        """See Index."""
+        queue, least = self.queues(topic)[queue_id], self.min_offsets[topic, queue_id]
+        return sum(
+            one.size_bytes for one in queue if one.queue_offset >= max(start, least) or one.queue_offset in others
+        )
+
     async def stored_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """See Index."""
         return self.offsets[group].get((topic, queue_id))

@@ -96,12 +96,17 @@ def _fields(group: ShareGroup) -> dict[str, object]:
         "group": group.name,
         "is_shared": True,
         "lag": sum(queue.lag for queue in group.queues),
+        "waiting_bytes": sum(queue.lag_bytes for queue in group.queues),
         "oldest_s": max(late, default=None),
         "in_flight_count": sum(queue.in_flight_count for queue in group.queues),
         "dead_letter_count": group.dead_letter_count,
         **asdict(group.policy),
         "queues": [
-            {**{name: getattr(queue, name) for name in QUEUE_COLUMNS}, "oldest_s": queue.lag_s}
+            {
+                **{name: getattr(queue, name) for name in QUEUE_COLUMNS},
+                "waiting_bytes": queue.lag_bytes,
+                "oldest_s": queue.lag_s,
+            }
             for queue in group.queues
         ],
     }

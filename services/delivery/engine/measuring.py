@@ -28,6 +28,8 @@ class GroupLag:
     """Not settled."""
     seconds: float
     """For how long the oldest of them has been stored."""
+    bytes: int
+    """Of their records."""
 
 
 class Measuring:
@@ -58,9 +60,10 @@ class Measuring:
                 with contextlib.suppress(GroupNotFound):  # it was deleted meanwhile
                     for queue in await owned.lags(group):
                         key = group, queue.place.topic
-                        lags[key] = _with(lags.get(key, GroupLag(0, 0.0)), queue)
+                        lags[key] = _with(lags.get(key, GroupLag(0, 0.0, 0)), queue)
         self.lags = lags
 
 
 def _with(lag: GroupLag, queue: QueueLag) -> GroupLag:
-    return GroupLag(lag.messages + queue.unsettled_count, max(lag.seconds, (queue.lag_ms or 0) / 1000))
+    seconds = max(lag.seconds, (queue.lag_ms or 0) / 1000)
+    return GroupLag(lag.messages + queue.unsettled_count, seconds, lag.bytes + queue.lag_bytes)

@@ -80,6 +80,8 @@ class QueueLag:
     unsettled_count: int
     lag_ms: int | None
     """For how long the oldest message that is not settled has been stored; None if there is none."""
+    lag_bytes: int
+    """Of the records of the messages that are not settled."""
 
 
 class Owned:
@@ -248,8 +250,10 @@ class Owned:
             held_count = queue.open_count - flight_count
             count = queue.unsettled_count(least, most)
             lag_ms = await self._lag_ms(queue, max(queue.committed, least)) if count else None
+            place, others = queue.place, queue.open_offsets()
+            size_bytes = await self._index.size_bytes(place.topic, place.queue_id, queue.next, others) if count else 0
             counts = (flight_count, held_count, count)
-            lags.append(QueueLag(queue.place, queue.committed, queue.next, least, most, *counts, lag_ms))
+            lags.append(QueueLag(place, queue.committed, queue.next, least, most, *counts, lag_ms, size_bytes))
         return lags
 
     async def _lag_ms(self, queue: QueueState, offset: int) -> int | None:

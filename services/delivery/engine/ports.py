@@ -185,6 +185,10 @@ class Index(Protocol):
         """Return the first queue offset stored at or after a time."""
         ...
 
+    async def size_bytes(self, topic: str, queue_id: int, start: int, others: Sequence[int]) -> int:
+        """Return the bytes of the records from a queue offset to the end, and of others before it."""
+        ...
+
     async def stored_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return what a group committed of a queue, None if it committed nothing."""
         ...

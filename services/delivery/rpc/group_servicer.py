@@ -112,4 +112,5 @@ def _queue(lag: QueueLag) -> messages.GroupQueue:
         in_flight_count=lag.flight_count,
         held_count=lag.held_count,
         lag_time=None if lag.lag_ms is None else from_milliseconds(lag.lag_ms),
+        lag_bytes=lag.lag_bytes,
     )

@@ -7,6 +7,7 @@ Each has room for a little more than its lists may hold, so that a list that is 
 from libs.formats.limits import KIB, MIB, QUEUE_COUNT_MAX
 from libs.runtime.rpc.request_check import Limits, RequestLimits
 from services.indexer.rpc.consumer_offset_servicer import OFFSET_COUNT_MAX
+from services.indexer.rpc.queue_servicer import SIZE_OFFSET_COUNT_MAX
 from services.indexer.rpc.scan_servicer import KEY_COUNT_MAX, RANGE_COUNT_MAX, TOPIC_COUNT_MAX
 
 FIELD_COUNT = 5
@@ -22,6 +23,7 @@ LIMITS: Limits = {
     "CommitConsumerOffset": RequestLimits(
         size_bytes_max=512 * KIB, value_count_max=FIELD_COUNT * OFFSET_COUNT_MAX + SPARE_COUNT
     ),
+    "GetQueueRange": RequestLimits(size_bytes_max=128 * KIB, value_count_max=SIZE_OFFSET_COUNT_MAX + SPARE_COUNT),
     "PlanScan": SCAN,
     "Scan": SCAN,
 }

@@ -21,6 +21,7 @@ from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.timestamps import timestamp
 from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.answer.pull import PullQuery, PullResult, PullStatus
+from services.indexer.engine.answer.sizes import size_bytes_of
 from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.answer.time_search import first_at_or_after, last_at_or_before
 from services.indexer.engine.log.record_reader import store_times_ms
@@ -34,6 +35,7 @@ PULL_SIZE_DEFAULT, SUBSCRIBE_SIZE_DEFAULT, SIZE_MAX = MIB // 4, MIB, 8 * MIB
 WAIT_MAX_S = 30.0
 HEARTBEAT_S = 5.0
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
+SIZE_OFFSET_COUNT_MAX = 10_000
 
 # What a stream says about a queue that is not there yet, or not where the reader thinks.
 _STREAM_STATUSES = {
@@ -114,7 +116,14 @@ class QueueServicer:
             times_ms = await store_times_ms(self._answers.records, units.physical_offsets, units.record_sizes)
             if times_ms and (found := timestamp(times_ms[0])) is not None:
                 store_time.CopyFrom(found)
-        return messages.GetQueueRangeResponse(queue=entry)
+        if not request.HasField("size_start_queue_offset"):
+            return messages.GetQueueRangeResponse(queue=entry)
+        start, others = request.size_start_queue_offset, request.size_queue_offsets
+        check_range(start, "size_start_queue_offset")
+        if len(others) > SIZE_OFFSET_COUNT_MAX:
+            reason = f"must be at most {SIZE_OFFSET_COUNT_MAX}"
+            raise BadArgument(reason, field="size_queue_offsets", value=len(others), limit=SIZE_OFFSET_COUNT_MAX)
+        return messages.GetQueueRangeResponse(queue=entry, size_bytes=await size_bytes_of(queue, start, others))
 
     async def ListQueues(self, request: messages.ListQueuesRequest, _: object) -> messages.ListQueuesResponse:
         """Return a page of queues. The token is the last queue of the page before."""

@@ -69,6 +69,10 @@ class QueueState:
         ahead_count = sum(offset >= least for offset in self._ahead)
         return self.open_count + max(0, most - max(self.next, least) - ahead_count)
 
+    def open_offsets(self) -> list[int]:
+        """Return the messages that are in flight or held, in their order."""
+        return sorted([*self._flights, *self._held])
+
     def is_open(self, offset: int) -> bool:
         """Return whether a message is in flight or held."""
         return offset in self._flights or offset in self._held

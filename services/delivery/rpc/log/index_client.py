@@ -2,7 +2,7 @@
 """IndexClient: the Indexer as the engine's Index, over gRPC."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from google.protobuf.duration import from_milliseconds, to_milliseconds
@@ -16,6 +16,7 @@ from reput.indexer.v1 import (
     queue_service_pb2_grpc,
 )
 
+from libs.formats.limits import INT64_MAX
 from libs.formats.records.delivery_record import ATTEMPTS_MAX, BACKOFFS_MAX, Policy
 from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC
 from libs.runtime.rpc.peer import Connection
@@ -33,6 +34,8 @@ OFFSET_COUNT_MAX = 1_000
 """Offsets of one commit."""
 POLICY_COUNT_MAX = 1_000
 """Policies of one call."""
+SIZE_OFFSET_COUNT_MAX = 10_000
+"""As in queue_service.proto."""
 
 
 class IndexClient:
@@ -91,6 +94,21 @@ class IndexClient:
         except TopicNotFound:
             return 0
         return int(answer.queue_offset)
+
+    async def size_bytes(self, topic: str, queue_id: int, start: int, others: Sequence[int]) -> int:
+        """See Index."""
+        total = 0
+        for first in range(0, max(len(others), 1), SIZE_OFFSET_COUNT_MAX):
+            request = queue_service_pb2.GetQueueRangeRequest(
+                topic=topic,
+                queue_id=queue_id,
+                size_start_queue_offset=INT64_MAX if first else start,
+                size_queue_offsets=others[first : first + SIZE_OFFSET_COUNT_MAX],
+            )
+            with errors_of(SERVICE):
+                answer = await self._queues.GetQueueRange(request, **self._connection.options())
+            total += int(answer.size_bytes)
+        return total
 
     async def stored_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """See Index."""

@@ -194,11 +194,11 @@ async def test_lags_are_measured_while_this_process_delivers(clock: ManualClock)
         await owned.settle([Wish(first.handle, "ack")])
         clock.advance(2_500)
         await measuring.look()
-        assert measuring.lags == {(GROUP, TOPIC): GroupLag(2, 2.5)}
+        assert measuring.lags == {(GROUP, TOPIC): GroupLag(2, 2.5, 2 * RECORD_SIZE_BYTES)}
 
 
 async def test_lag_is_told_in_messages_and_in_time(clock: ManualClock) -> None:
-    """What is not settled counts, and the oldest of it tells how late the group is."""
+    """What is not settled counts, with its bytes, and the oldest of it tells how late the group is."""
     store = await filled()
     for number in range(4):
         await store.append(TOPIC, str(number), store_time_ms=clock.now_ms() + number * 1_000)
@@ -208,7 +208,7 @@ async def test_lag_is_told_in_messages_and_in_time(clock: ManualClock) -> None:
         await owned.settle([Wish(first.handle, "ack")])
         clock.advance(10_000)
         (lag,) = await owned.lags(GROUP)
-        assert (lag.unsettled_count, lag.lag_ms) == (3, 9_000)
+        assert (lag.unsettled_count, lag.lag_ms, lag.lag_bytes) == (3, 9_000, 3 * RECORD_SIZE_BYTES)
         await owned.settle([Wish(second.handle, "ack")])
         assert (await owned.lags(GROUP))[0].lag_ms == 8_000
         await owned.move(GROUP, TOPIC, {0: 4})

@@ -48,6 +48,8 @@ class ShareQueue:
     """Messages that wait for one with the same sharding key."""
     lag_s: float | None
     """For how long the oldest message that is not settled has been stored, None if there is none."""
+    lag_bytes: int
+    """Of the records of the messages that are not settled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,7 @@ class GroupQueue(_message.Message):
     IN_FLIGHT_COUNT_FIELD_NUMBER: _builtins.int
     HELD_COUNT_FIELD_NUMBER: _builtins.int
     LAG_TIME_FIELD_NUMBER: _builtins.int
+    LAG_BYTES_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic."""
     queue_id: _builtins.int
@@ -141,6 +142,8 @@ class GroupQueue(_message.Message):
     """Messages that were delivered and are not settled."""
     held_count: _builtins.int
     """Messages that wait for one with the same ordering key."""
+    lag_bytes: _builtins.int
+    """Bytes of the records of the messages that are not settled."""
     @_builtins.property
     def lag_time(self) -> _duration_pb2.Duration:
         """For how long the oldest message that is not settled has been stored. Absent if there is none."""
@@ -157,10 +160,11 @@ class GroupQueue(_message.Message):
         in_flight_count: _builtins.int = ...,
         held_count: _builtins.int = ...,
         lag_time: _duration_pb2.Duration | None = ...,
+        lag_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lag_time", b"lag_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_queue_offset", b"committed_queue_offset", "held_count", b"held_count", "in_flight_count", b"in_flight_count", "lag", b"lag", "lag_time", b"lag_time", "max_queue_offset", b"max_queue_offset", "next_queue_offset", b"next_queue_offset", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_queue_offset", b"committed_queue_offset", "held_count", b"held_count", "in_flight_count", b"in_flight_count", "lag", b"lag", "lag_bytes", b"lag_bytes", "lag_time", b"lag_time", "max_queue_offset", b"max_queue_offset", "next_queue_offset", b"next_queue_offset", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -348,21 +348,33 @@ class GetQueueRangeRequest(_message.Message):
 
     TOPIC_FIELD_NUMBER: _builtins.int
     QUEUE_ID_FIELD_NUMBER: _builtins.int
+    SIZE_START_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    SIZE_QUEUE_OFFSETS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic."""
     queue_id: _builtins.int
     """Queue within the topic, from 0."""
+    size_start_queue_offset: _builtins.int
+    """Set to ask for size_bytes, of the entries from here to the end of the queue."""
+    @_builtins.property
+    def size_queue_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """At most 10,000 further entries whose size counts, those that the queue has."""
+
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         queue_id: _builtins.int = ...,
+        size_start_queue_offset: _builtins.int | None = ...,
+        size_queue_offsets: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_size_start_queue_offset", b"_size_start_queue_offset", "size_start_queue_offset", b"size_start_queue_offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_size_start_queue_offset", b"_size_start_queue_offset", "queue_id", b"queue_id", "size_queue_offsets", b"size_queue_offsets", "size_start_queue_offset", b"size_start_queue_offset", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__size_start_queue_offset: _TypeAlias = _typing.Literal["size_start_queue_offset"]  # noqa: Y015
+    _WhichOneofArgType__size_start_queue_offset: _TypeAlias = _typing.Literal["_size_start_queue_offset", b"_size_start_queue_offset"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__size_start_queue_offset) -> _WhichOneofReturnType__size_start_queue_offset | None: ...
 
 Global___GetQueueRangeRequest: _TypeAlias = GetQueueRangeRequest  # noqa: Y015
 
@@ -373,6 +385,9 @@ class GetQueueRangeResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     QUEUE_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    size_bytes: _builtins.int
+    """Bytes of the records of the entries that were asked for, exactly."""
     @_builtins.property
     def queue(self) -> Global___Queue:
         """The queue."""
@@ -381,10 +396,11 @@ class GetQueueRangeResponse(_message.Message):
         self,
         *,
         queue: Global___Queue | None = ...,
+        size_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

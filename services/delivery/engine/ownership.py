@@ -207,7 +207,7 @@ class Ownership:
         self.began_count += 1
         _log.info("deliveries begin: %d groups, %d messages in flight", len(groups.names()), groups.open_count)
         try:
-            await self._tend(journal, owned.tend, owned.transactions.tend, owned.asking.roll, copying.tend)
+            await self._tend(journal, owned.tend, owned.asking.roll, copying.tend, owned.transactions.tend)
         finally:
             self._owned, self._reason = None, "the journal is read anew"
             self._decided.clear()

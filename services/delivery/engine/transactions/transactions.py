@@ -83,8 +83,11 @@ class Transactions:
         await self._read_ends(is_start=True)
         while not self._is_full:
             pulled = await self._halves.halves(self.table.read_to, wait_s=0)
+            is_end = pulled.next_queue_offset >= pulled.max_queue_offset
+            if not is_end and pulled.next_queue_offset <= self.table.read_to:
+                raise DependencyUnavailable("indexer", "it does not give the half messages that it has")
             self._apply(pulled.found, pulled.next_queue_offset)
-            if pulled.next_queue_offset >= pulled.max_queue_offset:
+            if is_end:
                 break
         self.table.settle()
 
@@ -174,13 +177,17 @@ class Transactions:
 
     async def _read_ends(self, *, is_start: bool = False) -> None:
         while True:
-            pulled = await self._halves.ends(self.table.ended_read_to)
-            if pulled.next_queue_offset < self.table.ended_read_to and not is_start:
+            position = self.table.ended_read_to
+            pulled = await self._halves.ends(position)
+            if pulled.next_queue_offset < position and not is_start:
                 return  # the index is being built again
+            is_end = pulled.next_queue_offset >= pulled.max_queue_offset
+            if not is_end and pulled.next_queue_offset <= position:
+                raise DependencyUnavailable("indexer", "it does not give the ends of transactions that it has")
             for said in pulled.found:
                 self.table.apply_ended(said)
             self.table.ended_read_to = pulled.next_queue_offset
-            if pulled.next_queue_offset >= pulled.max_queue_offset:
+            if is_end:
                 return
 
     async def _end(self, name: str, producer_group: str, how: str) -> bool:

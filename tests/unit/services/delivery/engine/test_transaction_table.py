@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whoever reads from the floors on knows what is open as well as the one that has seen everything."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.formats.records.transaction_record import COMMIT, RENEWED, ROLLBACK, UNKNOWN, Ended, Half
+from services.delivery.engine.transactions.table import Table, Timing
+
+TIMING = Timing(first_ms=6_000, interval_ms=30_000)
+
+
+class Topics:
+    """What the two topics have, and a table that hears of everything at once."""
+
+    def __init__(self) -> None:
+        self.halves: list[Half] = []
+        self.ended: list[Ended] = []
+        self.table = Table(TIMING)
+
+    def begin(self, number: int, *, check_count: int = 0, first: Half | None = None) -> Half:
+        """Append a half message: a new one, a repeated one, or one in the place of another."""
+        place = len(self.halves)
+        half = Half(
+            queue_offset=place,
+            physical_offset=1_000 * place,
+            store_time_ms=10 * place,
+            size_bytes=100,
+            id=f"m{number}",
+            first_offset_id=f"offset-{place}" if first is None else first.first_offset_id,
+            first_time_ms=10 * place if first is None else first.first_time_ms,
+            producer_group="p",
+            topic="t",
+            queue_id=0,
+            check_count=check_count,
+        )
+        self.halves.append(half)
+        self.table.apply_half(half)
+        self.table.read_to = len(self.halves)
+        return half
+
+    def end(self, number: int, how: str) -> None:
+        """End a transaction, if it is open: all of its half messages, in records of their own."""
+        transaction = self.table.find(f"m{number}")
+        if transaction is None or transaction.is_moving:
+            return
+        for offset in sorted(transaction.offsets):
+            ids = () if how == UNKNOWN else transaction.ids
+            self._say(Ended(len(self.ended), (offset,), ids, how))
+        if how == RENEWED:
+            self.begin(number, check_count=transaction.half.check_count + 1, first=transaction.half)
+
+    def tidy(self) -> None:
+        """End what came after the end of its transaction."""
+        for offset, (ids, how) in list(self.table.stale.items()):
+            self._say(Ended(len(self.ended), (offset,), ids, how))
+
+    def read_anew(self) -> Table:
+        """Return what one knows that begins at the floors."""
+        half_floor, ended_floor = self.table.floors()
+        table = Table(TIMING)
+        table.read_to = half_floor
+        for said in self.ended[ended_floor:]:
+            table.apply_ended(said)
+        table.ended_read_to = len(self.ended)
+        for half in self.halves[half_floor:]:
+            table.apply_half(half)
+        table.read_to = len(self.halves)
+        table.settle()
+        return table
+
+    def _say(self, said: Ended) -> None:
+        self.ended.append(said)
+        self.table.apply_ended(said)
+        self.table.ended_read_to = len(self.ended)
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["begin", COMMIT, ROLLBACK, RENEWED, UNKNOWN, "tidy"]), st.integers(0, 4)), max_size=60
+)
+
+
+@given(STEPS)
+def test_the_floors_are_low_enough(steps: list[tuple[str, int]]) -> None:
+    """What is open, how often its producer was asked, and when it is the next time, are the same."""
+    topics = Topics()
+    for what, number in steps:
+        if what == "begin":
+            topics.begin(number)
+        elif what == "tidy":
+            topics.tidy()
+        else:
+            topics.end(number, what)
+        topics.table.settle()
+    topics.tidy()
+    again = topics.read_anew()
+    before, after = (
+        {one.half.id: (one.half.queue_offset, one.half.check_count, one.due_ms, one.offsets) for one in table.all()}
+        for table in (topics.table, again)
+    )
+    assert after == before
+    assert again.stale == {}
+    open_offsets = {offset for one in topics.table.all() for offset in one.offsets}
+    said = {offset for one in topics.ended for offset in one.half_offsets}
+    assert open_offsets | said == set(range(len(topics.halves)))
+    assert not open_offsets & said

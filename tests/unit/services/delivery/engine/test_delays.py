@@ -340,6 +340,7 @@ async def test_whatever_happens_each_comes_once(seed: int, clock: ManualClock) -
     assert set(run.sent) - run.maybe <= delivered.keys()
 
 
+@pytest.mark.slow
 async def test_hundred_thousand(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """100,000 messages at random delays of a day, in a clock that runs faster: each once, none early."""
     store, chance, count = made(clock), random.Random(1), 100_000

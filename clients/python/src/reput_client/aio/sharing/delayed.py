@@ -26,7 +26,7 @@ class AsyncDelayedMessages:
         end: TimeLike | None = None,
         page_size: int = 0,
     ) -> AsyncIterator[DelayedMessage]:
-        """Yield messages that wait, for a topic or for all, the earliest first; those due in [start, end).
+        """Yield messages that wait, for a topic or for all, and are due in [start, end), the earliest first.
 
         With a `key`, or unique id, and no time: those that have it. Fetches pages as needed.
         """

@@ -49,7 +49,7 @@ conformance: $(READY) ## gRPC's clients for Go, Java and Node, h2spec and grpcur
 test-clients: $(READY) ## one table of cases for the clients of all languages; LANGUAGE=go and ONLY=text narrow; needs Go, Java, Maven, Node, etcd
 	@$(VENV)/python -m tests.clients.table $(if $(LANGUAGE),--language $(LANGUAGE)) $(if $(ONLY),--only '$(ONLY)')
 
-clients: $(READY) ## RocketMQ 5's own clients against the gateway, language by feature; LANGUAGE=java and ONLY=text narrow; fetches them; needs Go, Java, Maven, Node
+clients: $(READY) ## RocketMQ 5's own clients against the gateway, language by feature; LANGUAGE=java and ONLY=text narrow; fetches them; needs Go, Java, Maven, Node, Rust
 	@$(VENV)/python -m tests.gateway.table $(if $(LANGUAGE),--language $(LANGUAGE)) $(if $(ONLY),--only '$(ONLY)')
 
 crash: $(READY) ## kill it, fail its disk, cut its power, check what is promised; SEED=N repeats, ONLY=kill and COUNT=N narrow

@@ -230,7 +230,7 @@ PEER_SCENARIOS = (
             what=Load(
                 operation="receive",
                 arguments={"body": KIB, "callers": callers},
-                fill={"body": KIB, "producers": 4, "times": 4},
+                fill={"body": KIB, "producers": 4, "times": 8},
                 peers=("gateway", "rocketmq-proxy"),
             ),
         )

@@ -130,7 +130,7 @@ class Driver:
         if load.operation not in self._systems.ready[name].operations:
             return None
         is_own = name.startswith("reput")
-        length = {"seconds": self._plan.seconds} if load.operation in ("append", "read") else {}
+        length = {"seconds": self._plan.seconds} if load.operation in ("append", "read", "receive") else {}
         try:
             if load.fill is not None:
                 run_load(

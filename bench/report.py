@@ -8,7 +8,7 @@ from bench.goals import GOALS
 from bench.results import Results, Spread
 from bench.scenarios import Scenario, Table
 
-OWN = {"store": "reput-store", "replicated": "reput-3", "calls": "reput-go"}
+OWN = {"store": "reput-store", "replicated": "reput-3", "calls": "reput-go", "gateway": "gateway"}
 """Table -> the column that the others are compared with; reput if not named."""
 TITLES: Mapping[Table, str] = {
     "append": "Append, messages/s",
@@ -19,6 +19,7 @@ TITLES: Mapping[Table, str] = {
     "lookup": "Lookup by key",
     "replicated": "Append with three replicas, messages/s",
     "store": "Store alone, without a network, messages/s",
+    "gateway": "RocketMQ 5's client for Java",
     "inside": "Inside Reput",
     "floors": "Floors",
 }
@@ -31,6 +32,7 @@ COMPARED: Mapping[Table, Sequence[str]] = {
     "lookup": ("messages_per_s", "p50_ms", "p99_ms"),
     "replicated": ("messages_per_s",),
     "store": ("messages_per_s",),
+    "gateway": ("messages_per_s", "p50_ms", "p99_ms"),
 }
 """Figures that get a row for each scenario, with a column for each system."""
 COSTS: Mapping[str, str] = {
@@ -38,7 +40,7 @@ COSTS: Mapping[str, str] = {
     "own_megabytes": "MB of memory, without pages of files",
     "resident_megabytes": "MB of memory, with pages of mapped files",
 }
-COSTED: Sequence[Table] = ("append", "latency", "calls", "producers", "read", "lookup", "replicated")
+COSTED: Sequence[Table] = ("append", "latency", "calls", "producers", "read", "lookup", "replicated", "gateway")
 INDEX_FIGURES = ("indexed_messages_per_s", "index_lag_s")
 
 

@@ -21,6 +21,8 @@ COMPILED = ("reput-go", "reput-java", "reput-grpcio-go", "front-go", "front-grpc
 """Systems whose clients for single calls are compiled."""
 LANGUAGES = ("reput", "reput-go", "nats", "reput-java", "rocketmq", "kafka", "reput-node", "nats-node")
 """Systems by language of the client: Python, Go, Java, Node.js."""
+GATEWAYS = ("gateway", "rocketmq-proxy", "gateway-empty")
+"""Servers of RocketMQ 5's protocol, and the first of them without a store."""
 SIZES = ("short", "full")
 
 ROUND_COUNT_MAX = 1_000
@@ -28,7 +30,9 @@ SHORT_ROUND_COUNT = 3
 """Rounds of the short size."""
 
 Size = Literal["short", "full"]
-Table = Literal["append", "latency", "calls", "producers", "read", "lookup", "store", "replicated", "inside", "floors"]
+Table = Literal[
+    "append", "latency", "calls", "producers", "read", "lookup", "store", "replicated", "gateway", "inside", "floors"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +100,7 @@ def latency(callers: int, calls: int, *, peers: Sequence[str] = SYSTEMS, **own: 
 
 ACKNOWLEDGED: Mapping[Durability, str] = {"async": "acknowledged from memory", "sync": "acknowledged from the disk"}
 SUFFIXES: Mapping[Durability, str] = {"async": "", "sync": "-sync"}
+GATEWAY_CALLERS: Sequence[tuple[Durability, int]] = (("async", 1), ("async", 16), ("async", 64), ("sync", 64))
 CLIENTS: Mapping[Table, tuple[str, Sequence[str]]] = {
     "latency": (",", SYSTEMS),
     "calls": (", by clients in Go and Java;", COMPILED),
@@ -228,6 +233,31 @@ PEER_SCENARIOS = (
         table="replicated",
         mode="sync",
         what=append(KIB, MIB, peers=CLUSTERS),
+    ),
+    *(
+        Scenario(
+            name=f"gateway-send-{callers}" + SUFFIXES[mode],
+            sentence=f"{callers} callers, 1 KiB per call, by RocketMQ 5's client for Java; {ACKNOWLEDGED[mode]}",
+            table="gateway",
+            mode=mode,
+            what=latency(callers, 500 * callers, peers=GATEWAYS),
+        )
+        for mode, callers in GATEWAY_CALLERS
+    ),
+    *(
+        Scenario(
+            name=f"gateway-receive-{callers}",
+            sentence=f"{callers} callers of one group receive 32 messages of 1 KiB at once, and acknowledge each",
+            table="gateway",
+            mode="async",
+            what=Load(
+                operation="receive",
+                arguments={"body": KIB, "callers": callers},
+                fill={"body": KIB, "producers": 4, "times": 8},
+                peers=("gateway", "rocketmq-proxy"),
+            ),
+        )
+        for callers in (1, 16)
     ),
     Scenario(
         name="store-100B",

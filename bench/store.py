@@ -87,9 +87,33 @@ def copied(store: Store) -> Iterator[str]:
 
 
 @contextmanager
+def gateway(store: Store) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Serve RocketMQ 5's protocol before a store, with Delivery. Yields where, and the processes."""
+    delivery_port, port, _ = _free_ports()
+    target = f"127.0.0.1:{port}"
+    log = ["--commitlog-target", store.commitlog, "--metrics-port", "0"]
+    delivery = ["serve", "delivery", "--port", str(delivery_port), *log, "--indexer-target", store.indexer]
+    own = ["serve", "gateway", "--port", str(port), *log, "--delivery-target", f"127.0.0.1:{delivery_port}"]
+    with (
+        _process(delivery, store.folder / "delivery.log", {}) as first,
+        _process(own, store.folder / "gateway.log", {}) as second,
+    ):
+        for one in (f"127.0.0.1:{delivery_port}", target):
+            subprocess.run([REPUT, "health", "--target", one, "--wait", "60"], stdout=subprocess.DEVNULL, check=True)
+        yield target, (first.pid, second.pid)
+
+
+@contextmanager
 def front_alone(front: str) -> Iterator[tuple[str, int]]:
     """Serve Append without a log behind it. Yields where, and the process."""
-    words = [sys.executable, "-m", "bench.inside.empty_server", front]
+    with alone("bench.inside.empty_server", front) as found:
+        yield found
+
+
+@contextmanager
+def alone(module: str, *arguments: str) -> Iterator[tuple[str, int]]:
+    """Serve what needs no store. Yields where, and the process."""
+    words = [sys.executable, "-m", module, *arguments]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 Durability = Literal["async", "sync"]
-Operation = Literal["append", "latency", "read", "lookup"]
+Operation = Literal["append", "latency", "read", "lookup", "receive"]
 LOAD_TIMEOUT_S = 600
 
 

@@ -24,6 +24,9 @@ ROOMS = {
     "reput-grpcio-go": ("reput", "GrpcioByGo"),
     "front-go": ("reput", "FrontByGo"),
     "front-grpcio-go": ("reput", "GrpcioFrontByGo"),
+    "gateway": ("gateway", "Gateway"),
+    "gateway-empty": ("gateway", "EmptyGateway"),
+    "rocketmq-proxy": ("gateway", "Proxy"),
 }
 """Name -> module of this package and class, in the order of the report's columns."""
 

@@ -140,19 +140,26 @@ class RocketMq:
             load = _command("io.reput.bench.RocketMqLoad", java_build.LOAD_JVM, folder)
             yield Serving(target=target, pids=(*pids, *names_pids), load_command=load, load_arguments={})
 
+    def broker_settings(self, folder: Path, durability: Durability, name_server: str) -> dict[str, str]:
+        """Return the settings of a broker by itself, at a free port."""
+        return {
+            **_store(durability),
+            **BROKER,
+            **PLACE,
+            **_paths(folder),
+            "namesrvAddr": name_server,
+            "listenPort": str(java_build.free_port(below=FAST_PORT_DISTANCE)),
+            "haListenPort": str(java_build.free_port()),
+        }
+
     def _broker(
         self, folder: Path, durability: Durability, name_server: str, number: int, replica_port: int
     ) -> java_build.Start:
         """Return how a broker is started, of which the first one leads."""
         folder.mkdir()
-        settings = {**_store(durability), **BROKER, **PLACE, **_paths(folder), "brokerId": str(number)}
+        settings = {**self.broker_settings(folder, durability, name_server), "brokerId": str(number)}
         settings |= FOLLOWER if number else self.of_leader()
-        settings |= {
-            "namesrvAddr": name_server,
-            "listenPort": str(java_build.free_port(below=FAST_PORT_DISTANCE)),
-            "haListenPort": str(replica_port),
-        }
-        broker = _write(folder / "broker.conf", settings)
+        broker = _write(folder / "broker.conf", {**settings, "haListenPort": str(replica_port)})
         command = _command("org.apache.rocketmq.broker.BrokerStartup", (*self.heap, *BROKER_JVM), folder)
         return java_build.Start(
             words=[*command, "-c", str(broker)],

@@ -33,6 +33,8 @@ class Command:
     environment: Mapping[str, str] = field(default_factory=dict)
     needs_tls: bool = False
     """The client has no other way."""
+    place_of_keys: str = "guarded"
+    """The gateway where it is tried with access keys."""
     lacks: Collection[str] = ()
     """What the client has not, by parts of the names of features."""
 
@@ -89,7 +91,21 @@ def go() -> Command:
     return Command([str(built)], logs, needs_tls=True, lacks=("PushConsumer", "dead letter"))
 
 
-LANGUAGES: Mapping[str, Callable[[], Command]] = {"python": python, "node": node, "java": java, "go": go}
+def rust() -> Command:
+    """The client for Rust, which has simple consumers alone, and no way yet to turn TLS on."""
+    home = BUILD / "rust"
+    _run(_need("cargo"), "build", "--quiet", "--locked", "--target-dir", home, cwd=HERE / "rust")
+    lacks = ("PushConsumer", "dead letter", "change invisible", "TLS")
+    return Command([str(home / "debug" / "driver")], lacks=lacks, place_of_keys="keys")
+
+
+LANGUAGES: Mapping[str, Callable[[], Command]] = {
+    "python": python,
+    "node": node,
+    "java": java,
+    "go": go,
+    "rust": rust,
+}
 
 
 class Driver:

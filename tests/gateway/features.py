@@ -14,7 +14,7 @@ import pytest
 from google.protobuf.duration import from_milliseconds
 from reput.delivery.v1 import group_service_pb2
 
-from tests.gateway.drivers import Driver
+from tests.gateway.drivers import Command, Driver
 from tests.gateway.stage import Stage
 
 INVISIBLE_S = 60
@@ -29,6 +29,8 @@ class Scene:
     stage: Stage
     topic: str
     group: str
+    place_of_keys: str
+    """The gateway that asks for keys."""
 
     async def send(self, body: str, **more: Any) -> str:
         """Send a message, and return its id."""
@@ -212,13 +214,13 @@ async def orphan(scene: Scene) -> None:
 
 async def authentication(scene: Scene) -> None:
     """With the right secret all goes well; with another one, or an unknown key, or none, nothing does."""
-    place = scene.stage.places["guarded"]
-    await scene.driver.ask("connect", endpoints=place, tls=True, key="alice", secret="secret-of-alice")
+    place, is_tls = scene.stage.places[scene.place_of_keys], scene.place_of_keys == "guarded"
+    await scene.driver.ask("connect", endpoints=place, tls=is_tls, key="alice", secret="secret-of-alice")
     await scene.send("m")
     (message,) = await scene.receive(1)
     assert message["body"] == "m"
     for wrong in ({"key": "alice", "secret": "wrong"}, {"key": "bob", "secret": "secret-of-alice"}, {}):
-        await scene.driver.ask("connect", endpoints=place, tls=True, **wrong)
+        await scene.driver.ask("connect", endpoints=place, tls=is_tls, **wrong)
         with pytest.raises(AssertionError):
             await scene.send("m")
 
@@ -250,12 +252,13 @@ FEATURES: Mapping[str, Callable[[Scene], Awaitable[None]]] = {
 }
 
 
-async def wrong_with(feature: str, driver: Driver, stage: Stage, *, needs_tls: bool) -> str:
+async def wrong_with(feature: str, driver: Driver, stage: Stage, command: Command) -> str:
     """Take a driver through a feature. Returns what is wrong, "" if nothing is."""
     name = uuid.uuid4().hex[:10]
-    scene = Scene(driver, stage, f"topic-{name}", f"group-{name}")
+    scene = Scene(driver, stage, f"topic-{name}", f"group-{name}", command.place_of_keys)
+    place = stage.places["tls" if command.needs_tls else "plain"]
     try:
-        await driver.ask("connect", endpoints=stage.places["tls" if needs_tls else "plain"], tls=needs_tls)
+        await driver.ask("connect", endpoints=place, tls=command.needs_tls)
         await FEATURES[feature](scene)
     except (AssertionError, TimeoutError, ValueError, pytest.fail.Exception) as error:
         return f"{type(error).__name__}: {error}"

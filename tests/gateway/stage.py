@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stage: a store, Delivery and three gateways as processes: a plain one, one with TLS, one with access keys, too."""
+"""Stage: a store, Delivery and gateways as processes: plain, with TLS, with access keys, and with both."""
 
 import asyncio
 import contextlib
@@ -47,6 +47,7 @@ async def stage(directory: Path) -> AsyncIterator[Stage]:
         places = {}
         for name, host, flags in (
             ("plain", "127.0.0.1", []),
+            ("keys", "127.0.0.1", [f"--access-keys-file={keys}"]),
             ("guarded", "localhost", [*tls, f"--access-keys-file={keys}"]),
             ("tls", "localhost", tls),
         ):

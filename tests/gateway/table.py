@@ -35,9 +35,7 @@ async def run_all(commands: Mapping[str, Command], features: Sequence[str], cons
                         continue
                     began_s = time.monotonic()
                     async with running(command, there.authorities, BUILD / f"{language}.log") as driver:
-                        wrong = results[language, feature] = await wrong_with(
-                            feature, driver, there, needs_tls=command.needs_tls
-                        )
+                        wrong = results[language, feature] = await wrong_with(feature, driver, there, command)
                     took_s = time.monotonic() - began_s
                     mark = "yes" if not wrong else f"no: {wrong}"
                     console.print(f"{language}, {feature}: {mark} ({took_s:.0f} s)", markup=False, soft_wrap=True)

@@ -27,6 +27,11 @@ public interface Load extends AutoCloseable {
         throw new UnsupportedOperationException("this load does not look up");
     }
 
+    /** Messages for a group, each acknowledged, for a time. */
+    default Result receive() throws Exception {
+        throw new UnsupportedOperationException("this load does not receive");
+    }
+
     /** Connects a load to a system, or opens it. */
     interface Opener {
         Load open(Arguments arguments) throws Exception;
@@ -55,6 +60,7 @@ public interface Load extends AutoCloseable {
             case "latency" -> load.latency();
             case "read" -> load.read();
             case "lookup" -> load.lookup();
+            case "receive" -> load.receive();
             default -> throw new IllegalArgumentException("no operation " + operation);
         };
     }

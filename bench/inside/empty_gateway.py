@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m bench.inside.empty_gateway`: the gateway without a store behind it; prints where it listens.
+
+All of the gateway's own work is done for a SendMessage; what it would append is counted as stored. What is left beside
+it are the services behind a real one.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+import uvloop
+from reput.commitlog.v1.topic_service_pb2 import Topic
+
+from libs.machine.clock import SystemClock
+from libs.runtime import malloc
+from libs.runtime.rpc.server import GrpcServer
+from libs.runtime.settings import ServerConfig
+from libs.runtime.telemetry import Telemetry as Reports
+from services.gateway.bootstrap import LIMITS
+from services.gateway.engine.renewals import Renewals
+from services.gateway.rpc.access_keys import AccessKeys
+from services.gateway.rpc.caller import Ending
+from services.gateway.rpc.messaging_servicer import SERVED_AS, MessagingServicer
+from services.gateway.rpc.receiving import Receiving
+from services.gateway.rpc.routes import Routes
+from services.gateway.rpc.telemetry import Telemetry
+from services.gateway.rpc.wire import messaging_pb2 as wire
+
+QUEUE_COUNT = 4
+BODY_SIZE_BYTES_MAX = 4 << 20
+
+
+class NoLog:
+    """Answers as a log does that has every topic, and stores nothing."""
+
+    async def append(self, messages: Sequence[object]) -> Sequence[int]:
+        """See LogClient."""
+        return range(len(messages))
+
+    async def topic(self, name: str) -> Topic:
+        """See LogClient."""
+        return Topic(
+            name=name, read_queue_count=QUEUE_COUNT, write_queue_count=QUEUE_COUNT, is_readable=True, is_writable=True
+        )
+
+
+async def serve() -> None:
+    """Answer until the process is ended."""
+    log, delivery, ending, clock = cast("Any", NoLog()), cast("Any", None), Ending(), SystemClock()
+    renewals = Renewals(delivery, clock, count_max=1)
+    servicer = MessagingServicer(
+        log,
+        Routes(log),
+        Receiving(delivery, renewals, ending, clock),
+        Telemetry(delivery, renewals, ending, body_size_bytes_max=BODY_SIZE_BYTES_MAX),
+        renewals,
+        AccessKeys(None),
+        body_size_bytes_max=BODY_SIZE_BYTES_MAX,
+    )
+    server = GrpcServer(
+        ServerConfig(port=0),
+        errors={},
+        telemetry=Reports.off("gateway"),
+        request_size_bytes_max=BODY_SIZE_BYTES_MAX * 2,
+        limits=LIMITS,
+    )
+    server.add_service(wire.DESCRIPTOR.services_by_name["MessagingService"], servicer, served_as=SERVED_AS)
+    await server.start()
+    server.admit()
+    print(f"127.0.0.1:{server.port}", flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    malloc.tune()
+    uvloop.run(serve())

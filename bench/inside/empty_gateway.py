@@ -18,6 +18,7 @@ from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig
 from libs.runtime.telemetry import Telemetry as Reports
 from services.gateway.bootstrap import LIMITS
+from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
 from services.gateway.rpc.access_keys import AccessKeys
 from services.gateway.rpc.caller import Ending
@@ -48,13 +49,15 @@ class NoLog:
 async def serve() -> None:
     """Answer until the process is ended."""
     log, delivery, ending, clock = cast("Any", NoLog()), cast("Any", None), Ending(), SystemClock()
-    renewals = Renewals(delivery, clock, count_max=1)
+    renewals, producers = Renewals(delivery, clock, count_max=1), Producers()
     servicer = MessagingServicer(
         log,
+        delivery,
         Routes(log),
         Receiving(delivery, renewals, ending, clock),
-        Telemetry(delivery, renewals, ending, body_size_bytes_max=BODY_SIZE_BYTES_MAX),
+        Telemetry(delivery, renewals, producers, ending, body_size_bytes_max=BODY_SIZE_BYTES_MAX),
         renewals,
+        producers,
         AccessKeys(None),
         body_size_bytes_max=BODY_SIZE_BYTES_MAX,
     )

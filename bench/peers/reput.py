@@ -66,7 +66,7 @@ class ByLanguage(Reput):
             yield self._serving(running.commitlog, running.pids, durability)
 
     def _serving(self, target: str, pids: Sequence[int], durability: Durability) -> Serving:
-        arguments = dict.fromkeys(self.operations, ("--durability", durability))
+        arguments: dict[str, Sequence[str]] = dict.fromkeys(sorted(self.operations), ("--durability", durability))
         return Serving(target=target, pids=pids, load_command=self._load_command(), load_arguments=arguments)
 
     def _load_command(self) -> Sequence[str]:

@@ -39,7 +39,10 @@ type AppendMessage struct {
 	// TAGS is the tag, KEYS the keys separated by single spaces, UNIQ_KEY the unique id. Not together with property_string.
 	// DELAY with a level from 1 on delays the message: it waits in the topic SCHEDULE_TOPIC_XXXX and comes to its own topic
 	// and queue after the level's time (1 s, 5 s, … 2 h unless configured); a level above the last counts as the last.
-	// Prepared and rolled-back messages are not delayed.
+	// TIMER_DELIVER_MS (milliseconds since the epoch), TIMER_DELAY_MS or TIMER_DELAY_SEC delay it up to 40 days: it waits in
+	// rmq_sys_wheel_timer, and Delivery appends it when it is due. A time that is over delays nothing.
+	// Prepared and rolled-back messages are not delayed. TRAN_MSG with `true` opens a transaction: the message waits in
+	// RMQ_SYS_TRANS_HALF_TOPIC until Delivery is told how it ends.
 	Properties map[string]string `protobuf:"bytes,4,rep,name=properties,proto3" json:"properties,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The same as RocketMQ's property string, `name 0x01 value 0x02 …`: the fast way. At most 32,767 bytes with what the
 	// store adds.
@@ -305,7 +308,7 @@ type AppendResult struct {
 	PhysicalOffsets []int64 `protobuf:"fixed64,5,rep,packed,name=physical_offsets,json=physicalOffsets,proto3" json:"physical_offsets,omitempty"`
 	// Entry number of each message in its queue; of a delayed one where it waits.
 	QueueOffsets []int64 `protobuf:"fixed64,6,rep,packed,name=queue_offsets,json=queueOffsets,proto3" json:"queue_offsets,omitempty"`
-	// Queue of each message; of a delayed one its level less 1, in SCHEDULE_TOPIC_XXXX.
+	// Queue of each message; of one that waits where it does: its level less 1, otherwise 0.
 	QueueIds []int32 `protobuf:"fixed32,7,rep,packed,name=queue_ids,json=queueIds,proto3" json:"queue_ids,omitempty"`
 	// The store's own address, part of the offset message ids.
 	StoreHost *v1.Host `protobuf:"bytes,8,opt,name=store_host,json=storeHost,proto3" json:"store_host,omitempty"`

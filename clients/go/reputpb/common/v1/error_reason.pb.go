@@ -140,6 +140,17 @@ const (
 	ErrorReason_ERROR_REASON_HANDLE_OUTDATED ErrorReason = 49
 	// Nothing is known of the consumer group. Metadata: group.
 	ErrorReason_ERROR_REASON_GROUP_NOT_FOUND ErrorReason = 50
+	// No message with this id waits, or waited, for its time. Metadata: topic, message_id.
+	ErrorReason_ERROR_REASON_DELAYED_NOT_FOUND ErrorReason = 51
+	// A message can't be cancelled any more: it was delivered. Metadata: topic, message_id.
+	ErrorReason_ERROR_REASON_DELAYED_TOO_LATE ErrorReason = 52
+	// There is no transaction of this id, or its message is gone. Metadata: transaction_id.
+	ErrorReason_ERROR_REASON_TRANSACTION_NOT_FOUND ErrorReason = 54
+	// The transaction has ended in another way. Metadata: transaction_id, ended_as (`commit`, `rollback`, `parked`, or
+	// `unknown` if RocketMQ ended it).
+	ErrorReason_ERROR_REASON_TRANSACTION_ENDED ErrorReason = 55
+	// The log does not take the message of a transaction, which stays open. Metadata: transaction_id.
+	ErrorReason_ERROR_REASON_TRANSACTION_REFUSED ErrorReason = 56
 )
 
 // Enum value maps for ErrorReason.
@@ -196,6 +207,11 @@ var (
 		48: "ERROR_REASON_NOT_ELECTED",
 		49: "ERROR_REASON_HANDLE_OUTDATED",
 		50: "ERROR_REASON_GROUP_NOT_FOUND",
+		51: "ERROR_REASON_DELAYED_NOT_FOUND",
+		52: "ERROR_REASON_DELAYED_TOO_LATE",
+		54: "ERROR_REASON_TRANSACTION_NOT_FOUND",
+		55: "ERROR_REASON_TRANSACTION_ENDED",
+		56: "ERROR_REASON_TRANSACTION_REFUSED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":               0,
@@ -249,6 +265,11 @@ var (
 		"ERROR_REASON_NOT_ELECTED":               48,
 		"ERROR_REASON_HANDLE_OUTDATED":           49,
 		"ERROR_REASON_GROUP_NOT_FOUND":           50,
+		"ERROR_REASON_DELAYED_NOT_FOUND":         51,
+		"ERROR_REASON_DELAYED_TOO_LATE":          52,
+		"ERROR_REASON_TRANSACTION_NOT_FOUND":     54,
+		"ERROR_REASON_TRANSACTION_ENDED":         55,
+		"ERROR_REASON_TRANSACTION_REFUSED":       56,
 	}
 )
 
@@ -283,7 +304,7 @@ var File_reput_common_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_reput_common_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"\"reput/common/v1/error_reason.proto\x12\x0freput.common.v1*\xc2\r\n" +
+	"\"reput/common/v1/error_reason.proto\x12\x0freput.common.v1*\xfb\x0e\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x12\x1d\n" +
@@ -336,7 +357,12 @@ const file_reput_common_v1_error_reason_proto_rawDesc = "" +
 	"\x17ERROR_REASON_LEASE_OVER\x10/\x12\x1c\n" +
 	"\x18ERROR_REASON_NOT_ELECTED\x100\x12 \n" +
 	"\x1cERROR_REASON_HANDLE_OUTDATED\x101\x12 \n" +
-	"\x1cERROR_REASON_GROUP_NOT_FOUND\x102BR\n" +
+	"\x1cERROR_REASON_GROUP_NOT_FOUND\x102\x12\"\n" +
+	"\x1eERROR_REASON_DELAYED_NOT_FOUND\x103\x12!\n" +
+	"\x1dERROR_REASON_DELAYED_TOO_LATE\x104\x12&\n" +
+	"\"ERROR_REASON_TRANSACTION_NOT_FOUND\x106\x12\"\n" +
+	"\x1eERROR_REASON_TRANSACTION_ENDED\x107\x12$\n" +
+	" ERROR_REASON_TRANSACTION_REFUSED\x108BR\n" +
 	"\x0freput.common.v1P\x01Z+reput/clients/go/reputpb/common/v1;commonv1\xaa\x02\x0fReput.Common.V1b\x06proto3"
 
 var (

@@ -482,7 +482,9 @@ func (*Ack) Descriptor() ([]byte, []int) {
 type Nack struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// When, from now on: 0 to 12 h. Absent: as the group's policy says for this attempt.
-	Delay         *durationpb.Duration `protobuf:"bytes,1,opt,name=delay,proto3" json:"delay,omitempty"`
+	Delay *durationpb.Duration `protobuf:"bytes,1,opt,name=delay,proto3" json:"delay,omitempty"`
+	// The receiver did not begin with it: the delivery does not count as an attempt.
+	IsUntried     bool `protobuf:"varint,2,opt,name=is_untried,json=isUntried,proto3" json:"is_untried,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -522,6 +524,13 @@ func (x *Nack) GetDelay() *durationpb.Duration {
 		return x.Delay
 	}
 	return nil
+}
+
+func (x *Nack) GetIsUntried() bool {
+	if x != nil {
+		return x.IsUntried
+	}
+	return false
 }
 
 // Leave it to me.
@@ -755,11 +764,666 @@ func (x *SettleOutcome) GetHandle() string {
 	return ""
 }
 
+// A step of a caller that consumes.
+type ConsumeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Exactly one is set.
+	//
+	// Types that are valid to be assigned to Step:
+	//
+	//	*ConsumeRequest_Begin
+	//	*ConsumeRequest_Credit
+	//	*ConsumeRequest_Settle
+	//	*ConsumeRequest_Stop
+	Step          isConsumeRequest_Step `protobuf_oneof:"step"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumeRequest) Reset() {
+	*x = ConsumeRequest{}
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumeRequest) ProtoMessage() {}
+
+func (x *ConsumeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumeRequest.ProtoReflect.Descriptor instead.
+func (*ConsumeRequest) Descriptor() ([]byte, []int) {
+	return file_reput_delivery_v1_delivery_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ConsumeRequest) GetStep() isConsumeRequest_Step {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *ConsumeRequest) GetBegin() *ConsumeBegin {
+	if x != nil {
+		if x, ok := x.Step.(*ConsumeRequest_Begin); ok {
+			return x.Begin
+		}
+	}
+	return nil
+}
+
+func (x *ConsumeRequest) GetCredit() *ConsumeCredit {
+	if x != nil {
+		if x, ok := x.Step.(*ConsumeRequest_Credit); ok {
+			return x.Credit
+		}
+	}
+	return nil
+}
+
+func (x *ConsumeRequest) GetSettle() *ConsumeSettle {
+	if x != nil {
+		if x, ok := x.Step.(*ConsumeRequest_Settle); ok {
+			return x.Settle
+		}
+	}
+	return nil
+}
+
+func (x *ConsumeRequest) GetStop() *ConsumeStop {
+	if x != nil {
+		if x, ok := x.Step.(*ConsumeRequest_Stop); ok {
+			return x.Stop
+		}
+	}
+	return nil
+}
+
+type isConsumeRequest_Step interface {
+	isConsumeRequest_Step()
+}
+
+type ConsumeRequest_Begin struct {
+	// What to send: the first request, and only that.
+	Begin *ConsumeBegin `protobuf:"bytes,1,opt,name=begin,proto3,oneof"`
+}
+
+type ConsumeRequest_Credit struct {
+	// How much more may be sent.
+	Credit *ConsumeCredit `protobuf:"bytes,2,opt,name=credit,proto3,oneof"`
+}
+
+type ConsumeRequest_Settle struct {
+	// What is to become of messages.
+	Settle *ConsumeSettle `protobuf:"bytes,3,opt,name=settle,proto3,oneof"`
+}
+
+type ConsumeRequest_Stop struct {
+	// Send nothing more.
+	Stop *ConsumeStop `protobuf:"bytes,4,opt,name=stop,proto3,oneof"`
+}
+
+func (*ConsumeRequest_Begin) isConsumeRequest_Step() {}
+
+func (*ConsumeRequest_Credit) isConsumeRequest_Step() {}
+
+func (*ConsumeRequest_Settle) isConsumeRequest_Step() {}
+
+func (*ConsumeRequest_Stop) isConsumeRequest_Step() {}
+
+// What to send.
+type ConsumeBegin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As ReceiveRequest has it.
+	Group string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// 1 to 100 topics, served in turn.
+	Topics []string `protobuf:"bytes,2,rep,name=topics,proto3" json:"topics,omitempty"`
+	// As ReceiveRequest has it.
+	Invisible *durationpb.Duration `protobuf:"bytes,3,opt,name=invisible,proto3" json:"invisible,omitempty"`
+	// As ReceiveRequest has it.
+	TagExpression string `protobuf:"bytes,4,opt,name=tag_expression,json=tagExpression,proto3" json:"tag_expression,omitempty"`
+	// As ReceiveRequest has it.
+	Where         string `protobuf:"bytes,5,opt,name=where,proto3" json:"where,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumeBegin) Reset() {
+	*x = ConsumeBegin{}
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumeBegin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumeBegin) ProtoMessage() {}
+
+func (x *ConsumeBegin) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumeBegin.ProtoReflect.Descriptor instead.
+func (*ConsumeBegin) Descriptor() ([]byte, []int) {
+	return file_reput_delivery_v1_delivery_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ConsumeBegin) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ConsumeBegin) GetTopics() []string {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+func (x *ConsumeBegin) GetInvisible() *durationpb.Duration {
+	if x != nil {
+		return x.Invisible
+	}
+	return nil
+}
+
+func (x *ConsumeBegin) GetTagExpression() string {
+	if x != nil {
+		return x.TagExpression
+	}
+	return ""
+}
+
+func (x *ConsumeBegin) GetWhere() string {
+	if x != nil {
+		return x.Where
+	}
+	return ""
+}
+
+// How much more may be sent, beyond what was allowed before. Nothing is, before both were given.
+type ConsumeCredit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Messages: 0 to 1,000,000; more than so many are never open.
+	MessageCount int32 `protobuf:"varint,1,opt,name=message_count,json=messageCount,proto3" json:"message_count,omitempty"`
+	// Bytes of their records: 0 to 1 GiB; more than so many are never open. The last message may be larger than what is left.
+	SizeBytes     int64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumeCredit) Reset() {
+	*x = ConsumeCredit{}
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumeCredit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumeCredit) ProtoMessage() {}
+
+func (x *ConsumeCredit) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumeCredit.ProtoReflect.Descriptor instead.
+func (*ConsumeCredit) Descriptor() ([]byte, []int) {
+	return file_reput_delivery_v1_delivery_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ConsumeCredit) GetMessageCount() int32 {
+	if x != nil {
+		return x.MessageCount
+	}
+	return 0
+}
+
+func (x *ConsumeCredit) GetSizeBytes() int64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+// What is to become of messages.
+type ConsumeSettle struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The caller's own: the answer has it, too. Answers may come in another order.
+	Number int64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// As SettleRequest has them.
+	Entries       []*SettleEntry `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumeSettle) Reset() {
+	*x = ConsumeSettle{}
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumeSettle) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumeSettle) ProtoMessage() {}
+
+func (x *ConsumeSettle) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumeSettle.ProtoReflect.Descriptor instead.
+func (*ConsumeSettle) Descriptor() ([]byte, []int) {
+	return file_reput_delivery_v1_delivery_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ConsumeSettle) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ConsumeSettle) GetEntries() []*SettleEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+// Send nothing more: credits are void. Settling goes on.
+type ConsumeStop struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumeStop) Reset() {
+	*x = ConsumeStop{}
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumeStop) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumeStop) ProtoMessage() {}
+
+func (x *ConsumeStop) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumeStop.ProtoReflect.Descriptor instead.
+func (*ConsumeStop) Descriptor() ([]byte, []int) {
+	return file_reput_delivery_v1_delivery_service_proto_rawDescGZIP(), []int{16}
+}
+
+// What a caller that consumes learns.
+type ConsumeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Exactly one is set.
+	//
+	// Types that are valid to be assigned to Step:
+	//
+	//	*ConsumeResponse_Begun
+	//	*ConsumeResponse_Messages
+	//	*ConsumeResponse_Settled
+	//	*ConsumeResponse_Stopped
+	Step          isConsumeResponse_Step `protobuf_oneof:"step"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumeResponse) Reset() {
+	*x = ConsumeResponse{}
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumeResponse) ProtoMessage() {}
+
+func (x *ConsumeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumeResponse.ProtoReflect.Descriptor instead.
+func (*ConsumeResponse) Descriptor() ([]byte, []int) {
+	return file_reput_delivery_v1_delivery_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ConsumeResponse) GetStep() isConsumeResponse_Step {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *ConsumeResponse) GetBegun() *ConsumeBegun {
+	if x != nil {
+		if x, ok := x.Step.(*ConsumeResponse_Begun); ok {
+			return x.Begun
+		}
+	}
+	return nil
+}
+
+func (x *ConsumeResponse) GetMessages() *ConsumeMessages {
+	if x != nil {
+		if x, ok := x.Step.(*ConsumeResponse_Messages); ok {
+			return x.Messages
+		}
+	}
+	return nil
+}
+
+func (x *ConsumeResponse) GetSettled() *ConsumeSettled {
+	if x != nil {
+		if x, ok := x.Step.(*ConsumeResponse_Settled); ok {
+			return x.Settled
+		}
+	}
+	return nil
+}
+
+func (x *ConsumeResponse) GetStopped() *ConsumeStopped {
+	if x != nil {
+		if x, ok := x.Step.(*ConsumeResponse_Stopped); ok {
+			return x.Stopped
+		}
+	}
+	return nil
+}
+
+type isConsumeResponse_Step interface {
+	isConsumeResponse_Step()
+}
+
+type ConsumeResponse_Begun struct {
+	// The first answer.
+	Begun *ConsumeBegun `protobuf:"bytes,1,opt,name=begun,proto3,oneof"`
+}
+
+type ConsumeResponse_Messages struct {
+	// Messages that are the caller's for a while.
+	Messages *ConsumeMessages `protobuf:"bytes,2,opt,name=messages,proto3,oneof"`
+}
+
+type ConsumeResponse_Settled struct {
+	// What became of entries.
+	Settled *ConsumeSettled `protobuf:"bytes,3,opt,name=settled,proto3,oneof"`
+}
+
+type ConsumeResponse_Stopped struct {
+	// No more messages come.
+	Stopped *ConsumeStopped `protobuf:"bytes,4,opt,name=stopped,proto3,oneof"`
+}
+
+func (*ConsumeResponse_Begun) isConsumeResponse_Step() {}
+
+func (*ConsumeResponse_Messages) isConsumeResponse_Step() {}
+
+func (*ConsumeResponse_Settled) isConsumeResponse_Step() {}
+
+func (*ConsumeResponse_Stopped) isConsumeResponse_Step() {}
+
+// It begins.
+type ConsumeBegun struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How the group gets its messages.
+	Policy        *GroupPolicy `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumeBegun) Reset() {
+	*x = ConsumeBegun{}
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumeBegun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumeBegun) ProtoMessage() {}
+
+func (x *ConsumeBegun) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumeBegun.ProtoReflect.Descriptor instead.
+func (*ConsumeBegun) Descriptor() ([]byte, []int) {
+	return file_reput_delivery_v1_delivery_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ConsumeBegun) GetPolicy() *GroupPolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+// Messages that are the caller's for a while.
+type ConsumeMessages struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As ReceiveResponse has them.
+	Messages      []*ReceivedMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumeMessages) Reset() {
+	*x = ConsumeMessages{}
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumeMessages) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumeMessages) ProtoMessage() {}
+
+func (x *ConsumeMessages) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumeMessages.ProtoReflect.Descriptor instead.
+func (*ConsumeMessages) Descriptor() ([]byte, []int) {
+	return file_reput_delivery_v1_delivery_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ConsumeMessages) GetMessages() []*ReceivedMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+// What became of the entries of a ConsumeSettle.
+type ConsumeSettled struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number.
+	Number int64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// One for each entry, in their order.
+	Outcomes      []*SettleOutcome `protobuf:"bytes,2,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumeSettled) Reset() {
+	*x = ConsumeSettled{}
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumeSettled) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumeSettled) ProtoMessage() {}
+
+func (x *ConsumeSettled) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumeSettled.ProtoReflect.Descriptor instead.
+func (*ConsumeSettled) Descriptor() ([]byte, []int) {
+	return file_reput_delivery_v1_delivery_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ConsumeSettled) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ConsumeSettled) GetOutcomes() []*SettleOutcome {
+	if x != nil {
+		return x.Outcomes
+	}
+	return nil
+}
+
+// No more messages come: those that were sent before are all that there are.
+type ConsumeStopped struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumeStopped) Reset() {
+	*x = ConsumeStopped{}
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumeStopped) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumeStopped) ProtoMessage() {}
+
+func (x *ConsumeStopped) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_delivery_v1_delivery_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumeStopped.ProtoReflect.Descriptor instead.
+func (*ConsumeStopped) Descriptor() ([]byte, []int) {
+	return file_reput_delivery_v1_delivery_service_proto_rawDescGZIP(), []int{21}
+}
+
 var File_reput_delivery_v1_delivery_service_proto protoreflect.FileDescriptor
 
 const file_reput_delivery_v1_delivery_service_proto_rawDesc = "" +
 	"\n" +
-	"(reput/delivery/v1/delivery_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1dreput/common/v1/message.proto\"\x8d\x02\n" +
+	"(reput/delivery/v1/delivery_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1dreput/common/v1/message.proto\x1a%reput/delivery/v1/group_service.proto\"\x8d\x02\n" +
 	"\x0eReceiveRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12*\n" +
@@ -785,9 +1449,11 @@ const file_reput_delivery_v1_delivery_service_proto_rawDesc = "" +
 	"\tterminate\x18\x05 \x01(\v2\x1c.reput.delivery.v1.TerminateH\x00R\tterminate\x12-\n" +
 	"\x04bury\x18\x06 \x01(\v2\x17.reput.delivery.v1.BuryH\x00R\x04buryB\b\n" +
 	"\x06action\"\x05\n" +
-	"\x03Ack\"7\n" +
+	"\x03Ack\"V\n" +
 	"\x04Nack\x12/\n" +
-	"\x05delay\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05delay\"d\n" +
+	"\x05delay\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x1d\n" +
+	"\n" +
+	"is_untried\x18\x02 \x01(\bR\tisUntried\"d\n" +
 	"\x06Extend\x127\n" +
 	"\tinvisible\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\tinvisible\x12!\n" +
 	"\fkeeps_handle\x18\x02 \x01(\bR\vkeepsHandle\"\v\n" +
@@ -797,10 +1463,45 @@ const file_reput_delivery_v1_delivery_service_proto_rawDesc = "" +
 	"\boutcomes\x18\x01 \x03(\v2 .reput.delivery.v1.SettleOutcomeR\boutcomes\"Q\n" +
 	"\rSettleOutcome\x12(\n" +
 	"\x05error\x18\x01 \x01(\v2\x12.google.rpc.StatusR\x05error\x12\x16\n" +
-	"\x06handle\x18\x02 \x01(\tR\x06handle2\xb2\x01\n" +
+	"\x06handle\x18\x02 \x01(\tR\x06handle\"\xff\x01\n" +
+	"\x0eConsumeRequest\x127\n" +
+	"\x05begin\x18\x01 \x01(\v2\x1f.reput.delivery.v1.ConsumeBeginH\x00R\x05begin\x12:\n" +
+	"\x06credit\x18\x02 \x01(\v2 .reput.delivery.v1.ConsumeCreditH\x00R\x06credit\x12:\n" +
+	"\x06settle\x18\x03 \x01(\v2 .reput.delivery.v1.ConsumeSettleH\x00R\x06settle\x124\n" +
+	"\x04stop\x18\x04 \x01(\v2\x1e.reput.delivery.v1.ConsumeStopH\x00R\x04stopB\x06\n" +
+	"\x04step\"\xb2\x01\n" +
+	"\fConsumeBegin\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x16\n" +
+	"\x06topics\x18\x02 \x03(\tR\x06topics\x127\n" +
+	"\tinvisible\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\tinvisible\x12%\n" +
+	"\x0etag_expression\x18\x04 \x01(\tR\rtagExpression\x12\x14\n" +
+	"\x05where\x18\x05 \x01(\tR\x05where\"S\n" +
+	"\rConsumeCredit\x12#\n" +
+	"\rmessage_count\x18\x01 \x01(\x05R\fmessageCount\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\"a\n" +
+	"\rConsumeSettle\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x128\n" +
+	"\aentries\x18\x02 \x03(\v2\x1e.reput.delivery.v1.SettleEntryR\aentries\"\r\n" +
+	"\vConsumeStop\"\x92\x02\n" +
+	"\x0fConsumeResponse\x127\n" +
+	"\x05begun\x18\x01 \x01(\v2\x1f.reput.delivery.v1.ConsumeBegunH\x00R\x05begun\x12@\n" +
+	"\bmessages\x18\x02 \x01(\v2\".reput.delivery.v1.ConsumeMessagesH\x00R\bmessages\x12=\n" +
+	"\asettled\x18\x03 \x01(\v2!.reput.delivery.v1.ConsumeSettledH\x00R\asettled\x12=\n" +
+	"\astopped\x18\x04 \x01(\v2!.reput.delivery.v1.ConsumeStoppedH\x00R\astoppedB\x06\n" +
+	"\x04step\"F\n" +
+	"\fConsumeBegun\x126\n" +
+	"\x06policy\x18\x01 \x01(\v2\x1e.reput.delivery.v1.GroupPolicyR\x06policy\"Q\n" +
+	"\x0fConsumeMessages\x12>\n" +
+	"\bmessages\x18\x01 \x03(\v2\".reput.delivery.v1.ReceivedMessageR\bmessages\"f\n" +
+	"\x0eConsumeSettled\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x12<\n" +
+	"\boutcomes\x18\x02 \x03(\v2 .reput.delivery.v1.SettleOutcomeR\boutcomes\"\x10\n" +
+	"\x0eConsumeStopped2\x88\x02\n" +
 	"\x0fDeliveryService\x12P\n" +
 	"\aReceive\x12!.reput.delivery.v1.ReceiveRequest\x1a\".reput.delivery.v1.ReceiveResponse\x12M\n" +
-	"\x06Settle\x12 .reput.delivery.v1.SettleRequest\x1a!.reput.delivery.v1.SettleResponseBZ\n" +
+	"\x06Settle\x12 .reput.delivery.v1.SettleRequest\x1a!.reput.delivery.v1.SettleResponse\x12T\n" +
+	"\aConsume\x12!.reput.delivery.v1.ConsumeRequest\x1a\".reput.delivery.v1.ConsumeResponse(\x010\x01BZ\n" +
 	"\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3"
 
 var (
@@ -815,7 +1516,7 @@ func file_reput_delivery_v1_delivery_service_proto_rawDescGZIP() []byte {
 	return file_reput_delivery_v1_delivery_service_proto_rawDescData
 }
 
-var file_reput_delivery_v1_delivery_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_reput_delivery_v1_delivery_service_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_reput_delivery_v1_delivery_service_proto_goTypes = []any{
 	(*ReceiveRequest)(nil),        // 0: reput.delivery.v1.ReceiveRequest
 	(*ReceiveResponse)(nil),       // 1: reput.delivery.v1.ReceiveResponse
@@ -829,36 +1530,62 @@ var file_reput_delivery_v1_delivery_service_proto_goTypes = []any{
 	(*Bury)(nil),                  // 9: reput.delivery.v1.Bury
 	(*SettleResponse)(nil),        // 10: reput.delivery.v1.SettleResponse
 	(*SettleOutcome)(nil),         // 11: reput.delivery.v1.SettleOutcome
-	(*durationpb.Duration)(nil),   // 12: google.protobuf.Duration
-	(*v1.StoredMessage)(nil),      // 13: reput.common.v1.StoredMessage
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
-	(*status.Status)(nil),         // 15: google.rpc.Status
+	(*ConsumeRequest)(nil),        // 12: reput.delivery.v1.ConsumeRequest
+	(*ConsumeBegin)(nil),          // 13: reput.delivery.v1.ConsumeBegin
+	(*ConsumeCredit)(nil),         // 14: reput.delivery.v1.ConsumeCredit
+	(*ConsumeSettle)(nil),         // 15: reput.delivery.v1.ConsumeSettle
+	(*ConsumeStop)(nil),           // 16: reput.delivery.v1.ConsumeStop
+	(*ConsumeResponse)(nil),       // 17: reput.delivery.v1.ConsumeResponse
+	(*ConsumeBegun)(nil),          // 18: reput.delivery.v1.ConsumeBegun
+	(*ConsumeMessages)(nil),       // 19: reput.delivery.v1.ConsumeMessages
+	(*ConsumeSettled)(nil),        // 20: reput.delivery.v1.ConsumeSettled
+	(*ConsumeStopped)(nil),        // 21: reput.delivery.v1.ConsumeStopped
+	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
+	(*v1.StoredMessage)(nil),      // 23: reput.common.v1.StoredMessage
+	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
+	(*status.Status)(nil),         // 25: google.rpc.Status
+	(*GroupPolicy)(nil),           // 26: reput.delivery.v1.GroupPolicy
 }
 var file_reput_delivery_v1_delivery_service_proto_depIdxs = []int32{
-	12, // 0: reput.delivery.v1.ReceiveRequest.invisible:type_name -> google.protobuf.Duration
-	12, // 1: reput.delivery.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
+	22, // 0: reput.delivery.v1.ReceiveRequest.invisible:type_name -> google.protobuf.Duration
+	22, // 1: reput.delivery.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
 	2,  // 2: reput.delivery.v1.ReceiveResponse.messages:type_name -> reput.delivery.v1.ReceivedMessage
-	13, // 3: reput.delivery.v1.ReceivedMessage.message:type_name -> reput.common.v1.StoredMessage
-	14, // 4: reput.delivery.v1.ReceivedMessage.invisible_until:type_name -> google.protobuf.Timestamp
+	23, // 3: reput.delivery.v1.ReceivedMessage.message:type_name -> reput.common.v1.StoredMessage
+	24, // 4: reput.delivery.v1.ReceivedMessage.invisible_until:type_name -> google.protobuf.Timestamp
 	4,  // 5: reput.delivery.v1.SettleRequest.entries:type_name -> reput.delivery.v1.SettleEntry
 	5,  // 6: reput.delivery.v1.SettleEntry.ack:type_name -> reput.delivery.v1.Ack
 	6,  // 7: reput.delivery.v1.SettleEntry.nack:type_name -> reput.delivery.v1.Nack
 	7,  // 8: reput.delivery.v1.SettleEntry.extend:type_name -> reput.delivery.v1.Extend
 	8,  // 9: reput.delivery.v1.SettleEntry.terminate:type_name -> reput.delivery.v1.Terminate
 	9,  // 10: reput.delivery.v1.SettleEntry.bury:type_name -> reput.delivery.v1.Bury
-	12, // 11: reput.delivery.v1.Nack.delay:type_name -> google.protobuf.Duration
-	12, // 12: reput.delivery.v1.Extend.invisible:type_name -> google.protobuf.Duration
+	22, // 11: reput.delivery.v1.Nack.delay:type_name -> google.protobuf.Duration
+	22, // 12: reput.delivery.v1.Extend.invisible:type_name -> google.protobuf.Duration
 	11, // 13: reput.delivery.v1.SettleResponse.outcomes:type_name -> reput.delivery.v1.SettleOutcome
-	15, // 14: reput.delivery.v1.SettleOutcome.error:type_name -> google.rpc.Status
-	0,  // 15: reput.delivery.v1.DeliveryService.Receive:input_type -> reput.delivery.v1.ReceiveRequest
-	3,  // 16: reput.delivery.v1.DeliveryService.Settle:input_type -> reput.delivery.v1.SettleRequest
-	1,  // 17: reput.delivery.v1.DeliveryService.Receive:output_type -> reput.delivery.v1.ReceiveResponse
-	10, // 18: reput.delivery.v1.DeliveryService.Settle:output_type -> reput.delivery.v1.SettleResponse
-	17, // [17:19] is the sub-list for method output_type
-	15, // [15:17] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	25, // 14: reput.delivery.v1.SettleOutcome.error:type_name -> google.rpc.Status
+	13, // 15: reput.delivery.v1.ConsumeRequest.begin:type_name -> reput.delivery.v1.ConsumeBegin
+	14, // 16: reput.delivery.v1.ConsumeRequest.credit:type_name -> reput.delivery.v1.ConsumeCredit
+	15, // 17: reput.delivery.v1.ConsumeRequest.settle:type_name -> reput.delivery.v1.ConsumeSettle
+	16, // 18: reput.delivery.v1.ConsumeRequest.stop:type_name -> reput.delivery.v1.ConsumeStop
+	22, // 19: reput.delivery.v1.ConsumeBegin.invisible:type_name -> google.protobuf.Duration
+	4,  // 20: reput.delivery.v1.ConsumeSettle.entries:type_name -> reput.delivery.v1.SettleEntry
+	18, // 21: reput.delivery.v1.ConsumeResponse.begun:type_name -> reput.delivery.v1.ConsumeBegun
+	19, // 22: reput.delivery.v1.ConsumeResponse.messages:type_name -> reput.delivery.v1.ConsumeMessages
+	20, // 23: reput.delivery.v1.ConsumeResponse.settled:type_name -> reput.delivery.v1.ConsumeSettled
+	21, // 24: reput.delivery.v1.ConsumeResponse.stopped:type_name -> reput.delivery.v1.ConsumeStopped
+	26, // 25: reput.delivery.v1.ConsumeBegun.policy:type_name -> reput.delivery.v1.GroupPolicy
+	2,  // 26: reput.delivery.v1.ConsumeMessages.messages:type_name -> reput.delivery.v1.ReceivedMessage
+	11, // 27: reput.delivery.v1.ConsumeSettled.outcomes:type_name -> reput.delivery.v1.SettleOutcome
+	0,  // 28: reput.delivery.v1.DeliveryService.Receive:input_type -> reput.delivery.v1.ReceiveRequest
+	3,  // 29: reput.delivery.v1.DeliveryService.Settle:input_type -> reput.delivery.v1.SettleRequest
+	12, // 30: reput.delivery.v1.DeliveryService.Consume:input_type -> reput.delivery.v1.ConsumeRequest
+	1,  // 31: reput.delivery.v1.DeliveryService.Receive:output_type -> reput.delivery.v1.ReceiveResponse
+	10, // 32: reput.delivery.v1.DeliveryService.Settle:output_type -> reput.delivery.v1.SettleResponse
+	17, // 33: reput.delivery.v1.DeliveryService.Consume:output_type -> reput.delivery.v1.ConsumeResponse
+	31, // [31:34] is the sub-list for method output_type
+	28, // [28:31] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_reput_delivery_v1_delivery_service_proto_init() }
@@ -866,6 +1593,7 @@ func file_reput_delivery_v1_delivery_service_proto_init() {
 	if File_reput_delivery_v1_delivery_service_proto != nil {
 		return
 	}
+	file_reput_delivery_v1_group_service_proto_init()
 	file_reput_delivery_v1_delivery_service_proto_msgTypes[4].OneofWrappers = []any{
 		(*SettleEntry_Ack)(nil),
 		(*SettleEntry_Nack)(nil),
@@ -873,13 +1601,25 @@ func file_reput_delivery_v1_delivery_service_proto_init() {
 		(*SettleEntry_Terminate)(nil),
 		(*SettleEntry_Bury)(nil),
 	}
+	file_reput_delivery_v1_delivery_service_proto_msgTypes[12].OneofWrappers = []any{
+		(*ConsumeRequest_Begin)(nil),
+		(*ConsumeRequest_Credit)(nil),
+		(*ConsumeRequest_Settle)(nil),
+		(*ConsumeRequest_Stop)(nil),
+	}
+	file_reput_delivery_v1_delivery_service_proto_msgTypes[17].OneofWrappers = []any{
+		(*ConsumeResponse_Begun)(nil),
+		(*ConsumeResponse_Messages)(nil),
+		(*ConsumeResponse_Settled)(nil),
+		(*ConsumeResponse_Stopped)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reput_delivery_v1_delivery_service_proto_rawDesc), len(file_reput_delivery_v1_delivery_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	DeliveryService_Receive_FullMethodName = "/reput.delivery.v1.DeliveryService/Receive"
 	DeliveryService_Settle_FullMethodName  = "/reput.delivery.v1.DeliveryService/Settle"
+	DeliveryService_Consume_FullMethodName = "/reput.delivery.v1.DeliveryService/Consume"
 )
 
 // DeliveryServiceClient is the client API for DeliveryService service.
@@ -38,6 +39,11 @@ type DeliveryServiceClient interface {
 	Receive(ctx context.Context, in *ReceiveRequest, opts ...grpc.CallOption) (*ReceiveResponse, error)
 	// Says what is to become of messages. Idempotent but for the handles of those that are postponed. Entries fail one by one.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
+	// Sends messages as they come, as many as the caller gives credit for, and settles them on the way. The first request
+	// says what to send, and is answered with the group's policy. It ends when the caller ends its side, once all outcomes are
+	// sent; what was sent and not settled stays the caller's until its time is over. RECOVERING when deliveries move to
+	// another process: begin anew, handles go on to fit.
+	Consume(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConsumeRequest, ConsumeResponse], error)
 }
 
 type deliveryServiceClient struct {
@@ -68,6 +74,19 @@ func (c *deliveryServiceClient) Settle(ctx context.Context, in *SettleRequest, o
 	return out, nil
 }
 
+func (c *deliveryServiceClient) Consume(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConsumeRequest, ConsumeResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &DeliveryService_ServiceDesc.Streams[0], DeliveryService_Consume_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ConsumeRequest, ConsumeResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type DeliveryService_ConsumeClient = grpc.BidiStreamingClient[ConsumeRequest, ConsumeResponse]
+
 // DeliveryServiceServer is the server API for DeliveryService service.
 // All implementations must embed UnimplementedDeliveryServiceServer
 // for forward compatibility.
@@ -81,6 +100,11 @@ type DeliveryServiceServer interface {
 	Receive(context.Context, *ReceiveRequest) (*ReceiveResponse, error)
 	// Says what is to become of messages. Idempotent but for the handles of those that are postponed. Entries fail one by one.
 	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
+	// Sends messages as they come, as many as the caller gives credit for, and settles them on the way. The first request
+	// says what to send, and is answered with the group's policy. It ends when the caller ends its side, once all outcomes are
+	// sent; what was sent and not settled stays the caller's until its time is over. RECOVERING when deliveries move to
+	// another process: begin anew, handles go on to fit.
+	Consume(grpc.BidiStreamingServer[ConsumeRequest, ConsumeResponse]) error
 	mustEmbedUnimplementedDeliveryServiceServer()
 }
 
@@ -96,6 +120,9 @@ func (UnimplementedDeliveryServiceServer) Receive(context.Context, *ReceiveReque
 }
 func (UnimplementedDeliveryServiceServer) Settle(context.Context, *SettleRequest) (*SettleResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Settle not implemented")
+}
+func (UnimplementedDeliveryServiceServer) Consume(grpc.BidiStreamingServer[ConsumeRequest, ConsumeResponse]) error {
+	return status.Error(codes.Unimplemented, "method Consume not implemented")
 }
 func (UnimplementedDeliveryServiceServer) mustEmbedUnimplementedDeliveryServiceServer() {}
 func (UnimplementedDeliveryServiceServer) testEmbeddedByValue()                         {}
@@ -154,6 +181,13 @@ func _DeliveryService_Settle_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _DeliveryService_Consume_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(DeliveryServiceServer).Consume(&grpc.GenericServerStream[ConsumeRequest, ConsumeResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type DeliveryService_ConsumeServer = grpc.BidiStreamingServer[ConsumeRequest, ConsumeResponse]
+
 // DeliveryService_ServiceDesc is the grpc.ServiceDesc for DeliveryService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -170,6 +204,13 @@ var DeliveryService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _DeliveryService_Settle_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Consume",
+			Handler:       _DeliveryService_Consume_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "reput/delivery/v1/delivery_service.proto",
 }

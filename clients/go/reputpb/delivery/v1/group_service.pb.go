@@ -127,9 +127,11 @@ type Group struct {
 	// Its policy.
 	Policy *GroupPolicy `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"`
 	// By topic and queue id. ListGroups leaves them out.
-	Queues        []*GroupQueue `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Queues []*GroupQueue `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`
+	// Dead letters that were not replayed. ListGroups leaves it out.
+	DeadLetterCount int64 `protobuf:"varint,4,opt,name=dead_letter_count,json=deadLetterCount,proto3" json:"dead_letter_count,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Group) Reset() {
@@ -183,6 +185,13 @@ func (x *Group) GetQueues() []*GroupQueue {
 	return nil
 }
 
+func (x *Group) GetDeadLetterCount() int64 {
+	if x != nil {
+		return x.DeadLetterCount
+	}
+	return 0
+}
+
 // How far a group is in a queue.
 type GroupQueue struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -201,7 +210,11 @@ type GroupQueue struct {
 	// Messages that were delivered and are not settled.
 	InFlightCount int64 `protobuf:"varint,7,opt,name=in_flight_count,json=inFlightCount,proto3" json:"in_flight_count,omitempty"`
 	// Messages that wait for one with the same ordering key.
-	HeldCount     int64 `protobuf:"varint,8,opt,name=held_count,json=heldCount,proto3" json:"held_count,omitempty"`
+	HeldCount int64 `protobuf:"varint,8,opt,name=held_count,json=heldCount,proto3" json:"held_count,omitempty"`
+	// For how long the oldest message that is not settled has been stored. Absent if there is none.
+	LagTime *durationpb.Duration `protobuf:"bytes,9,opt,name=lag_time,json=lagTime,proto3" json:"lag_time,omitempty"`
+	// Bytes of the records of the messages that are not settled.
+	LagBytes      int64 `protobuf:"varint,10,opt,name=lag_bytes,json=lagBytes,proto3" json:"lag_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -288,6 +301,20 @@ func (x *GroupQueue) GetInFlightCount() int64 {
 func (x *GroupQueue) GetHeldCount() int64 {
 	if x != nil {
 		return x.HeldCount
+	}
+	return 0
+}
+
+func (x *GroupQueue) GetLagTime() *durationpb.Duration {
+	if x != nil {
+		return x.LagTime
+	}
+	return nil
+}
+
+func (x *GroupQueue) GetLagBytes() int64 {
+	if x != nil {
+		return x.LagBytes
 	}
 	return 0
 }
@@ -940,11 +967,12 @@ const file_reput_delivery_v1_group_service_proto_rawDesc = "" +
 	"\n" +
 	"is_ordered\x18\x04 \x01(\bR\tisOrdered\x12\x19\n" +
 	"\bfrom_end\x18\x05 \x01(\bR\afromEnd\x12\x1b\n" +
-	"\tis_paused\x18\x06 \x01(\bR\bisPaused\"\x8a\x01\n" +
+	"\tis_paused\x18\x06 \x01(\bR\bisPaused\"\xb6\x01\n" +
 	"\x05Group\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x126\n" +
 	"\x06policy\x18\x02 \x01(\v2\x1e.reput.delivery.v1.GroupPolicyR\x06policy\x125\n" +
-	"\x06queues\x18\x03 \x03(\v2\x1d.reput.delivery.v1.GroupQueueR\x06queues\"\xa2\x02\n" +
+	"\x06queues\x18\x03 \x03(\v2\x1d.reput.delivery.v1.GroupQueueR\x06queues\x12*\n" +
+	"\x11dead_letter_count\x18\x04 \x01(\x03R\x0fdeadLetterCount\"\xf5\x02\n" +
 	"\n" +
 	"GroupQueue\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
@@ -955,7 +983,10 @@ const file_reput_delivery_v1_group_service_proto_rawDesc = "" +
 	"\x03lag\x18\x06 \x01(\x03R\x03lag\x12&\n" +
 	"\x0fin_flight_count\x18\a \x01(\x03R\rinFlightCount\x12\x1d\n" +
 	"\n" +
-	"held_count\x18\b \x01(\x03R\theldCount\"_\n" +
+	"held_count\x18\b \x01(\x03R\theldCount\x124\n" +
+	"\blag_time\x18\t \x01(\v2\x19.google.protobuf.DurationR\alagTime\x12\x1b\n" +
+	"\tlag_bytes\x18\n" +
+	" \x01(\x03R\blagBytes\"_\n" +
 	"\x0fSetGroupRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x126\n" +
 	"\x06policy\x18\x02 \x01(\v2\x1e.reput.delivery.v1.GroupPolicyR\x06policy\"B\n" +
@@ -1036,27 +1067,28 @@ var file_reput_delivery_v1_group_service_proto_depIdxs = []int32{
 	14, // 1: reput.delivery.v1.GroupPolicy.invisible:type_name -> google.protobuf.Duration
 	0,  // 2: reput.delivery.v1.Group.policy:type_name -> reput.delivery.v1.GroupPolicy
 	2,  // 3: reput.delivery.v1.Group.queues:type_name -> reput.delivery.v1.GroupQueue
-	0,  // 4: reput.delivery.v1.SetGroupRequest.policy:type_name -> reput.delivery.v1.GroupPolicy
-	1,  // 5: reput.delivery.v1.SetGroupResponse.group:type_name -> reput.delivery.v1.Group
-	1,  // 6: reput.delivery.v1.GetGroupResponse.group:type_name -> reput.delivery.v1.Group
-	1,  // 7: reput.delivery.v1.ListGroupsResponse.groups:type_name -> reput.delivery.v1.Group
-	15, // 8: reput.delivery.v1.ResetGroupRequest.time:type_name -> google.protobuf.Timestamp
-	13, // 9: reput.delivery.v1.ResetGroupResponse.moves:type_name -> reput.delivery.v1.QueueMove
-	3,  // 10: reput.delivery.v1.GroupService.SetGroup:input_type -> reput.delivery.v1.SetGroupRequest
-	5,  // 11: reput.delivery.v1.GroupService.GetGroup:input_type -> reput.delivery.v1.GetGroupRequest
-	7,  // 12: reput.delivery.v1.GroupService.ListGroups:input_type -> reput.delivery.v1.ListGroupsRequest
-	9,  // 13: reput.delivery.v1.GroupService.DeleteGroup:input_type -> reput.delivery.v1.DeleteGroupRequest
-	11, // 14: reput.delivery.v1.GroupService.ResetGroup:input_type -> reput.delivery.v1.ResetGroupRequest
-	4,  // 15: reput.delivery.v1.GroupService.SetGroup:output_type -> reput.delivery.v1.SetGroupResponse
-	6,  // 16: reput.delivery.v1.GroupService.GetGroup:output_type -> reput.delivery.v1.GetGroupResponse
-	8,  // 17: reput.delivery.v1.GroupService.ListGroups:output_type -> reput.delivery.v1.ListGroupsResponse
-	10, // 18: reput.delivery.v1.GroupService.DeleteGroup:output_type -> reput.delivery.v1.DeleteGroupResponse
-	12, // 19: reput.delivery.v1.GroupService.ResetGroup:output_type -> reput.delivery.v1.ResetGroupResponse
-	15, // [15:20] is the sub-list for method output_type
-	10, // [10:15] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	14, // 4: reput.delivery.v1.GroupQueue.lag_time:type_name -> google.protobuf.Duration
+	0,  // 5: reput.delivery.v1.SetGroupRequest.policy:type_name -> reput.delivery.v1.GroupPolicy
+	1,  // 6: reput.delivery.v1.SetGroupResponse.group:type_name -> reput.delivery.v1.Group
+	1,  // 7: reput.delivery.v1.GetGroupResponse.group:type_name -> reput.delivery.v1.Group
+	1,  // 8: reput.delivery.v1.ListGroupsResponse.groups:type_name -> reput.delivery.v1.Group
+	15, // 9: reput.delivery.v1.ResetGroupRequest.time:type_name -> google.protobuf.Timestamp
+	13, // 10: reput.delivery.v1.ResetGroupResponse.moves:type_name -> reput.delivery.v1.QueueMove
+	3,  // 11: reput.delivery.v1.GroupService.SetGroup:input_type -> reput.delivery.v1.SetGroupRequest
+	5,  // 12: reput.delivery.v1.GroupService.GetGroup:input_type -> reput.delivery.v1.GetGroupRequest
+	7,  // 13: reput.delivery.v1.GroupService.ListGroups:input_type -> reput.delivery.v1.ListGroupsRequest
+	9,  // 14: reput.delivery.v1.GroupService.DeleteGroup:input_type -> reput.delivery.v1.DeleteGroupRequest
+	11, // 15: reput.delivery.v1.GroupService.ResetGroup:input_type -> reput.delivery.v1.ResetGroupRequest
+	4,  // 16: reput.delivery.v1.GroupService.SetGroup:output_type -> reput.delivery.v1.SetGroupResponse
+	6,  // 17: reput.delivery.v1.GroupService.GetGroup:output_type -> reput.delivery.v1.GetGroupResponse
+	8,  // 18: reput.delivery.v1.GroupService.ListGroups:output_type -> reput.delivery.v1.ListGroupsResponse
+	10, // 19: reput.delivery.v1.GroupService.DeleteGroup:output_type -> reput.delivery.v1.DeleteGroupResponse
+	12, // 20: reput.delivery.v1.GroupService.ResetGroup:output_type -> reput.delivery.v1.ResetGroupResponse
+	16, // [16:21] is the sub-list for method output_type
+	11, // [11:16] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_reput_delivery_v1_group_service_proto_init() }

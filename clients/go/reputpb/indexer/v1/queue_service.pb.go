@@ -654,9 +654,13 @@ type GetQueueRangeRequest struct {
 	// Name of the topic.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	// Queue within the topic, from 0.
-	QueueId       int32 `protobuf:"varint,2,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	QueueId int32 `protobuf:"varint,2,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
+	// Set to ask for size_bytes, of the entries from here to the end of the queue.
+	SizeStartQueueOffset *int64 `protobuf:"varint,3,opt,name=size_start_queue_offset,json=sizeStartQueueOffset,proto3,oneof" json:"size_start_queue_offset,omitempty"`
+	// At most 10,000 further entries whose size counts, those that the queue has.
+	SizeQueueOffsets []int64 `protobuf:"varint,4,rep,packed,name=size_queue_offsets,json=sizeQueueOffsets,proto3" json:"size_queue_offsets,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GetQueueRangeRequest) Reset() {
@@ -703,11 +707,27 @@ func (x *GetQueueRangeRequest) GetQueueId() int32 {
 	return 0
 }
 
+func (x *GetQueueRangeRequest) GetSizeStartQueueOffset() int64 {
+	if x != nil && x.SizeStartQueueOffset != nil {
+		return *x.SizeStartQueueOffset
+	}
+	return 0
+}
+
+func (x *GetQueueRangeRequest) GetSizeQueueOffsets() []int64 {
+	if x != nil {
+		return x.SizeQueueOffsets
+	}
+	return nil
+}
+
 // The bounds of a queue.
 type GetQueueRangeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The queue.
-	Queue         *Queue `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Queue *Queue `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	// Bytes of the records of the entries that were asked for, exactly.
+	SizeBytes     int64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -747,6 +767,13 @@ func (x *GetQueueRangeResponse) GetQueue() *Queue {
 		return x.Queue
 	}
 	return nil
+}
+
+func (x *GetQueueRangeResponse) GetSizeBytes() int64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
 }
 
 // A queue and its bounds.
@@ -998,12 +1025,17 @@ const file_reput_indexer_v1_queue_service_proto_rawDesc = "" +
 	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x126\n" +
 	"\bboundary\x18\x04 \x01(\x0e2\x1a.reput.indexer.v1.BoundaryR\bboundary\"<\n" +
 	"\x17GetOffsetByTimeResponse\x12!\n" +
-	"\fqueue_offset\x18\x01 \x01(\x03R\vqueueOffset\"G\n" +
+	"\fqueue_offset\x18\x01 \x01(\x03R\vqueueOffset\"\xcd\x01\n" +
 	"\x14GetQueueRangeRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
-	"\bqueue_id\x18\x02 \x01(\x05R\aqueueId\"F\n" +
+	"\bqueue_id\x18\x02 \x01(\x05R\aqueueId\x12:\n" +
+	"\x17size_start_queue_offset\x18\x03 \x01(\x03H\x00R\x14sizeStartQueueOffset\x88\x01\x01\x12,\n" +
+	"\x12size_queue_offsets\x18\x04 \x03(\x03R\x10sizeQueueOffsetsB\x1a\n" +
+	"\x18_size_start_queue_offset\"e\n" +
 	"\x15GetQueueRangeResponse\x12-\n" +
-	"\x05queue\x18\x01 \x01(\v2\x17.reput.indexer.v1.QueueR\x05queue\"\x96\x02\n" +
+	"\x05queue\x18\x01 \x01(\v2\x17.reput.indexer.v1.QueueR\x05queue\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\"\x96\x02\n" +
 	"\x05Queue\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\x05R\aqueueId\x12(\n" +
@@ -1110,6 +1142,7 @@ func file_reput_indexer_v1_queue_service_proto_init() {
 	if File_reput_indexer_v1_queue_service_proto != nil {
 		return
 	}
+	file_reput_indexer_v1_queue_service_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -52,7 +52,9 @@ def resolve(
     yes: Annotated[bool, YesOption] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """End a transaction in the place of its producer. This can't be taken back; the same once more does nothing.
+    """End a transaction in the place of its producer, which can't be taken back.
+
+    The same once more does nothing.
 
     Example: reput tx resolve 01A2B3C4D5E6F70000000000000000002A --rollback
     """

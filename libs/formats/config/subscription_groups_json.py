@@ -46,7 +46,7 @@ class SubscriptionGroup:
 
     @property
     def backoffs_ms(self) -> tuple[int, ...]:
-        """Delays by the number of retries; the last counts for all others. Empty: RocketMQ's own."""
+        """Delays by the number of retries. The last one counts for all others, and none stands for RocketMQ's own."""
         return _backoffs(self.retry_policy)
 
 
@@ -90,7 +90,7 @@ def _group(name: str, fields: dict[str, Any]) -> SubscriptionGroup:
 
 
 def customized(backoffs_ms: Sequence[int]) -> Mapping[str, Any]:
-    """Return a retry policy of these delays; RocketMQ's own for none."""
+    """Return a retry policy of these delays, and RocketMQ's own for none."""
     own = {"customizedRetryPolicy": {"next": tuple(backoffs_ms)}} if backoffs_ms else {}
     return {**own, "type": CUSTOMIZED}
 

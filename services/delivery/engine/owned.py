@@ -115,7 +115,7 @@ class Owned:
         self._stored_s = clock.monotonic_s()
         self._opening = asyncio.Lock()
         self._is_over = False
-        self._ahead = ReadAhead()
+        self.ahead = ReadAhead()
         self.letters = Letters(groups, journal, tally, log, index, self.begin)
 
     async def start(self) -> None:
@@ -273,7 +273,7 @@ class Owned:
                     self.groups.apply(event)
                 self._journal.write(events, is_safe=False)
         for subscription in sorted(self._subscriptions.values(), key=lambda one: one.used_s):
-            if not self._ahead.is_enough:
+            if not self.ahead.is_enough:
                 break
             if subscription.held_bytes:
                 await self._drop(subscription)
@@ -348,7 +348,7 @@ class Owned:
                 self._tally,
                 self._clock,
                 self._time,
-                ahead=self._ahead,
+                ahead=self.ahead,
                 open_count_max=self._config.queue_open_count_max,
             )
             self._subscriptions[group, topic] = subscription

@@ -10,7 +10,7 @@ Callers: the event loop's thread. Memory: `count_max` messages, and a time for e
 import asyncio
 import heapq
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from libs.machine.clock import Clock
@@ -54,6 +54,11 @@ class Renewals:
     def count(self) -> int:
         """Messages that are renewed."""
         return len(self._held)
+
+    @property
+    def clients(self) -> Collection[str]:
+        """Those that were heard of."""
+        return self._clients.keys()
 
     def hear(self, client: str) -> None:
         """Note that a client lives, if there is room."""

@@ -71,7 +71,7 @@ def build(
         states.halt(error, Event.FAILED)
         on_failure(error)
 
-    groups, delay_offsets = _small_state(config, small_files, clock, queues)
+    groups, group_configs, delay_offsets = _small_state(config, small_files, clock, queues)
     path, interval_ms = config.data_dir / store_layout.SHARED_STATE, config.share_interval_ms
     sharing = Sharing(
         small_files, path, indexes, polls, records, groups, delay_offsets, sink, interval_ms=interval_ms,
@@ -96,12 +96,7 @@ def build(
         follow=Follow(states, reput, flush, completeness, polls, sharing, delivery),
         answers=Answers(config, indexes, records, polls),
         groups=groups,
-        group_configs=GroupConfigs(
-            small_files,
-            config.data_dir / store_layout.GROUP_CONFIGS,
-            clock,
-            count_max=config.consumer_offset_count_max,
-        ),
+        group_configs=group_configs,
         upkeep=Upkeep(
             Trim(fs, indexes),
             QueueRemoval(reput, indexes, records, flush, source),
@@ -112,7 +107,7 @@ def build(
 
 def _small_state(
     config: IndexerConfig, small_files: Fs, clock: Clock, queues: ConsumeQueueTable
-) -> tuple[ConsumerOffsets, DelayOffsets]:
+) -> tuple[ConsumerOffsets, GroupConfigs, DelayOffsets]:
     groups = ConsumerOffsets(
         small_files,
         config.data_dir / store_layout.CONSUMER_OFFSETS,
@@ -120,7 +115,9 @@ def _small_state(
         count_max=config.consumer_offset_count_max,
         expire_s=config.consumer_offset_expire_hours * 3600,
     )
-    return groups, DelayOffsets(small_files, config.data_dir / store_layout.DELAY_OFFSETS, queues, clock)
+    path = config.data_dir / store_layout.GROUP_CONFIGS
+    configs = GroupConfigs(small_files, path, clock, count_max=config.consumer_offset_count_max)
+    return groups, configs, DelayOffsets(small_files, config.data_dir / store_layout.DELAY_OFFSETS, queues, clock)
 
 
 def _tables(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from reput_client.core.retry import RetryPolicy
     from reput_client.core.sharing.delayed import DelayedMessage
     from reput_client.core.sharing.holding import Received
+    from reput_client.core.sharing.transactions import OpenTransaction
     from reput_client.core.sharing.values import (
         DeadLetter,
         Replay,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
         ShareQueue,
     )
     from reput_client.core.telemetry.metrics import ConsumerMetrics, Latencies, ProducerMetrics
-    from reput_client.core.transactions import OpenTransaction
     from reput_client.core.types import (
         ConsumerGroup,
         ConsumerOffset,
@@ -145,7 +145,7 @@ _HOMES = {
     "core.sharing.holding": "Received",
     "core.sharing.values": "DeadLetter Replay ReplayedTopic ShareGroup ShareMove SharePolicy ShareQueue",
     "core.telemetry.metrics": "ConsumerMetrics Latencies ProducerMetrics",
-    "core.transactions": "OpenTransaction",
+    "core.sharing.transactions": "OpenTransaction",
     "core.types": (
         "ConsumerGroup ConsumerOffset Durability Message NewMessage PullResult PullStatus Queue SendResult Topic "
         "TopicQueue"

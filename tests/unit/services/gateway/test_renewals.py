@@ -144,11 +144,11 @@ async def test_clients_that_nobody_knows_take_no_more_room() -> None:
     renewals.connected("c")
     renewals.add("c", "h1")
     renewals.add("late", "h2")
-    assert len(renewals._clients) == CLIENT_COUNT_MAX
+    assert len(renewals.clients) == CLIENT_COUNT_MAX
     clock.advance(DUE_MS)
     await renewals.tend()
     assert delivery.renewed == ["h1"]
     clock.advance(round(SILENCE_S_MAX * 1000) + 1)
     await renewals.tend()
     renewals.hear("late")
-    assert "late" in renewals._clients
+    assert "late" in renewals.clients

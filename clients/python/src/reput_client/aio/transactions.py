@@ -12,7 +12,7 @@ from reput.delivery.v1 import transaction_service_pb2
 from reput_client.aio.channels import AsyncChannels
 from reput_client.core.call import PAGE_SIZE, Call
 from reput_client.core.encode import Encoder
-from reput_client.core.transactions import OpenTransaction, half_message, open_transaction, seconds_of
+from reput_client.core.sharing.transactions import OpenTransaction, half_message, open_transaction, seconds_of
 from reput_client.core.types import Message, NewMessage
 
 CHECK_WAIT_S = 20

@@ -385,7 +385,7 @@ async def test_what_is_read_ahead_has_a_bound_over_all_groups(clock: ManualClock
         await store.append(TOPIC, f"m{number}", size_bytes=100 << 10)
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
-        ahead = owned._ahead
+        ahead = owned.ahead
         ahead.size_bytes_max = 1 << 20
         for number in range(30):
             found = await owned.receive(f"g{number}", TOPIC, count=1, invisible_ms=None, wanted=Wanted(), wait_s=5)

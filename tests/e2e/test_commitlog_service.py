@@ -306,7 +306,7 @@ async def test_topics(tmp_path: Path) -> None:
         assert [topic.name for page in (first, second) for topic in page.topics] == ["a", "b", "c"]
         assert second.next_page_token == ""
         everything = await client.topics.ListTopics(topic_pb.ListTopicsRequest(include_system=True))
-        assert sum(topic.is_system for topic in everything.topics) == 3
+        assert sum(topic.is_system for topic in everything.topics) == 4
         await client.topics.DeleteTopic(topic_pb.DeleteTopicRequest(name="b"))
         with pytest.raises(grpc.aio.AioRpcError) as missing:
             await client.topics.GetTopic(topic_pb.GetTopicRequest(name="b"))

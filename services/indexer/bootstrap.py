@@ -138,7 +138,7 @@ def _servicers(
         (query_service_pb2, QueryServicer(answers)),
         (scan_service_pb2, ScanServicer(answers, follow.polls)),
         (consumer_offset_service_pb2, ConsumerOffsetServicer(indexer.groups, answers, follow)),
-        (group_config_service_pb2, GroupConfigServicer(indexer.group_configs)),
+        (group_config_service_pb2, GroupConfigServicer(indexer.upkeep.group_configs)),
         (index_service_pb2, IndexServicer(indexer, start_time_ms=start_time_ms)),
         (rebuild_service_pb2, RebuildServicer(indexer.upkeep.rebuild, follow.polls)),
     ):

@@ -96,11 +96,11 @@ def build(
         follow=Follow(states, reput, flush, completeness, polls, sharing, delivery),
         answers=Answers(config, indexes, records, polls),
         groups=groups,
-        group_configs=group_configs,
         upkeep=Upkeep(
             Trim(fs, indexes),
             QueueRemoval(reput, indexes, records, flush, source),
             OnlineRebuild(indexes, states, reput, flush, clock),
+            group_configs,
         ),
     )
 

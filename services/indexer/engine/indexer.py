@@ -50,11 +50,12 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What operators and the Janitor ask for."""
+    """What operators, the Janitor and Delivery ask for."""
 
     trim: Trim
     removal: QueueRemoval
     rebuild: OnlineRebuild
+    group_configs: GroupConfigs
 
 
 class Indexer:
@@ -70,14 +71,12 @@ class Indexer:
         follow: Follow,
         answers: Answers,
         groups: ConsumerOffsets,
-        group_configs: GroupConfigs,
         upkeep: Upkeep,
     ) -> None:
         self.indexes = indexes
         self.follow = follow
         self.answers = answers
         self.groups = groups
-        self.group_configs = group_configs
         self.upkeep = upkeep
         self._fs = fs
         self._data_dir = config.data_dir
@@ -96,7 +95,7 @@ class Indexer:
         self._lock = self._fs.lock(self._data_dir / store_layout.INDEXER_LOCK)
         self.indexes.queues.set_apart = SetApart.load(self._fs, self._data_dir)
         self.groups.load()
-        self.group_configs.load()
+        self.upkeep.group_configs.load()
         self.indexes.recover(anew=anew)
         self.follow.sharing.load()
         self.indexes.progress.mark_running()

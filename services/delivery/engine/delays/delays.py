@@ -89,21 +89,21 @@ class Delays:
             self.refused.discard(offset)
 
     async def left(self) -> None:
-        """Wait until what is on its way now has arrived, or failed."""
+        """Wait until something that is on its way has arrived, or failed."""
         await self._left.wait()
 
     async def send(self, timed: Sequence[Timed], letters: Sequence[Copy | Note]) -> Written:
         """Write messages, and that their records are done. Raises AppendRefused, and what the journal raises."""
         offsets = tuple(one.queue_offset for one in timed)
         self.leaving.update(offsets)
-        self._left.clear()
         try:
             written = await self.journal.write([DelaysDone(offsets)], letters, is_safe=True, may_be_refused=True)
             self.finish(offsets)
             return written
         finally:
             self.leaving.difference_update(offsets)
-            self._left.set()
+            left, self._left = self._left, asyncio.Event()
+            left.set()
 
     def _heard(self, written: Written) -> None:
         self.time.heard(written.store_time_ms)

@@ -13,6 +13,7 @@ from libs.runtime.trust.roles import ROLES
 from services.commitlog.engine.elect.member import ElectionStatistics
 from services.commitlog.engine.roles import RoleStatistics
 from services.commitlog.engine.statistics import statistics_of
+from services.delivery.engine.measuring import GroupLag
 from services.delivery.engine.ownership import Counters
 from services.gateway.rpc.messaging_servicer import MessagingServicer
 from tests.e2e.deploy.commands import ROOT, run, tool
@@ -22,7 +23,7 @@ GROUPS = [group for file in FILES for group in yaml.safe_load(file.read_text())[
 ALARMS: dict[str, dict[str, Any]] = {rule["alert"]: rule for group in GROUPS for rule in group["rules"]}
 SOURCES = {
     "commitlog_log": type(statistics_of(None)), "commitlog_election": ElectionStatistics,
-    "commitlog_roles": RoleStatistics, "delivery_group": Counters,
+    "commitlog_roles": RoleStatistics, "delivery_group": Counters, "delivery_group_lag": GroupLag,
 }  # fmt: skip
 DURATIONS = re.compile(r"reput_(delivery|gateway)_rpc_duration_seconds_bucket\{method=~\"\.\*/(\w+)\"\}")
 """What each service counts of its calls, by their names (`libs/runtime/telemetry.py`)."""

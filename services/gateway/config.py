@@ -30,5 +30,9 @@ class GatewayConfig:
     """Messages that push consumers work on and that are kept theirs, at once; some 500 bytes each. Further ones are
     theirs for a minute."""
 
+    client_stream_count_max: Positive = 3_000
+    """Clients that have a stream open at once; some 14 KiB each. Further ones are told TOO_MANY_REQUESTS; they need
+    another gateway."""
+
     reconnect_ms_max: Positive = 2_000
     """Longest wait between two attempts to reach the CommitLog or Delivery, in milliseconds."""

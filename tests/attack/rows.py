@@ -27,9 +27,6 @@ THREAD_COUNT_MAX = 200
 OFFSETS_MIB = 60.0
 """A million offsets of which each takes 60 bytes: groups that share their queues."""
 
-AHEAD_MIB = 128.0
-"""What Delivery reads ahead for all groups, which stays for two minutes after the last receive."""
-
 CLIENT_FAULTS = ("failed", "killed", "unreached")
 """What a client counts that did not do its worst."""
 
@@ -57,8 +54,8 @@ ROWS = (
     Row("health_watchers", "commitlog", MEMORY),
     Row("metrics_connections", "commitlog", MEMORY),
     Row("broken_frames", "commitlog", MEMORY + LOOP),
-    Row("receives_that_do_not_read", "delivery", MEMORY, has_messages=True, stays_mib_max=AHEAD_MIB),
-    Row("groups_read_ahead", "delivery", MEMORY + LOOP, has_messages=True, stays_mib_max=AHEAD_MIB),
+    Row("receives_that_do_not_read", "delivery", MEMORY, has_messages=True),
+    Row("groups_read_ahead", "delivery", MEMORY + LOOP, has_messages=True),
     Row("junk_groups", "delivery", MEMORY + LOOP),
     Row("clients_do_not_read", "gateway", MEMORY, has_messages=True),
     Row("junk_clients", "gateway", MEMORY + LOOP),

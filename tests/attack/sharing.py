@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from typing import Any
 
@@ -84,8 +85,9 @@ def junk_clients(targets: Targets, seconds: float) -> Counts:
 
 def client_streams(targets: Targets, seconds: float) -> Counts:
     """Opens the streams of thousands of clients, says nothing, and opens those again that end."""
+    names = itertools.count()
 
     def begin(channel: grpc.aio.Channel) -> Any:
-        return channel.stream_stream(TELEMETRY)(metadata=(("x-mq-client-id", "c"),))
+        return channel.stream_stream(TELEMETRY)(metadata=(("x-mq-client-id", f"c{next(names)}"),))
 
     return asyncio.run(hold(targets["gateway"], seconds, 8_000, begin, again_s=seconds))

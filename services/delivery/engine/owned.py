@@ -37,8 +37,8 @@ TOPIC_LOOK_S = 5.0
 """How long a number of queues is believed."""
 AGAIN_S = 0.2
 """When a receive looks again at messages that were due, and that it could not read."""
-IDLE_S = 120.0
-"""After so long without a receive nothing is read ahead any more."""
+IDLE_S = 15.0
+"""After so long without a receive nothing is read ahead any more. Who waits looks again each TOPIC_LOOK_S."""
 STORE_INTERVAL_S = 5.0
 """How often the groups' positions go to the index, where other tools look for them."""
 

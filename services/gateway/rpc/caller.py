@@ -86,19 +86,27 @@ class Ending:
     """Ends what waits when the gateway stops."""
 
     def __init__(self) -> None:
-        self._ended = asyncio.Event()
+        self._works: set[asyncio.Future[Any]] = set()
+        self._is_over = False
 
     def end(self) -> None:
         """Let nothing wait any more."""
-        self._ended.set()
+        self._is_over = True
+        for work in self._works:
+            work.cancel()
+
+    def cancels(self, work: "asyncio.Future[Any]") -> None:
+        """Let work be cancelled when the gateway stops."""
+        if self._is_over:
+            work.cancel()
+        self._works.add(work)
+        work.add_done_callback(self._works.discard)
 
     async def unless(self, work: "asyncio.Future[Any]") -> bool:
         """Wait for work, and return whether it is done. It is cancelled when the gateway stops, or the caller goes."""
-        waiting = asyncio.ensure_future(self._ended.wait())
+        self.cancels(work)
         try:
-            await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED)
-            return work.done()
+            await asyncio.wait([work])
+            return not work.cancelled()
         finally:
-            waiting.cancel()
-            if not work.done():
-                work.cancel()
+            work.cancel()

@@ -148,12 +148,11 @@ class MessagingServicer:
         """Tell a client by what rules it plays."""
         try:
             caller = self.admit(context)
+            async with contextlib.aclosing(self._telemetry.answers(caller, requests, context)) as answers:
+                async for answer in answers:
+                    yield answer
         except ServiceError as error:
             yield wire.TelemetryResponse(status=status_of(error))
-            return
-        async with contextlib.aclosing(self._telemetry.answers(caller, requests, context)) as answers:
-            async for answer in answers:
-                yield answer
 
     @_answers(wire.EndTransactionResponse)
     async def EndTransaction(self, request: wire.EndTransactionRequest, caller: Caller) -> None:

@@ -10,7 +10,7 @@ from reput.delivery.v1.transaction_service_pb2 import TransactionCheck
 from libs.requests.errors import ServiceError
 from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
-from services.gateway.errors import PeerRefused
+from services.gateway.errors import PeerRefused, Refused
 from services.gateway.rpc import settings
 from services.gateway.rpc.caller import Caller, Context, Ending
 from services.gateway.rpc.codec import question
@@ -40,32 +40,41 @@ class Telemetry:
         ending: Ending,
         *,
         body_size_bytes_max: int,
+        stream_count_max: int,
     ) -> None:
         self._delivery, self._renewals, self._producers, self._ending = delivery, renewals, producers, ending
         self._body_size_bytes_max = body_size_bytes_max
+        self._stream_count, self._stream_count_max = 0, stream_count_max
 
     async def answers(
         self, caller: Caller, requests: AsyncIterator[wire.TelemetryRequest], context: Context
     ) -> AsyncGenerator[wire.TelemetryResponse, None]:
-        """Answer what the client says until it, or the gateway, goes."""
-        await context.send_initial_metadata(())  # the library for Rust says nothing before it
+        """Answer what the client says until it, or the gateway, goes. Raises Refused for a client too many."""
+        if self._stream_count >= self._stream_count_max:
+            raise Refused("TOO_MANY_REQUESTS", f"{self._stream_count_max} clients have a stream, client_stream_count_max")
         told: asyncio.Queue[wire.TelemetryResponse | None] = asyncio.Queue()
 
         def ask(check: TransactionCheck) -> None:
             if told.qsize() < QUESTION_COUNT_MAX:
                 told.put_nowait(question(check, caller))
 
+        self._stream_count += 1
         self._renewals.connected(caller.client)
         self._producers.connected(caller.client, ask)
         reading = asyncio.create_task(self._read(caller, requests, told), name="telemetry")
+        reading.add_done_callback(lambda _: told.put_nowait(None))
+        self._ending.cancels(reading)
         try:
+            await context.send_initial_metadata(())  # the library for Rust says nothing before it
             while (answer := await told.get()) is not None:
                 yield answer
-            await reading
+            if not reading.cancelled():
+                await reading
         finally:
             reading.cancel()
             self._producers.disconnected(caller.client, ask)
             self._renewals.disconnected(caller.client)
+            self._stream_count -= 1
 
     async def _read(
         self,
@@ -74,18 +83,11 @@ class Telemetry:
         told: "asyncio.Queue[wire.TelemetryResponse | None]",
     ) -> None:
         """Answer what the client says, until it goes."""
-        try:
-            while (request := await self._next(requests)) is not None:
-                if request.HasField("settings"):
-                    topics = request.settings.publishing.topics
-                    self._producers.publishes(caller.client, [caller.topic(topic) for topic in topics if topic.name])
-                    await told.put(await self._answer(caller, request.settings))
-        finally:
-            told.put_nowait(None)
-
-    async def _next(self, requests: AsyncIterator[wire.TelemetryRequest]) -> wire.TelemetryRequest | None:
-        coming = asyncio.ensure_future(_next_of(requests))
-        return coming.result() if await self._ending.unless(coming) else None
+        async for request in requests:
+            if request.HasField("settings"):
+                topics = request.settings.publishing.topics
+                self._producers.publishes(caller.client, [caller.topic(topic) for topic in topics if topic.name])
+                await told.put(await self._answer(caller, request.settings))
 
     async def _answer(self, caller: Caller, said: wire.Settings) -> wire.TelemetryResponse:
         try:
@@ -112,7 +114,3 @@ class Telemetry:
             except PeerRefused:
                 await asyncio.sleep(POLICY_INTERVAL_S)
         return await self._delivery.policy(group)
-
-
-async def _next_of(requests: AsyncIterator[wire.TelemetryRequest]) -> wire.TelemetryRequest | None:
-    return await anext(requests, None)

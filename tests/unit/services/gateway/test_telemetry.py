@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A consumer hears of its settings also while Delivery begins."""
+"""A consumer hears of its settings also while Delivery begins, and a client too many that it is one."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from reput.delivery.v1.group_service_pb2 import GroupPolicy
 from libs.machine.testing.manual_clock import ManualClock
 from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
-from services.gateway.errors import PeerRefused
+from services.gateway.errors import PeerRefused, Refused
 from services.gateway.rpc import telemetry
 from services.gateway.rpc.caller import Caller, Ending
 from services.gateway.rpc.wire import messaging_pb2 as wire
@@ -42,12 +43,16 @@ class Context:
         """See ServicerContext."""
 
 
+def subject_of(delivery: Any, ending: Ending) -> telemetry.Telemetry:
+    """What is tested, for two clients at once."""
+    renewals = Renewals(delivery, ManualClock(), count_max=1)
+    return telemetry.Telemetry(delivery, renewals, Producers(), ending, body_size_bytes_max=1, stream_count_max=2)
+
+
 async def answer_of(away_count: int) -> wire.TelemetryResponse:
     """What a push consumer hears."""
-    delivery: Any = Delivery(away_count)
     context: Any = Context()
-    renewals = Renewals(delivery, ManualClock(), count_max=1)
-    subject = telemetry.Telemetry(delivery, renewals, Producers(), Ending(), body_size_bytes_max=1)
+    subject = subject_of(Delivery(away_count), Ending())
     said = wire.Settings(subscription=wire.Subscription(group=wire.Resource(name="g")))
 
     async def requests() -> AsyncIterator[wire.TelemetryRequest]:
@@ -73,3 +78,29 @@ async def test_a_client_does_not_wait_for_ever() -> None:
     """It is told that the store is away."""
     answer = await answer_of(telemetry.POLICY_TRIES)
     assert (answer.status.code, answer.HasField("settings")) == (wire.CODE_HA_NOT_AVAILABLE, False)
+
+
+async def test_too_many_clients() -> None:
+    """One more is told so; when another one goes, or the gateway ends, there is room."""
+    context: Any = Context()
+    ending = Ending()
+    subject = subject_of(Delivery(0), ending)
+
+    async def nothing() -> AsyncIterator[wire.TelemetryRequest]:
+        await asyncio.Event().wait()
+        yield wire.TelemetryRequest()
+
+    async def stay(name: str) -> int:
+        return len([one async for one in subject.answers(Caller(name, "JAVA", "", ""), nothing(), context)])
+
+    streams = [asyncio.create_task(stay(name)) for name in "ab"]
+    await asyncio.sleep(0)
+    with pytest.raises(Refused, match="2 clients have a stream, client_stream_count_max"):
+        await stay("c")
+    streams[0].cancel()
+    await asyncio.wait(streams[:1])
+    streams.append(asyncio.create_task(stay("c")))
+    await asyncio.sleep(0.01)
+    ending.end()
+    assert await asyncio.gather(*streams[1:]) == [0, 0]
+    assert await stay("d") == 0

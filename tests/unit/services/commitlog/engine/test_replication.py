@@ -397,6 +397,29 @@ async def test_a_handover_to_one_that_syncs_seldom() -> None:
         assert end == follower.marks.flushed.value == leader.marks.wrote.value
 
 
+@pytest.mark.parametrize("comes", [True, False])
+async def test_a_handover_waits_for_the_others(*, comes: bool) -> None:
+    """An append that waits for a third disk is answered before another one leads; a dead one keeps nobody."""
+    async with two(min_in_sync_replicas=2, handover_timeout_ms=10_000 if comes else 200) as parts:
+        leader = parts[0]
+        third, slow = Machine(), Wire(leader)
+        late = await third.start(leader=slow.at(), role="slave", replica_id="c", reconnect_ms_max=100)
+        await eventually(lambda: [one.is_in_sync for one in leader.replicas.connected] == [True, True])
+        slow.can_acknowledge.clear()
+        await append(leader, message())
+        assert leader.handover is not None
+        handing = asyncio.create_task(leader.handover.run("b", "b:1"))
+        await eventually(lambda: leader.gate.holds(Reason.NOT_LEADER))
+        await asyncio.sleep(0.1)
+        assert not handing.done()
+        if comes:
+            slow.can_acknowledge.set()
+        assert await handing == leader.marks.wrote.value
+        assert (leader.marks.replicated.value == leader.marks.wrote.value) is comes
+        slow.can_acknowledge.set()
+        await third.stop(late)
+
+
 async def test_what_arrives_while_an_acknowledgement_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one follows, whatever else there is to tell."""
     monkeypatch.setattr(leader_side, "BEAT_S", 3_600.0)

@@ -51,7 +51,8 @@ class Telemetry:
     ) -> AsyncGenerator[wire.TelemetryResponse, None]:
         """Answer what the client says until it, or the gateway, goes. Raises Refused for a client too many."""
         if self._stream_count >= self._stream_count_max:
-            raise Refused("TOO_MANY_REQUESTS", f"{self._stream_count_max} clients have a stream, client_stream_count_max")
+            limit = f"client_stream_count_max, {self._stream_count_max}"
+            raise Refused("TOO_MANY_REQUESTS", f"as many clients have a stream as there may: {limit}")
         told: asyncio.Queue[wire.TelemetryResponse | None] = asyncio.Queue()
 
         def ask(check: TransactionCheck) -> None:

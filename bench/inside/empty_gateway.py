@@ -55,7 +55,9 @@ async def serve() -> None:
         delivery,
         Routes(log),
         Receiving(delivery, renewals, ending, clock),
-        Telemetry(delivery, renewals, producers, ending, body_size_bytes_max=BODY_SIZE_BYTES_MAX),
+        Telemetry(
+            delivery, renewals, producers, ending, body_size_bytes_max=BODY_SIZE_BYTES_MAX, stream_count_max=1_000
+        ),
         renewals,
         producers,
         AccessKeys(None),

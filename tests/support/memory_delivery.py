@@ -56,6 +56,8 @@ class MemoryStore:
         """So many messages of each queue are indexed; None: all."""
         self.is_following = False
         self.written = asyncio.Condition()
+        self.held: tuple[asyncio.Event, asyncio.Event] | None = None
+        """Set while the next write is on its way; and to let it arrive."""
         self.transactions = MemoryHalves(self)
         self.timers = MemoryTimers(self)
         self._queues: dict[str, list[list[Found]]] = {}
@@ -83,10 +85,22 @@ class MemoryStore:
         """Return all messages of a topic, by queue."""
         return self._queues.setdefault(topic, [[] for _ in range(self._queue_count)])
 
-    async def write(self, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
+    async def next_number(self) -> int:
+        """See Log."""
+        if self.is_following:
+            raise LogFollows("commitlog", "another log leads")
+        return len(self.journal_records)
+
+    async def write(self, number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
         """See Log."""
         del is_safe
         await asyncio.sleep(self.write_delay_s)
+        if self.held is not None:
+            (is_under_way, arrives), self.held = self.held, None
+            is_under_way.set()
+            await arrives.wait()
+        if number != len(self.journal_records):
+            raise JournalLost("another process wrote the journal")
         if self.is_following:
             raise LogFollows("commitlog", "another log leads")
         if self.refused_writes:

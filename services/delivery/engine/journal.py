@@ -2,7 +2,8 @@
 """Journal: writes events into the log, in the order in which they happened, many of them at once.
 
 While one record is on its way, events gather for the next one. Invariants: an event is told as written only if all
-events before it are in the log, with nothing of another process between them; after the first failure nothing more is
+events before it are in the log, with nothing of another process between them, which the log itself sees to: it takes
+each number once, in order; after the first failure nothing more is
 written, and everybody who waits hears of it: then what is in the log is what counts.
 Callers: the event loop's thread. Memory: the events that wait, which is bounded by the calls that made them.
 """
@@ -53,14 +54,13 @@ class Journal:
         self._owner = owner
         self._entries: deque[_Entry] = deque()
         self._writing: asyncio.Task[None] | None = None
+        self._next_number = -1
         self._queue_offset = -1
 
     async def begin(self, event: Event) -> Written:
-        """Write the first record. Raises what `Log.write` raises."""
-        record = DeliveryRecord(owner=self._owner, events=(event,))
-        written = await self._log.write(record.encode(), (), is_safe=True)
-        self._queue_offset = written.queue_offset
-        return written
+        """Write the first record, after which no other process writes any more. Raises what `Log.write` raises."""
+        self._next_number = await self._log.next_number()
+        return await self._append((event,), (), is_safe=True)
 
     def write(
         self, events: Sequence[Event], letters: Sequence[Letter] = (), *, is_safe: bool, may_be_refused: bool = False
@@ -132,12 +132,18 @@ class Journal:
     async def _write(self, some: list[_Entry]) -> Written:
         events = tuple(event for entry in some for event in entry.events)
         letters = [letter for entry in some for letter in entry.letters]
-        record = DeliveryRecord(owner=self._owner, events=events)
-        written = await self._log.write(record.encode(), letters, is_safe=any(entry.is_safe for entry in some))
-        if written.queue_offset != self._queue_offset + 1:
-            raise JournalLost(f"another process wrote record {self._queue_offset + 1} of the journal")
-        self._queue_offset = written.queue_offset
+        former = self._queue_offset
+        written = await self._append(events, letters, is_safe=any(entry.is_safe for entry in some))
+        if written.queue_offset != former + 1:  # a process of a former version does not number its records
+            raise JournalLost(f"another process wrote record {former + 1} of the journal")
         self.on_written(written)
+        return written
+
+    async def _append(self, events: Sequence[Event], letters: Sequence[Letter], *, is_safe: bool) -> Written:
+        record = DeliveryRecord(owner=self._owner, events=tuple(events))
+        written = await self._log.write(self._next_number, record.encode(), letters, is_safe=is_safe)
+        self._next_number += 1
+        self._queue_offset = written.queue_offset
         return written
 
     def _fail(self, error: Exception) -> None:

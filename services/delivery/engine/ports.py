@@ -130,12 +130,16 @@ class Wanted(NamedTuple):
 class Log(Protocol):
     """The log that the journal is in."""
 
-    async def write(self, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
+    async def next_number(self) -> int:
+        """Return the number that the journal's next record has to have. Raises DependencyUnavailable and LogFollows."""
+        ...
+
+    async def write(self, number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
         """Append a record to the journal, and these messages to their topics, all or nothing.
 
         `is_safe`: wait for the store's own durability, else for its memory. Raises DependencyUnavailable, LogFollows
         when the log does not lead, AppendRefused for messages that it never takes, and JournalLost when nobody knows
-        whether it was appended.
+        whether it was appended, and when it was not because another process wrote the record of this number.
         """
         ...
 

@@ -46,6 +46,7 @@ class Handover:
                     while not (self._has_all(replica_id) and self._is_replicated):
                         self._marks.replicated.hurry(self._marks.wrote.value)
                         self._marks.flushed.hurry(self._marks.wrote.value)
+                        self._replicas.wake()
                         await asyncio.sleep(LOOK_S)
             has_all = self._has_all(replica_id)
         except BaseException:
@@ -73,7 +74,6 @@ class Handover:
     def _has_all(self, replica_id: str) -> bool:
         """Return whether it has the log on its disk, and the topics. Raises ReplicaBehind."""
         stream = self._check(replica_id)
-        stream.wake()
         return stream.has_topics and stream.replica.flushed_physical_offset >= self._marks.wrote.value
 
     @property

@@ -71,6 +71,11 @@ class Replicas:
         least = min((stream.replica.received_physical_offset for stream in self._streams.values()), default=None)
         return 0 if least is None else max(self._marks.committed.value - least, 0)
 
+    def wake(self) -> None:
+        """Let each stream look again what there is to send."""
+        for stream in self._streams.values():
+            stream.wake()
+
     def stream_of(self, replica_id: str) -> ReplicaStream | None:
         """Return the stream of one that follows."""
         return self._streams.get(replica_id)

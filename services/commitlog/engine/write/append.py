@@ -23,7 +23,7 @@ from libs.kernel.append.append_columns import AppendColumns, AppendLimits
 from libs.kernel.append.topic_table import TopicTable
 from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
-from libs.requests.errors import ServiceError, Stopping
+from libs.requests.errors import BadArgument, ServiceError, Stopping
 from libs.segments.segment import Segment
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.write.gate import WriteGate
@@ -31,7 +31,7 @@ from services.commitlog.engine.write.refusal import refusal_of
 from services.commitlog.engine.write.state import LogState
 from services.commitlog.engine.write.tail import LogTailWriter
 from services.commitlog.engine.write.topics import TopicRegistry
-from services.commitlog.engine.write.writers import claim_of
+from services.commitlog.engine.write.writers import claim_of, is_system_writer
 from services.commitlog.errors import BatchTooLarge
 
 NEW_BATCH_TOPIC_COUNT_MAX = 1_000
@@ -194,7 +194,7 @@ class AppendPipeline:
             self._check_begun(table)
             code = append_cy.append(*place, limits.checked, self._columns, b"")
         if code == layout.E_WRITER:
-            stamp = self._stamp(segment, request)
+            stamp = self._stamp(segment, request, limits)
             if stamp is None:
                 return REPEATED
             code = append_cy.append(*place, limits.checked, self._columns, stamp)
@@ -212,10 +212,15 @@ class AppendPipeline:
             reason = f"a batch with the first messages of {count} queues is too large, the limit is {limit}"
             raise BatchTooLarge(reason, value=count, limit=limit)
 
-    def _stamp(self, segment: Segment, request: bytes) -> bytes | None:
-        """Return the stamp for a request that names a writer, or None if the log has it. Raises WriterError."""
+    def _stamp(self, segment: Segment, request: bytes, limits: Limits) -> bytes | None:
+        """Return the stamp for a request that names a writer, or None if the log has it.
+
+        Raises WriterError, MalformedRequest and BadArgument.
+        """
         columns = self._columns
         claim = claim_of(request, request[columns.writer_start : columns.writer_start + columns.writer_size])
+        if is_system_writer(claim.writer_id) and not limits.first.is_internal:
+            raise BadArgument("belongs to the store itself", field="writer.id", value=claim.writer_id)
         self._writer_batch = self._state.writers.stored(claim)
         if self._writer_batch is not None:
             return None

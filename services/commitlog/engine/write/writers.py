@@ -7,6 +7,8 @@ that scans the log has the table that a crash has lost.
 A writer numbers its batches from 0 without a gap; whatever breaks that is refused, because nobody can tell then whether
 a batch is new. A batch that is forgotten while its writer is not is refused, too. A writer that is forgotten (so many
 others have written since) is unknown: its first batch counts as new.
+A writer of the store itself (SYSTEM_PREFIX) sends a batch only once the one before it was answered, so of its batches
+the last one alone is known: it would push those of others out.
 Callers: the loop that owns the log; recovery, before anybody else knows of the store.
 Rules: docs/formats/commit_log.md section 13. RocketMQ has nothing of the kind.
 """
@@ -28,6 +30,8 @@ from services.commitlog.errors import WriterContentDiffers, WriterForgotten, Wri
 WRITER_SIZE_BYTES_MAX = 1_024
 """Of the field, with room for fields of newer clients."""
 SHOWN_SIZE_MAX = 80
+SYSTEM_PREFIX = "rmq_sys_"
+"""Ids of writers that nobody but the store's own services may use begin with it, by AppendState."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,8 @@ class WriterTable:
             return
         self.end_physical_offset = batch.start_physical_offset + 1
         self._batches.pop((batch.writer_id, batch.sequence), None)
+        if is_system_writer(batch.writer_id):
+            self._batches.pop((batch.writer_id, batch.sequence - 1), None)
         self._batches[batch.writer_id, batch.sequence] = batch
         self._next_sequences.pop(batch.writer_id, None)
         self._next_sequences[batch.writer_id] = batch.sequence + 1
@@ -120,6 +126,11 @@ class WriterTable:
         if batch.checksum != claim.checksum:
             raise WriterContentDiffers(claim.writer_id, claim.sequence)
         return batch
+
+
+def is_system_writer(writer_id: str) -> bool:
+    """Return whether this is a writer of the store itself."""
+    return writer_id.startswith(SYSTEM_PREFIX)
 
 
 def claim_of(request: bytes, writer: bytes) -> WriterClaim:

@@ -15,6 +15,7 @@ from reput.commitlog.v1 import (
 )
 from reput.common.v1.message_pb2 import DURABILITY_MEMORY, DURABILITY_UNSPECIFIED
 
+from libs.formats.limits import INT64_MAX
 from libs.formats.names import is_topic
 from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC, is_system_topic
 from libs.runtime.rpc.errors import describe, error_info
@@ -44,6 +45,9 @@ NEVER = frozenset(
 )
 """Reasons that are in the messages: the log refuses them however often they come."""
 
+OTHERS = frozenset({"WRITER_CONTENT_DIFFERS", "WRITER_FORGOTTEN", "WRITER_SEQUENCE_GAP"})
+"""Reasons that are in the number of a record."""
+
 
 class LogClient:
     """See the module."""
@@ -54,18 +58,31 @@ class LogClient:
         self._log: Any = log_service_pb2_grpc.LogServiceStub(connection.channel)
         self._topics: Any = topic_service_pb2_grpc.TopicServiceStub(connection.channel)
 
-    async def write(self, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
-        """See Log."""
-        own = append_service_pb2.AppendMessage(topic=DELIVERY_TOPIC, queue_id=DELIVERY_QUEUE_ID, body=body)
-        durability = DURABILITY_UNSPECIFIED if is_safe else DURABILITY_MEMORY
-        messages = [*map(message_of, letters), own]
-        request = append_service_pb2.AppendStateRequest(messages=messages, durability=durability)
-        metadata = self._connection.metadata()
+    async def next_number(self) -> int:
+        """See Log. The log tells when it refuses a number that no record has."""
+        request = _request(INT64_MAX - 1, b"", (), is_safe=False)
         with errors_of(SERVICE):
             try:
-                response = await self._append.AppendState(request, timeout=APPEND_TIMEOUT_S, metadata=metadata)
+                await self._append_state(request)
+            except grpc.aio.AioRpcError as error:
+                info = error_info(error)
+                if info.reason == "WRITER_SEQUENCE_GAP":
+                    return int(info.metadata["expected"])
+                if info.reason == "WRITER_FORGOTTEN":  # nobody has written yet, or not for very long
+                    return 0
+                raise
+        raise AssertionError("the log has taken a number that is far from the next one")
+
+    async def write(self, number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
+        """See Log."""
+        request = _request(number, body, letters, is_safe=is_safe)
+        with errors_of(SERVICE):
+            try:
+                response = await self._append_state(request)
             except grpc.aio.AioRpcError as error:
                 reason = error_info(error).reason
+                if reason in OTHERS:
+                    raise JournalLost(f"another process wrote the journal: {error.details()}") from error
                 if reason in NEVER:
                     raise AppendRefused(f"{reason}: {error.details()}") from error
                 if reason:
@@ -73,6 +90,9 @@ class LogClient:
                 raise JournalLost(f"nobody knows whether it was stored: {describe(error)}") from error
         result = response.result
         return Written(result.queue_offsets[-1], result.physical_offsets[-1], result.store_time_ms)
+
+    async def _append_state(self, request: append_service_pb2.AppendStateRequest) -> Any:
+        return await self._append.AppendState(request, timeout=APPEND_TIMEOUT_S, metadata=self._connection.metadata())
 
     async def active_segment(self) -> int:
         """See Log."""
@@ -108,3 +128,15 @@ class LogClient:
             response = await self._topics.GetTopic(request, **self._connection.options())
         topic: topic_service_pb2.Topic = response.topic
         return topic
+
+
+def _request(
+    number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool
+) -> append_service_pb2.AppendStateRequest:
+    """Return the request for a record of the journal, as that batch of its one writer."""
+    own = append_service_pb2.AppendMessage(topic=DELIVERY_TOPIC, queue_id=DELIVERY_QUEUE_ID, body=body)
+    return append_service_pb2.AppendStateRequest(
+        messages=[*map(message_of, letters), own],
+        durability=DURABILITY_UNSPECIFIED if is_safe else DURABILITY_MEMORY,
+        writer=append_service_pb2.Writer(id=DELIVERY_TOPIC, sequence=number),
+    )

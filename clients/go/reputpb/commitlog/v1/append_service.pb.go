@@ -174,7 +174,8 @@ func (x *AppendMessage) GetPreparedTransactionOffset() int64 {
 // Holds over crashes and restarts for the last 16,384 batches with a writer, unless configured otherwise.
 type Writer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1 to 200 printable ASCII characters without spaces. One sender at a time uses an id.
+	// 1 to 200 printable ASCII characters without spaces. One sender at a time uses an id. Ids that begin with `rmq_sys_`
+	// are those of the store's own services, which use AppendState.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Number of the batch within the writer: 0, 1, 2 and so on. WRITER_SEQUENCE_GAP if one is missing.
 	// A number that is stored is answered as the first time if the request is the same byte for byte, and refused with

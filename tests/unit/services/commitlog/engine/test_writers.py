@@ -317,6 +317,27 @@ async def test_a_writer_outlives_its_batches() -> None:
             await send(log, batch_of("two", 3))
 
 
+async def test_a_writer_of_the_store_itself() -> None:
+    """It pushes nobody out of what is remembered, and nobody else goes by its name."""
+    machine = Machine(writer_batch_count_max=4)
+    async with machine.running() as log:
+        await send(log, batch_of("one", 0))
+        with pytest.raises(BadArgument, match="belongs to the store itself"):
+            await send(log, batch_of("rmq_sys_own", 0))
+        for number in range(10):
+            await log.pipeline.append_state(batch_of("rmq_sys_own", number), BORN_HOST)
+            assert (await log.pipeline.append_state(batch_of("rmq_sys_own", number), BORN_HOST)).is_repeated
+    for lost in ("", "reput/queue_offsets"):
+        if lost:
+            machine.fs.remove(DATA_DIR / lost)
+        async with machine.running() as log:
+            assert (await send(log, batch_of("one", 0)))[0].is_repeated
+            known = [(batch.writer_id, batch.sequence) for batch in log.state.writers.batches()]
+            assert known == [("one", 0), ("rmq_sys_own", 9)]
+            with pytest.raises(WriterForgotten):
+                await log.pipeline.append_state(batch_of("rmq_sys_own", 8), BORN_HOST)
+
+
 async def test_a_stamp_counts_for_what_fits_into_a_segment() -> None:
     """A batch that fits without its stamp only is refused, and no segment is closed for it."""
     async with Machine(crc_property=False).running() as log:

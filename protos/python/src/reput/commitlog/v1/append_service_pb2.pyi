@@ -131,7 +131,9 @@ class Writer(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """1 to 200 printable ASCII characters without spaces. One sender at a time uses an id."""
+    """1 to 200 printable ASCII characters without spaces. One sender at a time uses an id. Ids that begin with `rmq_sys_`
+    are those of the store's own services, which use AppendState.
+    """
     sequence: _builtins.int
     """Number of the batch within the writer: 0, 1, 2 and so on. WRITER_SEQUENCE_GAP if one is missing.
     A number that is stored is answered as the first time if the request is the same byte for byte, and refused with

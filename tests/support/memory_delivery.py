@@ -42,7 +42,7 @@ class MemoryStore:
     def __init__(self, queue_count: int = 2) -> None:
         self.journal_records: list[tuple[int, bytes]] = []
         """Physical offsets and bodies."""
-        self.min_journal_offset = 0
+        self.next = self.min_journal_offset = 0
         self.end = 0
         self.segment_size_bytes = 1 << 40
         self.offsets: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
@@ -89,7 +89,7 @@ class MemoryStore:
         """See Log."""
         if self.is_following:
             raise LogFollows("commitlog", "another log leads")
-        return len(self.journal_records)
+        return self.next
 
     async def write(self, number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
         """See Log."""
@@ -99,7 +99,7 @@ class MemoryStore:
             (is_under_way, arrives), self.held = self.held, None
             is_under_way.set()
             await arrives.wait()
-        if number != len(self.journal_records):
+        if number != self.next:
             raise JournalLost("another process wrote the journal")
         if self.is_following:
             raise LogFollows("commitlog", "another log leads")
@@ -117,6 +117,7 @@ class MemoryStore:
                 await self._room(letter).keep(letter)
         written = Written(len(self.journal_records), self.end, self.timers.now_ms())
         self.journal_records.append((self.end, body))
+        self.next += 1
         self.end += RECORD_SIZE_BYTES
         await self.tell()
         if self.lost_answers:

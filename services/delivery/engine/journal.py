@@ -55,7 +55,6 @@ class Journal:
         self._entries: deque[_Entry] = deque()
         self._writing: asyncio.Task[None] | None = None
         self._next_number = -1
-        self._queue_offset = -1
 
     async def begin(self, event: Event) -> Written:
         """Write the first record, after which no other process writes any more. Raises what `Log.write` raises."""
@@ -132,10 +131,7 @@ class Journal:
     async def _write(self, some: list[_Entry]) -> Written:
         events = tuple(event for entry in some for event in entry.events)
         letters = [letter for entry in some for letter in entry.letters]
-        former = self._queue_offset
         written = await self._append(events, letters, is_safe=any(entry.is_safe for entry in some))
-        if written.queue_offset != former + 1:  # a process of a former version does not number its records
-            raise JournalLost(f"another process wrote record {former + 1} of the journal")
         self.on_written(written)
         return written
 
@@ -143,7 +139,6 @@ class Journal:
         record = DeliveryRecord(owner=self._owner, events=tuple(events))
         written = await self._log.write(self._next_number, record.encode(), letters, is_safe=is_safe)
         self._next_number += 1
-        self._queue_offset = written.queue_offset
         return written
 
     def _fail(self, error: Exception) -> None:

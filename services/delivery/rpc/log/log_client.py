@@ -17,6 +17,7 @@ from reput.common.v1.message_pb2 import DURABILITY_MEMORY, DURABILITY_UNSPECIFIE
 
 from libs.formats.limits import INT64_MAX
 from libs.formats.names import is_topic
+from libs.formats.records.delivery_record import DeliveryRecord
 from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC, is_system_topic
 from libs.runtime.rpc.errors import describe, error_info
 from libs.runtime.rpc.peer import Connection
@@ -47,6 +48,8 @@ NEVER = frozenset(
 
 OTHERS = frozenset({"WRITER_CONTENT_DIFFERS", "WRITER_FORGOTTEN", "WRITER_SEQUENCE_GAP"})
 """Reasons that are in the number of a record."""
+
+EMPTY = DeliveryRecord(owner="", events=()).encode()
 
 
 class LogClient:
@@ -133,10 +136,15 @@ class LogClient:
 def _request(
     number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool
 ) -> append_service_pb2.AppendStateRequest:
-    """Return the request for a record of the journal, as that batch of its one writer."""
+    """Return the request for a record of the journal, as that batch of its one writer.
+
+    The record is the last one, so that it is never there without the messages, whoever cuts the log off. An empty one
+    before them has the stamp, which would be a property of theirs otherwise.
+    """
     own = append_service_pb2.AppendMessage(topic=DELIVERY_TOPIC, queue_id=DELIVERY_QUEUE_ID, body=body)
+    first = append_service_pb2.AppendMessage(topic=DELIVERY_TOPIC, queue_id=DELIVERY_QUEUE_ID, body=EMPTY)
     return append_service_pb2.AppendStateRequest(
-        messages=[*map(message_of, letters), own],
+        messages=[*([first] if letters else ()), *map(message_of, letters), own],
         durability=DURABILITY_UNSPECIFIED if is_safe else DURABILITY_MEMORY,
         writer=append_service_pb2.Writer(id=DELIVERY_TOPIC, sequence=number),
     )

@@ -250,7 +250,7 @@ async def delivering(store: MemoryStore, clock: ManualClock, **settings: int) ->
     timers.now_ms = store.transactions.now_ms = clock.now_ms
     rooms = {"log": store, "index": store, "halves": store.transactions, "timers": timers}
     make = partial(Owned, **rooms, clock=clock, config=config)
-    ownership = Ownership(store, store, timers, make)
+    ownership = Ownership(store, store, (timers.end, store.transactions.half_end), make)
     ownership.start()
     try:
         yield ownership

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ownership: makes this process the one that delivers, and keeps it so while the journal is its alone.
 
-With the first call, or message that waits for its time, it writes into the journal that it begins, reads what is known,
-and serves. When the journal can't be written, or another process wrote into it, all that is known is dropped and read
-anew: what is in the log counts, and what was answered is in the log. Callers: the event loop's thread.
+With the first call, or message that waits for its time or for the end of its transaction, it writes into the journal
+that it begins, reads what is known, and serves. When the journal can't be written, or another process wrote into it, all
+that is known is dropped and read anew: what is in the log counts, and what was answered is in the log.
+Callers: the event loop's thread.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from libs.formats.records.delivery_record import Began
@@ -17,7 +18,6 @@ from libs.machine.loop import SupervisedLoop
 from libs.machine.workers import workers
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.copying import JOURNAL_GROUP, JOURNAL_PLACE, Copying
-from services.delivery.engine.delays.ports import TimerIndex
 from services.delivery.engine.journal import Journal
 from services.delivery.engine.loading import load
 from services.delivery.engine.owned import Owned
@@ -29,7 +29,7 @@ from services.delivery.errors import JournalLost, LogFollows, NotOwner
 TEND_INTERVAL_S = 1.0
 FOLLOW_LOOK_S = 1.0
 """How often it is tried whether a log that follows leads by now."""
-TIMER_LOOK_S = 0.5
+WANTED_LOOK_S = 0.5
 WAIT_S = 3.0
 """How long a call waits until the journal is read."""
 
@@ -86,14 +86,18 @@ class DelayCounters:
 
 
 class Ownership:
-    """`start` it, `stop` it."""
+    """`start` it, `stop` it. `ends` return the ends of queues whose messages need nobody who asks for them."""
 
     def __init__(
-        self, log: Log, index: Index, timers: TimerIndex, make: Callable[[Groups, Journal, Tally], Owned]
+        self,
+        log: Log,
+        index: Index,
+        ends: Sequence[Callable[[], Awaitable[int]]],
+        make: Callable[[Groups, Journal, Tally], Owned],
     ) -> None:
         self.began_count = 0
         self.tally = Tally()
-        self._log, self._index, self._timers, self._make = log, index, timers, make
+        self._log, self._index, self._ends, self._make = log, index, ends, make
         self._owned: Owned | None = None
         self._reason = "the journal is not read yet"
         self._wanted = asyncio.Event()
@@ -215,13 +219,14 @@ class Ownership:
             await journal.close()
 
     async def _until_wanted(self) -> None:
-        """Wait for a call, or for a message that waits for its time: it needs nobody who asks."""
+        """Wait for a call, or for a message that needs none."""
         while not self._wanted.is_set():
-            if await self._timers.end():
-                self._wanted.set()
-                return
+            for end in self._ends:
+                if await end():
+                    self._wanted.set()
+                    return
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(TIMER_LOOK_S):
+                async with asyncio.timeout(WANTED_LOOK_S):
                     await self._wanted.wait()
 
     async def _tend(self, journal: Journal, *tasks: Callable[[], Awaitable[None]]) -> None:

@@ -239,6 +239,16 @@ async def test_an_old_message_is_kept_from_retention(clock: ManualClock) -> None
     assert seen(store) == ["a"]
 
 
+async def test_an_open_transaction_needs_nobody_who_calls(clock: ManualClock) -> None:
+    """A process that finds one begins by itself, so retention does not take what its producer may still commit."""
+    store = MemoryStore()
+    store.segment_size_bytes = 100_000
+    await store.transactions.begin("a", CHECK_IMMUNITY_TIME_IN_SECONDS="600")
+    store.end += 100_000
+    async with delivering(store, clock):
+        await eventually(lambda: len(store.transactions.records) == 2)
+
+
 async def test_a_message_that_is_gone_is_rolled_back(clock: ManualClock) -> None:
     """Nobody can commit what the log has no more."""
     store = MemoryStore()

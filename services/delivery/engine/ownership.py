@@ -2,8 +2,8 @@
 """Ownership: makes this process the one that delivers, and keeps it so while the journal is its alone.
 
 With the first call, or message that waits for its time or for the end of its transaction, it writes into the journal
-that it begins, reads what is known, and serves. When the journal can't be written, or another process wrote into it, all
-that is known is dropped and read anew: what is in the log counts, and what was answered is in the log.
+that it begins, reads what is known, and serves. When the journal can't be written, or another process wrote into it,
+all that is known is dropped and read anew: what is in the log counts, and what was answered is in the log.
 Callers: the event loop's thread.
 """
 

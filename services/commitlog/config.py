@@ -204,6 +204,10 @@ class CommitLogConfig:
     """Writers whose next number is remembered, also when their batches are not: a batch that is sent again then is
     refused as forgotten. A first batch that is sent again after so many other writers is stored a second time."""
 
+    once_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 32_768
+    """Writers of one batch (ids that begin with `once/`) that are remembered, so that what is sent again under an id is
+    stored once; some 400 bytes each."""
+
     crc_property: bool = True
     """Write the whole-record checksum as a last property of each record, as RocketMQ can since 5.2."""
 

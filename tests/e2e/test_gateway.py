@@ -382,6 +382,25 @@ async def test_requests_that_are_refused(served: Served) -> None:
     assert [part.status.code for part in parts] == [wire.CODE_ILLEGAL_FILTER_EXPRESSION]
 
 
+async def test_what_is_sent_again_is_there_once(tmp_path: Path) -> None:
+    """As libraries repeat a send: to another queue, some time later. The answer is the first one's."""
+    async with store(tmp_path) as (commitlog, delivery), gateway(commitlog, delivery, once=True) as served:
+        producer = served.caller("p")
+        await producer.send("t", producer.message("t", b"before", queue_id=1))
+        sent = producer.message("t", b"hello", queue_id=1)
+        first = await producer.send("t", sent)
+        sent.system_properties.queue_id = 2
+        sent.system_properties.born_timestamp.GetCurrentTime()
+        again = await producer.send("t", sent)
+        assert (again.status.code, again.entries[0].offset) == (OK, first.entries[0].offset)
+        await producer.send("t", producer.message("t", b"after"))
+        received: list[wire.Message] = []
+        while len(received) < 3:
+            received += await served.caller("c").receive("t", batch_size=10)
+        assert sorted(message.body for message in received) == [b"after", b"before", b"hello"]
+        assert await served.caller("c").receive("t", batch_size=10, wait_s=1) == []
+
+
 async def test_topics_are_made_only_where_that_is_wanted(tmp_path: Path) -> None:
     """Elsewhere an unknown one is told so, whatever the store would do with a message for it."""
     async with store(tmp_path) as targets, gateway(*targets, auto_create_topics=False) as served:

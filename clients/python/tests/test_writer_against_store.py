@@ -158,3 +158,33 @@ def test_kills(log: FixedService) -> None:
             assert again.flush().repeated_message_count == len(BODIES)
     assert log.kill_count == 3
     assert stored(log) == BODIES
+
+
+def test_sends_under_an_id(log: FixedService, relay: Relay) -> None:
+    """A message is there once, and each answer says where: of a lost answer, of another client, and after a kill."""
+    with reput_client.connect(commitlog=relay.target, retry=PATIENT) as client:
+        client.send_once("order-1", NewMessage("t", b"one", queue_id=3))
+        relay.loses_answers = True
+        loser = threading.Thread(target=lose_an_answer, args=(log, relay, 2))
+        loser.start()
+        first = client.send_once("order-2", NewMessage("t", b"two", queue_id=3, unique_id="u2"))
+        loser.join(LIMIT_S)
+    log.kill()
+    with reput_client.connect(commitlog=log.target, timeout_s=LIMIT_S, retry=PATIENT) as client:
+        again = client.send_once("order-2", NewMessage("other", b"whatever"))
+        assert client.send_once("order-3", NewMessage("t", b"three", queue_id=3)).queue_offset == 2
+    assert again == first
+    assert (first.queue_id, first.queue_offset, first.unique_id) == (3, 1, "u2")
+    assert stored(log) == [b"one", b"two", b"three"]
+
+
+def test_an_async_send_under_an_id(log: FixedService) -> None:
+    """Many at once are one."""
+
+    async def run() -> set[tuple[int, int]]:
+        async with aio.connect(commitlog=log.target) as client:
+            sends = [client.send_once("order", NewMessage("t", b"%d" % number)) for number in range(8)]
+            return {(sent.queue_id, sent.queue_offset) for sent in await asyncio.gather(*sends)}
+
+    assert len(asyncio.run(run())) == 1
+    assert len(stored(log)) == 1

@@ -188,6 +188,21 @@ class Connection(Endpoint):
 
     # Events
 
+    def _worth_taking(self, arrived: list[Any]) -> list[Any]:
+        """Leave out calls that were taken back together with their beginning."""
+        gone = {event.stream_id for event in arrived if type(event) is h2.StreamReset}
+        if gone:
+            gone &= {event.stream_id for event in arrived if type(event) is h2.RequestReceived}
+        if not gone:
+            return arrived
+        worth: list[Any] = []
+        for event in arrived:
+            if getattr(event, "stream_id", 0) not in gone:
+                worth.append(event)
+            elif type(event) is h2.DataReceived:
+                self._wire.acknowledge_received_data(len(event.data), event.stream_id)
+        return worth
+
     def _request(self, event: h2.RequestReceived) -> None:
         stream_id = event.stream_id
         try:

@@ -9,12 +9,17 @@ a batch is new. A batch that is forgotten while its writer is not is refused, to
 others have written since) is unknown: its first batch counts as new.
 A writer of the store itself (SYSTEM_PREFIX) sends a batch only once the one before it was answered, so of its batches
 the last one alone is known: it would push those of others out.
+A writer of one batch (ONCE_PREFIX) says with its id what the batch is, so whatever comes under it again is answered as
+the first time. The table knows the last `once_count_max` of them, beside all others.
 Callers: the loop that owns the log; recovery, before anybody else knows of the store.
 Rules: docs/formats/commit_log.md section 13. RocketMQ has nothing of the kind.
 """
 
+import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import TypeVar
 
 from isal import isal_zlib
 
@@ -27,11 +32,17 @@ from libs.formats.state.queue_snapshot import WriterBatch
 from libs.requests.errors import BadArgument, MalformedRequest
 from services.commitlog.errors import WriterContentDiffers, WriterForgotten, WriterSequenceGap
 
+K, V = TypeVar("K"), TypeVar("V")
+
 WRITER_SIZE_BYTES_MAX = 1_024
 """Of the field, with room for fields of newer clients."""
 SHOWN_SIZE_MAX = 80
 SYSTEM_PREFIX = "rmq_sys_"
 """Ids of writers that nobody but the store's own services may use begin with it, by AppendState."""
+ONCE_PREFIX = "once/"
+"""Ids of writers of one batch begin with it."""
+
+_START = attrgetter("start_physical_offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +62,29 @@ class WriterClaim:
 class WriterTable:
     """See the module."""
 
-    def __init__(self, batch_count_max: int, writer_count_max: int) -> None:
+    def __init__(self, batch_count_max: int, writer_count_max: int, once_count_max: int) -> None:
         self.end_physical_offset = 0
         """The table knows of all batches that begin below this."""
         self._batch_count_max = batch_count_max
         self._writer_count_max = writer_count_max
-        # both in the order of the log
+        self._once_count_max = once_count_max
+        # all in the order of the log
         self._batches: dict[tuple[str, int], WriterBatch] = {}
         self._next_sequences: dict[str, int] = {}
+        self._once: dict[tuple[str, int], WriterBatch] = {}
 
     def __len__(self) -> int:
-        return len(self._batches)
+        return len(self._batches) + len(self._once)
 
     @property
     def last(self) -> WriterBatch | None:
         """The newest batch."""
-        return next(reversed(self._batches.values()), None)
+        newest = [next(reversed(batches.values())) for batches in (self._batches, self._once) if batches]
+        return max(newest, key=_START, default=None)
 
     def batches(self) -> list[WriterBatch]:
         """Return all batches, oldest first."""
-        return list(self._batches.values())
+        return list(heapq.merge(self._batches.values(), self._once.values(), key=_START))
 
     def next_sequences(self) -> list[tuple[str, int]]:
         """Return the next number of each writer. The writer that has been silent for longest comes first."""
@@ -90,21 +104,24 @@ class WriterTable:
         if batch.start_physical_offset < self.end_physical_offset:
             return
         self.end_physical_offset = batch.start_physical_offset + 1
-        self._batches.pop((batch.writer_id, batch.sequence), None)
+        if is_once(batch.writer_id):
+            _put_last(self._once, (batch.writer_id, 0), batch, self._once_count_max)
+            return
         if is_system_writer(batch.writer_id):
             self._batches.pop((batch.writer_id, batch.sequence - 1), None)
-        self._batches[batch.writer_id, batch.sequence] = batch
-        self._next_sequences.pop(batch.writer_id, None)
-        self._next_sequences[batch.writer_id] = batch.sequence + 1
-        if len(self._batches) > self._batch_count_max:
-            del self._batches[next(iter(self._batches))]
-        if len(self._next_sequences) > self._writer_count_max:
-            del self._next_sequences[next(iter(self._next_sequences))]
+        _put_last(self._batches, (batch.writer_id, batch.sequence), batch, self._batch_count_max)
+        _put_last(self._next_sequences, batch.writer_id, batch.sequence + 1, self._writer_count_max)
 
     def remove_last(self) -> None:
         """Forget the newest batch, which is not in the log as a whole and is cut off."""
-        (writer_id, sequence), batch = self._batches.popitem()
+        batch = self.last
+        assert batch is not None
+        writer_id, sequence = batch.writer_id, batch.sequence
         self.end_physical_offset = batch.start_physical_offset
+        if is_once(writer_id):
+            del self._once[writer_id, 0]
+            return
+        del self._batches[writer_id, sequence]
         if sequence > 0:
             self._next_sequences[writer_id] = sequence
         else:
@@ -115,6 +132,8 @@ class WriterTable:
 
         Raises WriterSequenceGap, WriterContentDiffers or WriterForgotten for one that is neither.
         """
+        if is_once(claim.writer_id):
+            return self._once.get((claim.writer_id, 0))
         batch = self._batches.get((claim.writer_id, claim.sequence))
         if batch is None:
             expected = self._next_sequences.get(claim.writer_id)
@@ -133,6 +152,19 @@ def is_system_writer(writer_id: str) -> bool:
     return writer_id.startswith(SYSTEM_PREFIX)
 
 
+def is_once(writer_id: str) -> bool:
+    """Return whether this is a writer of one batch."""
+    return writer_id.startswith(ONCE_PREFIX)
+
+
+def _put_last(kept: dict[K, V], key: K, value: V, count_max: int) -> None:
+    """Let this be the last one of a dictionary, of which the first ones go."""
+    kept.pop(key, None)
+    kept[key] = value
+    if len(kept) > count_max:
+        del kept[next(iter(kept))]
+
+
 def claim_of(request: bytes, writer: bytes) -> WriterClaim:
     """Read the writer of a request. Raises MalformedRequest or BadArgument."""
     if len(writer) > WRITER_SIZE_BYTES_MAX:
@@ -144,6 +176,9 @@ def claim_of(request: bytes, writer: bytes) -> WriterClaim:
         raise BadArgument(reason, field="writer.id", value=shown, limit=limit)
     if not 0 <= sequence < INT64_MAX:
         raise BadArgument("must be 0 or more", field="writer.sequence", value=sequence, limit=0)
+    if is_once(writer_id) and sequence:
+        reason = f"must be 0, because a writer whose id begins with {ONCE_PREFIX} has one batch"
+        raise BadArgument(reason, field="writer.sequence", value=sequence, limit=0)
     return WriterClaim(writer_id, sequence, isal_zlib.crc32(request))
 
 

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """LogClient: the CommitLog, as far as the gateway needs it."""
 
+import hashlib
 from collections.abc import Sequence
 
 from reput.commitlog.v1 import (
     append_service_pb2,
     append_service_pb2_grpc,
+    log_service_pb2,
+    log_service_pb2_grpc,
     topic_service_pb2,
     topic_service_pb2_grpc,
 )
@@ -14,20 +17,32 @@ from services.gateway.errors import PeerRefused
 from services.gateway.rpc.store.leading import Leading
 
 _Append = append_service_pb2_grpc.AppendServiceStub
+_Log = log_service_pb2_grpc.LogServiceStub
 _Topics = topic_service_pb2_grpc.TopicServiceStub
 
 
 class LogClient:
     """All calls raise PeerRefused."""
 
-    def __init__(self, log: Leading, *, creates_topics: bool) -> None:
-        self._log, self._creates_topics = log, creates_topics
+    def __init__(self, log: Leading, *, creates_topics: bool, is_once: bool = False) -> None:
+        self._log, self._creates_topics, self._is_once = log, creates_topics, is_once
 
     async def append(self, messages: Sequence[append_service_pb2.AppendMessage]) -> Sequence[int]:
-        """Store messages, as safely as the store does by itself. Returns their queue offsets."""
-        response = await self._log.call(_Append, "Append", append_service_pb2.AppendRequest(messages=messages))
-        offsets: Sequence[int] = response.result.queue_offsets
-        return offsets
+        """Store messages, as safely as the store does by itself. Returns their queue offsets.
+
+        With `is_once` a message whose id the store has already is not stored again.
+        """
+        request = append_service_pb2.AppendRequest(messages=messages)
+        if self._is_once and len(messages) == 1:
+            request.writer.id = once_id(messages[0])
+        result = (await self._log.call(_Append, "Append", request)).result
+        return [await self._first_offset(result)] if result.is_repeated else result.queue_offsets
+
+    async def _first_offset(self, result: append_service_pb2.AppendResult) -> int:
+        """Return the queue offset of a message that was stored before, 0 if it is not kept any more."""
+        request = log_service_pb2.ReadRecordsRequest(physical_offsets=[result.start_physical_offset])
+        found = await self._log.call(_Log, "ReadRecords", request)
+        return next((message.queue_offset for message in found.messages), 0)
 
     async def topic(self, name: str) -> topic_service_pb2.Topic:
         """Return a topic. One that nobody has made is made, if the settings say so."""
@@ -49,3 +64,9 @@ class LogClient:
         response = await self._log.call(_Topics, "GetTopic", topic_service_pb2.GetTopicRequest(name=name))
         topic: topic_service_pb2.Topic = response.topic
         return topic
+
+
+def once_id(message: append_service_pb2.AppendMessage) -> str:
+    """Return the id of the writer of a message alone: that of the message, in its topic."""
+    name = f"{message.topic}\0{message.properties['UNIQ_KEY']}"
+    return "once/" + hashlib.sha256(name.encode()).hexdigest()

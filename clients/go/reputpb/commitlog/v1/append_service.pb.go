@@ -175,7 +175,9 @@ func (x *AppendMessage) GetPreparedTransactionOffset() int64 {
 type Writer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 200 printable ASCII characters without spaces. One sender at a time uses an id. Ids that begin with `rmq_sys_`
-	// are those of the store's own services, which use AppendState.
+	// are those of the store's own services, which use AppendState. An id that begins with `once/` is of one batch alone:
+	// what comes under it again, whatever it is, is answered as the first time, for the last 32,768 such ids (the store's
+	// setting `once_count_max`).
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Number of the batch within the writer: 0, 1, 2 and so on. WRITER_SEQUENCE_GAP if one is missing.
 	// A number that is stored is answered as the first time if the request is the same byte for byte, and refused with
@@ -313,7 +315,8 @@ type AppendResult struct {
 	QueueIds []int32 `protobuf:"fixed32,7,rep,packed,name=queue_ids,json=queueIds,proto3" json:"queue_ids,omitempty"`
 	// The store's own address, part of the offset message ids.
 	StoreHost *v1.Host `protobuf:"bytes,8,opt,name=store_host,json=storeHost,proto3" json:"store_host,omitempty"`
-	// Whether the batch of a writer was stored before, so that this call stored nothing. Then the columns are empty.
+	// Whether the batch of a writer was stored before, so that this call stored nothing. Then the columns are empty;
+	// ReadRecords of start_physical_offset gives the first of its messages.
 	IsRepeated    bool `protobuf:"varint,9,opt,name=is_repeated,json=isRepeated,proto3" json:"is_repeated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -22,6 +22,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from reput.commitlog.v1.append_service_pb2 import AppendOutcome, AppendResult
+from reput.common.v1.message_pb2 import StoredMessage
 
 from reput_client.core.encode import request_end
 from reput_client.core.errors import (
@@ -44,6 +45,8 @@ _MESSAGE_INDEX = re.compile(r"messages\[(\d+)\]")
 BATCH_MESSAGE_COUNT_MAX = 32_768
 """As in append_service.proto."""
 PORT_MAX = 65_535
+ONCE_PREFIX = "once/"
+"""Of the ids of writers of one batch, as in append_service.proto."""
 
 
 class Sink(Protocol):
@@ -96,6 +99,27 @@ class Batch:
     def to_request(self, durability: int) -> bytes:
         """Return the serialized request."""
         return b"".join([entry.chunk for entry in self.entries]) + request_end(durability)
+
+
+def results_of(result: AppendResult, unique_ids: Sequence[str]) -> list[SendResult]:
+    """Return where the messages of a batch are. Raises ValueError for an answer that can't be right."""
+    store_time_ms, durability = result.store_time_ms, Durability(result.durability)
+    if not 0 <= result.store_host.port <= PORT_MAX:
+        raise ValueError(f"{result.store_host.port} is no port")
+    store_host = result.store_host.address + result.store_host.port.to_bytes(4)
+    columns: Any = zip(unique_ids, result.physical_offsets, result.queue_ids, result.queue_offsets, strict=True)
+    return [
+        SendResult(physical_offset, queue_id, queue_offset, store_time_ms, durability, unique_id, store_host)
+        for unique_id, physical_offset, queue_id, queue_offset in columns
+    ]
+
+
+def as_first(result: AppendResult, message: StoredMessage | None) -> str:
+    """Put the place of a message that was stored before into the answer to its repetition. Returns its unique id."""
+    result.physical_offsets.append(result.start_physical_offset)
+    result.queue_ids.append(-1 if message is None else message.queue_id)
+    result.queue_offsets.append(-1 if message is None else message.queue_offset)
+    return "" if message is None else message.properties.get("UNIQ_KEY", "")
 
 
 class SendQueue:
@@ -232,15 +256,7 @@ class SendQueue:
         return self._counts.snapshot([*waiting, len(self._open)], self.unsettled_bytes)
 
     def _on_stored(self, batch: Batch, result: AppendResult, now_s: float) -> None:
-        store_time_ms, durability = result.store_time_ms, Durability(result.durability)
-        if not 0 <= result.store_host.port <= PORT_MAX:
-            raise ValueError(f"{result.store_host.port} is no port")
-        store_host = result.store_host.address + result.store_host.port.to_bytes(4)
-        columns: Any = zip(batch.entries, result.physical_offsets, result.queue_ids, result.queue_offsets, strict=True)
-        results = [
-            SendResult(physical_offset, queue_id, queue_offset, store_time_ms, durability, entry.unique_id, store_host)
-            for entry, physical_offset, queue_id, queue_offset in columns
-        ]
+        results = results_of(result, [entry.unique_id for entry in batch.entries])
         self._settled.append(Settlement(batch.entries, results))
         self.unsettled_bytes -= batch.size_bytes
         self._counts.acknowledge(len(batch.entries), batch.size_bytes, now_s - batch.begun_s)

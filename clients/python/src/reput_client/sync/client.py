@@ -7,11 +7,17 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
+from typing import Any
 
+from reput.commitlog.v1 import append_service_pb2, log_service_pb2
+
+from reput_client.core.call import Call
+from reput_client.core.encode import Encoder, request_end
 from reput_client.core.options import SERVICES, Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
+from reput_client.core.sending import ONCE_PREFIX, as_first, results_of
 from reput_client.core.sharing.holding import Sharing
-from reput_client.core.types import Durability, Place
+from reput_client.core.types import Durability, NewMessage, Place, SendResult
 from reput_client.core.writing import WriteQueue
 from reput_client.sync.channels import Channels
 from reput_client.sync.closing import Closing
@@ -132,6 +138,29 @@ class Client(Closing):
         )
         self._closers.push(consumer)
         return consumer
+
+    def send_once(
+        self, once_id: str, message: NewMessage, *, durability: Durability = Durability.DEFAULT
+    ) -> SendResult:
+        """Store a message that is there once, however often it is sent under this id, and return where it is.
+
+        The id is yours, for all topics together: 1 to 195 printable ASCII characters without spaces, say `order-17`.
+        Whatever comes under it again, by whom and when ever, is answered as the first time and not stored, for as long
+        as the store remembers the id: the last 32,768 (`once_count_max`), also after a restart or a failover. The
+        answer to a repeated send has the first message's place and unique id; -1 and "" if it is not kept any more.
+        Raises ReputError, and ValueError or TypeError for a message that can't be encoded.
+        """
+        chunk, unique_id = Encoder(makes_unique_ids=True).encode(message)
+        end = request_end(durability, append_service_pb2.Writer(id=ONCE_PREFIX + once_id))
+        request = append_service_pb2.AppendRequest.FromString(chunk + end)
+        answer: Any = self._channels.run(Call(request))
+        result: append_service_pb2.AppendResult = answer.result
+        if result.is_repeated:
+            place = log_service_pb2.ReadRecordsRequest(physical_offsets=[result.start_physical_offset])
+            found: Any = self._channels.run(Call(place))
+            unique_id = as_first(result, next(iter(found.messages), None))
+        (sent,) = results_of(result, [unique_id])
+        return sent
 
     def close(self) -> None:
         """Close producers and writers (which waits for their messages), consumers and connections. May be repeated."""

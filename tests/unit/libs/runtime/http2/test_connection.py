@@ -367,6 +367,22 @@ async def test_a_connection_lives_on_after_many_calls_that_were_cut() -> None:
         assert (await pair.end_of(pair.call("Echo", b"x" * 500_000)))[b"grpc-status"] == b"0"
 
 
+async def test_calls_that_are_taken_back_at_once_cost_little() -> None:
+    """No handler hears of them, what they sent is given back to the window, and others are served."""
+    with serving() as (servicer, server, connect):
+        pair = connect()
+        pair.pass_on()
+        for _ in range(2 * ConnectionLimits().connection_window_size_bytes // 200_000):
+            stream_id = pair.begin("Each")
+            pair.caller.send_data(stream_id, frame(b"x" * 199_000))
+            said = pair.caller.data_to_send()
+            pair.caller.reset_stream(stream_id)
+            pair.arrive(said + pair.caller.data_to_send())
+            pair.pass_on()
+        assert (server.call_count, servicer.taken) == (0, [])
+        assert (await pair.end_of(pair.call("Echo", b"x" * 500_000)))[b"grpc-status"] == b"0"
+
+
 async def test_many_calls_at_once_take_many_turns() -> None:
     """Others have theirs in between; nothing more is read meanwhile, and all calls are answered."""
     with serving() as (servicer, server, connect):

@@ -50,7 +50,7 @@ def scan(content: bytes, durable: KnownDurable, **options: int) -> ScanEnd:
     chain = SegmentChain(MemoryFs(), Path("/commitlog"), SIZE).open()
     chain.roll().buffer[: len(content)] = content
     chain.segments[0].advance(SIZE)
-    state = LogState(TopicTable(), WriterTable(1, 1), **options)
+    state = LogState(TopicTable(), WriterTable(1, 1, 1), **options)
     return LogScan(chain, state, durable, RecoveryMeter(ManualClock()), CONFIG).run(0)
 
 

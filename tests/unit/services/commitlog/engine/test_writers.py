@@ -338,6 +338,30 @@ async def test_a_writer_of_the_store_itself() -> None:
                 await log.pipeline.append_state(batch_of("rmq_sys_own", 8), BORN_HOST)
 
 
+async def test_a_batch_under_an_id_of_its_own() -> None:
+    """Whatever comes under it again is answered as the first time, for as many ids as are remembered, and no others."""
+    machine = Machine(writer_batch_count_max=2, once_count_max=3)
+    async with machine.running() as log:
+        await send(log, batch_of("one", 0), batch_of("one", 1))
+        first = await send(log, *(batch_of(f"once/{number}", 0) for number in range(4)))
+        for number in (1, 2, 3):
+            (again,) = await send(log, batch_of(f"once/{number}", 0, b"other content"))
+            assert again.is_repeated
+            assert again.start_physical_offset == first[number].start_physical_offset
+        with pytest.raises(BadArgument, match="has one batch"):
+            await send(log, batch_of("once/5", 1))
+        assert not (await send(log, batch_of("once/0", 0)))[0].is_repeated  # too many others since
+        assert (await send(log, batch_of("one", 1)))[0].is_repeated
+        remembered = log.state.writers.batches()
+        assert [batch.writer_id for batch in remembered] == ["one", "one", "once/2", "once/3", "once/0"]
+    for lost in ("", "reput/queue_offsets"):
+        if lost:
+            machine.fs.remove(DATA_DIR / lost)
+        async with machine.running() as log:
+            assert log.state.writers.batches() == remembered
+            assert (await send(log, batch_of("once/2", 0)))[0].is_repeated
+
+
 async def test_a_stamp_counts_for_what_fits_into_a_segment() -> None:
     """A batch that fits without its stamp only is refused, and no segment is closed for it."""
     async with Machine(crc_property=False).running() as log:
@@ -353,7 +377,7 @@ async def test_a_stamp_counts_for_what_fits_into_a_segment() -> None:
 
 def test_the_table_forgets_the_last_batch_alone() -> None:
     """What recovery cuts off is as if it had never come."""
-    table = WriterTable(10, 10)
+    table = WriterTable(10, 10, 10)
     batches = [WriterBatch("w", number, 5, 100 * number, 100, 1) for number in range(3)]
     for one in batches:
         table.note(one)
@@ -361,6 +385,9 @@ def test_the_table_forgets_the_last_batch_alone() -> None:
     table.remove_last()
     assert (table.batches(), table.end_physical_offset, table.last) == (batches[:2], 200, batches[1])
     table.note(batches[2])
+    assert table.batches() == batches
+    table.note(WriterBatch("once/a", 0, 5, 300, 100, 1))
+    table.remove_last()
     assert table.batches() == batches
     for _ in range(3):
         table.remove_last()

@@ -132,7 +132,9 @@ class Writer(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """1 to 200 printable ASCII characters without spaces. One sender at a time uses an id. Ids that begin with `rmq_sys_`
-    are those of the store's own services, which use AppendState.
+    are those of the store's own services, which use AppendState. An id that begins with `once/` is of one batch alone:
+    what comes under it again, whatever it is, is answered as the first time, for the last 32,768 such ids (the store's
+    setting `once_count_max`).
     """
     sequence: _builtins.int
     """Number of the batch within the writer: 0, 1, 2 and so on. WRITER_SEQUENCE_GAP if one is missing.
@@ -213,7 +215,9 @@ class AppendResult(_message.Message):
     the batch is stored all the same, and repeating it would store it twice.
     """
     is_repeated: _builtins.bool
-    """Whether the batch of a writer was stored before, so that this call stored nothing. Then the columns are empty."""
+    """Whether the batch of a writer was stored before, so that this call stored nothing. Then the columns are empty;
+    ReadRecords of start_physical_offset gives the first of its messages.
+    """
     @_builtins.property
     def physical_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """First byte of each record in the whole log."""

@@ -401,6 +401,17 @@ async def test_what_is_sent_again_is_there_once(tmp_path: Path) -> None:
         assert await served.caller("c").receive("t", batch_size=10, wait_s=1) == []
 
 
+async def test_a_receive_that_is_repeated_gets_the_same(served: Served) -> None:
+    """By its attempt id, as libraries repeat one whose answer was lost."""
+    producer, consumer = served.caller("p"), served.caller("c")
+    await producer.send("t", *(producer.message("t", b"%d" % number) for number in range(4)))
+    (first,) = await consumer.receive("t", batch_size=1, attempt_id="a")
+    (again,) = await consumer.receive("t", batch_size=1, attempt_id="a")
+    assert again == first
+    (other,) = await consumer.receive("t", batch_size=1, attempt_id="b")
+    assert other.body != first.body
+
+
 async def test_topics_are_made_only_where_that_is_wanted(tmp_path: Path) -> None:
     """Elsewhere an unknown one is told so, whatever the store would do with a message for it."""
     async with store(tmp_path) as targets, gateway(*targets, auto_create_topics=False) as served:

@@ -17,12 +17,14 @@ from libs.runtime.http2 import wire as h2
 from libs.runtime.http2.call import Call
 from libs.runtime.http2.connections import Connections
 from libs.runtime.http2.deadlines import Deadlines
-from libs.runtime.http2.endpoint import Endpoint
+from libs.runtime.http2.endpoint import LEAVE_S, Endpoint
 from libs.runtime.http2.ends import Ends
 from libs.runtime.http2.framing import CallRefused, TooManyCalls
 from libs.runtime.http2.heads import HEAD, Fields, Head, HttpRefused
 
 NO_ERROR: Final = 0
+FLOOD_COUNT: Final = 1_000
+"""Calls taken back, after which a connection that breaks the rules is one that floods."""
 
 
 class Budget(Protocol):
@@ -89,6 +91,8 @@ class Connection(Endpoint):
         self._calls: dict[int, Call] = {}
         self._unfinished: set[int] = set()
         """Streams whose one request is not whole, and has less time for that than the call has."""
+        self._reset_count = 0
+        """Calls that their caller took back."""
         self._ends = Ends(self._say_end, self._cut_request)
 
     def connection_made(self, transport: Any) -> None:
@@ -192,6 +196,7 @@ class Connection(Endpoint):
         """Leave out calls that were taken back together with their beginning."""
         gone = {event.stream_id for event in arrived if type(event) is h2.StreamReset}
         if gone:
+            self._reset_count += len(gone)
             gone &= {event.stream_id for event in arrived if type(event) is h2.RequestReceived}
         if not gone:
             return arrived
@@ -315,6 +320,15 @@ class Connection(Endpoint):
     def _break(self, error: Exception) -> None:
         self._server.connections.counts.broken += 1
         super()._break(error)
+
+    def _close(self) -> None:
+        """Close it; one that floods only after a moment, in which nothing more is read: it would come again at once."""
+        if self._reset_count < FLOOD_COUNT:
+            super()._close()
+        elif self._last_moment is None:
+            self._is_broken = True
+            self._read_more(may_read=False)
+            self._last_moment = self.loop.call_later(LEAVE_S, self._transport.abort)
 
 
 def peer_of(transport: asyncio.BaseTransport) -> str:

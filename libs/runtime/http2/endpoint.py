@@ -207,11 +207,15 @@ class Endpoint(asyncio.BufferedProtocol):
             self._transport.write(self._wire.data_to_send())
         self._hang_up()
 
+    def _close(self) -> None:
+        """Close it once the other side has taken what was said."""
+        self._transport.close()
+
     def _hang_up(self) -> None:
         """Close it once the other side has taken what was said, or after a moment."""
         if not self._transport.is_closing():
-            self._transport.close()
-            self._last_moment = self.loop.call_later(LEAVE_S, self._transport.abort)
+            self._close()
+            self._last_moment = self._last_moment or self.loop.call_later(LEAVE_S, self._transport.abort)
 
     # Bytes out
 
@@ -236,7 +240,7 @@ class Endpoint(asyncio.BufferedProtocol):
         if self._unsent:
             self._wake_unsent()
         if self._is_ending:
-            self._transport.close()
+            self._close()
 
     def _write(self) -> bool:
         """Hand over what the transport takes. Returns whether that is all."""

@@ -15,6 +15,7 @@ from libs.formats.records.delivery_record import Event, Flight, Moved, Place, Po
 from libs.machine.clock import Clock
 from libs.requests.errors import DependencyUnavailable, ServiceError, WindowFull
 from services.delivery.config import DeliveryConfig
+from services.delivery.engine.attempts import Attempt, Attempts
 from services.delivery.engine.delays.asking import Asking
 from services.delivery.engine.delays.delays import Delays
 from services.delivery.engine.delays.ports import TimerIndex
@@ -109,6 +110,7 @@ class Owned:
         self.delays = Delays(groups.delays, journal, tally, timers, clock, config)
         self.asking = Asking(self.delays, clock)
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
+        self._attempts = Attempts(clock)
         self._queue_counts: dict[str, tuple[float, int]] = {}
         self._stored: dict[Place, int] = {}
         self._stored_policies: dict[str, Policy] = {}
@@ -143,9 +145,11 @@ class Owned:
         wanted: Wanted,
         wait_s: float,
         size_bytes: int = SIZE_BYTES_MAX,
+        attempt_id: str = "",
     ) -> list[Delivered]:
         """Return messages that are the caller's for `invisible_ms`; wait for the first one. Raises TopicNotFound.
 
+        A receive that is repeated with its `attempt_id` gets those again that it was given and that still are its own.
         WindowFull while too many are in flight, JournalLost when it is not this object that delivers any more. Messages
         that the caller does not take any more come again at once. The last message may exceed `size_bytes`.
         """
@@ -153,6 +157,11 @@ class Owned:
             raise WindowFull("messages in flight", limit=self._config.open_count_max)
         invisible_ms = self.groups.policy(group).invisible_ms if invisible_ms is None else invisible_ms
         deadline_s = _now_s() + wait_s
+        attempt = Attempt(group, topic, attempt_id)
+        if handles := self._attempts.handles(attempt):
+            again = await (await self._subscription(group, topic)).repeat(handles)
+            if again:
+                return again
         while True:
             if self._is_over:
                 raise JournalLost("deliveries begin anew")
@@ -161,6 +170,8 @@ class Owned:
             taken = await subscription.take(
                 count, size_bytes, invisible_ms=invisible_ms, wanted=wanted, queue_ids=queue_ids
             )
+            if taken and attempt_id:
+                self._attempts.note(attempt, [one.handle for one in taken])
             left_s = deadline_s - _now_s()
             if taken or left_s <= 0:
                 return taken

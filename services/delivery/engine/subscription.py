@@ -158,6 +158,27 @@ class Subscription:
         pairs = [(one, *pair) for one in chosen for pair in zip(one.flights, one.found, strict=True)]
         return [_delivered(*pair) for pair in pairs]
 
+    async def repeat(self, handles: Iterable[str]) -> list[Delivered]:
+        """Return those of these deliveries that are in flight as they were, without another attempt.
+
+        Raises what the index raises.
+        """
+        offsets: dict[QueueState, list[int]] = {}
+        for handle in map(Handle.decode, handles):
+            queue = self._groups.find(handle.place)
+            flight = None if queue is None else queue.flight(handle.offset)
+            if queue is not None and flight is not None and flight.stamp == handle.stamp:
+                offsets.setdefault(queue, []).append(handle.offset)
+        delivered: list[Delivered] = []
+        for queue, some in offsets.items():
+            before = {offset: queue.flight(offset) for offset in some}
+            found, _ = await self._read(queue, sorted(some), SIZE_BYTES_MAX)
+            one = _Chosen(queue, [], [], queue.next, [])
+            for offset, flight in before.items():
+                if flight is not None and offset in found and queue.flight(offset) == flight:
+                    delivered.append(_delivered(one, flight, found[offset]))
+        return delivered
+
     def _choose(self, chosen: list[_Chosen], one: _Chosen) -> None:
         """Let messages be in flight from this moment on, so that a former handle of theirs fits no more."""
         chosen.append(one)

@@ -10,7 +10,7 @@ from libs.requests.checks import size_of_page
 from services.delivery.engine.ownership import Ownership
 from services.delivery.rpc.consume_session import ConsumeSession
 from services.delivery.rpc.names import group_name
-from services.delivery.rpc.settling import invisible_ms_of, message_of, outcome_of, wanted_of, wishes_of
+from services.delivery.rpc.settling import attempt_id_of, invisible_ms_of, message_of, outcome_of, wanted_of, wishes_of
 
 COUNT_DEFAULT = 32
 WAIT_MAX_S = 30.0
@@ -33,6 +33,7 @@ class DeliveryServicer:
             invisible_ms=invisible_ms_of(request),
             wanted=wanted_of(request),
             wait_s=arguments.wait_s(request, "wait", most_s=WAIT_MAX_S),
+            attempt_id=attempt_id_of(request),
         )
         return messages.ReceiveResponse(messages=map(message_of, delivered))
 

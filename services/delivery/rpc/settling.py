@@ -17,6 +17,7 @@ from services.delivery.rpc.error_table import ERROR_TABLE
 from services.delivery.rpc.policies import DELAY_MS_MAX
 
 ENTRY_COUNT_MAX = 1_000
+ATTEMPT_ID_SIZE_BYTES_MAX = 100
 TAGS_SIZE_MAX, TAG_COUNT_MAX = 32_767, 1_000
 """As the Indexer has them, which is asked later on."""
 
@@ -30,6 +31,15 @@ def wanted_of(request: messages.ReceiveRequest | messages.ConsumeBegin, prefix: 
 def invisible_ms_of(request: messages.ReceiveRequest | messages.ConsumeBegin, prefix: str = "") -> int | None:
     """Return for how long messages are the caller's, None for the policy's time. Raises BadArgument."""
     return arguments.duration_ms(request, "invisible", prefix, least=1, most=DELAY_MS_MAX)
+
+
+def attempt_id_of(request: messages.ReceiveRequest) -> str:
+    """Return the id by which a receive may be repeated, "" for none. Raises BadArgument."""
+    size_bytes = len(request.attempt_id.encode())
+    if size_bytes > ATTEMPT_ID_SIZE_BYTES_MAX:
+        reason = f"must have at most {ATTEMPT_ID_SIZE_BYTES_MAX} bytes"
+        raise BadArgument(reason, field="attempt_id", value=size_bytes, limit=ATTEMPT_ID_SIZE_BYTES_MAX)
+    return request.attempt_id
 
 
 def wishes_of(entries: Sequence[messages.SettleEntry], prefix: str = "") -> list[Wish]:

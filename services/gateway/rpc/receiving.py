@@ -68,6 +68,7 @@ class Receiving:
                 tags=tags,
                 where=where,
                 wait_s=wait_s(_asked_s(request), context.time_remaining()),
+                attempt_id=request.attempt_id,
             )
         )
         try:

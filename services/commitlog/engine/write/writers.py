@@ -32,7 +32,8 @@ from libs.formats.state.queue_snapshot import WriterBatch
 from libs.requests.errors import BadArgument, MalformedRequest
 from services.commitlog.errors import WriterContentDiffers, WriterForgotten, WriterSequenceGap
 
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 
 WRITER_SIZE_BYTES_MAX = 1_024
 """Of the field, with room for fields of newer clients."""

@@ -36,7 +36,16 @@ class DeliveryClient:
         self._delivery = delivery
 
     async def receive(
-        self, group: str, topic: str, *, count: int, invisible_ms: int | None, tags: str, where: str, wait_s: float
+        self,
+        group: str,
+        topic: str,
+        *,
+        count: int,
+        invisible_ms: int | None,
+        tags: str,
+        where: str,
+        wait_s: float,
+        attempt_id: str,
     ) -> Sequence[delivery_service_pb2.ReceivedMessage]:
         """Return messages that are the caller's for a while, as the group's policy says if no time is given."""
         request = delivery_service_pb2.ReceiveRequest(
@@ -47,6 +56,7 @@ class DeliveryClient:
             tag_expression=tags,
             where=where,
             wait=from_milliseconds(round(wait_s * 1000)),
+            attempt_id=attempt_id,
         )
         response = await self._delivery.call(_Deliveries, "Receive", request, more_s=wait_s)
         messages: Sequence[delivery_service_pb2.ReceivedMessage] = response.messages

@@ -45,7 +45,11 @@ type ReceiveRequest struct {
 	Wait *durationpb.Duration `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`
 	// A condition of properties in SQL92 (docs/filters.md); empty for all. It holds beside `tag_expression`, and what it does
 	// not let through is settled for the group, too.
-	Where         string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
+	Where string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
+	// Makes it harmless to ask again when the answer was lost: a receive with the id of a former one of this group and topic
+	// gets the messages again that still are the caller's, with the same handles. At most 100 bytes, another id for each
+	// receive; the server remembers them for two minutes.
+	AttemptId     string `protobuf:"bytes,8,opt,name=attempt_id,json=attemptId,proto3" json:"attempt_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -125,6 +129,13 @@ func (x *ReceiveRequest) GetWait() *durationpb.Duration {
 func (x *ReceiveRequest) GetWhere() string {
 	if x != nil {
 		return x.Where
+	}
+	return ""
+}
+
+func (x *ReceiveRequest) GetAttemptId() string {
+	if x != nil {
+		return x.AttemptId
 	}
 	return ""
 }
@@ -1423,7 +1434,7 @@ var File_reput_delivery_v1_delivery_service_proto protoreflect.FileDescriptor
 
 const file_reput_delivery_v1_delivery_service_proto_rawDesc = "" +
 	"\n" +
-	"(reput/delivery/v1/delivery_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1dreput/common/v1/message.proto\x1a%reput/delivery/v1/group_service.proto\"\x8d\x02\n" +
+	"(reput/delivery/v1/delivery_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1dreput/common/v1/message.proto\x1a%reput/delivery/v1/group_service.proto\"\xac\x02\n" +
 	"\x0eReceiveRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12*\n" +
@@ -1431,7 +1442,9 @@ const file_reput_delivery_v1_delivery_service_proto_rawDesc = "" +
 	"\tinvisible\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tinvisible\x12%\n" +
 	"\x0etag_expression\x18\x05 \x01(\tR\rtagExpression\x12-\n" +
 	"\x04wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x14\n" +
-	"\x05where\x18\a \x01(\tR\x05where\"Q\n" +
+	"\x05where\x18\a \x01(\tR\x05where\x12\x1d\n" +
+	"\n" +
+	"attempt_id\x18\b \x01(\tR\tattemptId\"Q\n" +
 	"\x0fReceiveResponse\x12>\n" +
 	"\bmessages\x18\x01 \x03(\v2\".reput.delivery.v1.ReceivedMessageR\bmessages\"\xc2\x01\n" +
 	"\x0fReceivedMessage\x128\n" +

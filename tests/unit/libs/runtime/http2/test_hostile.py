@@ -10,6 +10,7 @@ import random
 
 import ngh2
 
+from tests.support.patience import eventually
 from tests.unit.libs.runtime.http2.test_connection import Pair, frame, serving
 
 CONNECTION_COUNT = int(os.environ.get("REPUT_HTTP2_CONNECTIONS", "400"))
@@ -106,5 +107,6 @@ async def test_floods() -> None:
         for at in range(0, len(frames), 65_536):
             pair.arrive(frames[at : at + 65_536])
             await asyncio.sleep(0)
-        assert pair.transport.is_closed
+        assert not pair.transport.is_reading
+        await eventually(lambda: pair.transport.is_closed)
         assert server.call_count == 0

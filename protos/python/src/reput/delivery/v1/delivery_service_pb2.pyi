@@ -36,6 +36,7 @@ class ReceiveRequest(_message.Message):
     TAG_EXPRESSION_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
+    ATTEMPT_ID_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """Name of the group: 1 to 122 bytes of letters, digits, `_`, `-`, `%` and `|`, so that its dead letters can have a topic."""
     topic: _builtins.str
@@ -49,6 +50,11 @@ class ReceiveRequest(_message.Message):
     where: _builtins.str
     """A condition of properties in SQL92 (docs/filters.md); empty for all. It holds beside `tag_expression`, and what it does
     not let through is settled for the group, too.
+    """
+    attempt_id: _builtins.str
+    """Makes it harmless to ask again when the answer was lost: a receive with the id of a former one of this group and topic
+    gets the messages again that still are the caller's, with the same handles. At most 100 bytes, another id for each
+    receive; the server remembers them for two minutes.
     """
     @_builtins.property
     def invisible(self) -> _duration_pb2.Duration:
@@ -68,10 +74,11 @@ class ReceiveRequest(_message.Message):
         tag_expression: _builtins.str = ...,
         wait: _duration_pb2.Duration | None = ...,
         where: _builtins.str = ...,
+        attempt_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["invisible", b"invisible", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "invisible", b"invisible", "message_count_max", b"message_count_max", "tag_expression", b"tag_expression", "topic", b"topic", "wait", b"wait", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "group", b"group", "invisible", b"invisible", "message_count_max", b"message_count_max", "tag_expression", b"tag_expression", "topic", b"topic", "wait", b"wait", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

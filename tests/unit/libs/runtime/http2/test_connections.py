@@ -138,7 +138,7 @@ async def test_old_connections_end_after_their_calls() -> None:
 async def test_the_silent_are_asked_and_then_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever answers stays."""
     monkeypatch.setattr(connections, "SILENCE_S", 0.05)
-    monkeypatch.setattr(connections, "ANSWER_S", 0.02)
+    monkeypatch.setattr(connections, "ANSWER_S", 0.5)
     found = Connections(ConnectionLimits(connection_idle_timeout_ms=0))
     gone, alive = Opened(), Opened()
     alive.received_at_s = float("inf")

@@ -30,6 +30,7 @@ TOPICS = f"{CONFIG}/topics.json"
 CONSUMER_OFFSETS = f"{CONFIG}/consumerOffset.json"
 DELAY_OFFSETS = f"{CONFIG}/delayOffset.json"
 GROUP_CONFIGS = f"{CONFIG}/subscriptionGroup.json"
+TIMER_CHECKPOINT = f"{CONFIG}/timercheck"
 
 REPUT = "reput"
 """Directory of the files that only Reput has."""
@@ -51,8 +52,9 @@ BACKUP_SUFFIX = ".bak"
 """Of the copy beside a file, which stands in for it."""
 
 BATCH_QUEUES, QUEUE_EXTENSIONS = "batchconsumequeue", "consumequeue_ext"
+TIMER_WHEEL = "timerwheel"
 TIMER_LOG, COMPACTION = "timerlog", "compaction"
-"""Directories that only RocketMQ has."""
+"""A file and directories that only RocketMQ has."""
 COMPACTED_LOG, COMPACTED_QUEUES = f"{COMPACTION}/compactionLog", f"{COMPACTION}/compactionCq"
 
 OFFSET_MAX = 2**63 - 1

@@ -137,7 +137,10 @@ def _servicers(
         (queue_service_pb2, QueueServicer(answers, stream_count_max=stream_count_max)),
         (query_service_pb2, QueryServicer(answers)),
         (scan_service_pb2, ScanServicer(answers, follow.polls)),
-        (consumer_offset_service_pb2, ConsumerOffsetServicer(indexer.groups, answers, follow)),
+        (
+            consumer_offset_service_pb2,
+            ConsumerOffsetServicer(indexer.groups, answers, follow, indexer.upkeep.timer_wheel),
+        ),
         (group_config_service_pb2, GroupConfigServicer(indexer.upkeep.group_configs)),
         (index_service_pb2, IndexServicer(indexer, start_time_ms=start_time_ms)),
         (rebuild_service_pb2, RebuildServicer(indexer.upkeep.rebuild, follow.polls)),

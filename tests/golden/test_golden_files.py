@@ -6,7 +6,13 @@ import struct
 import msgspec
 import pytest
 
-from libs.formats.config import consumer_offsets_json, delay_offsets_json, subscription_groups_json, topics_json
+from libs.formats.config import (
+    consumer_offsets_json,
+    delay_offsets_json,
+    subscription_groups_json,
+    timer_checkpoint,
+    topics_json,
+)
 from libs.formats.config.config_json import DataVersion
 from libs.formats.config.consumer_offsets_json import ConsumerOffsetsFile
 from libs.formats.config.delay_offsets_json import DelayOffsetsFile
@@ -159,6 +165,12 @@ def test_delay_offsets() -> None:
     for table in ("{0:1}", "{2147483648:1}", '{"a":1}', "{1:-1}", '{1:"1"}', "[]", "1"):
         with pytest.raises(BadField):
             delay_offsets_json.loads(f'{{"offsetTable":{table}}}')
+
+
+def test_timer_checkpoint() -> None:
+    """Where RocketMQ goes on in its timer topic."""
+    data = golden("config_files/v1/timercheck.hex").ljust(timer_checkpoint.SIZE_BYTES, b"\0")
+    assert timer_checkpoint.encode(42, STORE_TIME_MS) == data
 
 
 def test_subscription_groups() -> None:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from libs.formats.records.delivery_record import Policy
+from libs.formats.records.delivery_record import Place, Policy
 from libs.formats.state.system_topics import TIMER_TOPIC
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
@@ -203,6 +203,12 @@ class MemoryStore:
     async def stored_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """See Index."""
         return self.offsets[group].get((topic, queue_id))
+
+    async def stored_offsets(self) -> Mapping[Place, int]:
+        """See Index."""
+        return {
+            Place(group, *queue): offset for group, offsets in self.offsets.items() for queue, offset in offsets.items()
+        }
 
     async def store_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """See Index."""

@@ -67,6 +67,8 @@ class MemoryTimers:
                 unique_id=properties.get(timed_record.UNIQUE_ID) or f"id{end}",
                 deletes=properties.get(timed_record.DELETE, ""),
                 is_cancelled=timed_record.CANCELLED in properties,
+                out=properties.get(timed_record.OUT_MS, ""),
+                is_rolled_by_rocketmq=timed_record.DEQUEUED_MS in properties,
                 message=sent,
             )
         )
@@ -130,7 +132,9 @@ class MemoryTimers:
 
     async def is_delivered(self, timed: Timed) -> bool:
         """See TimerIndex."""
-        return any(found.message.text == timed.message.text for found in self._store.queues(timed.topic)[0])
+        found = [one.message for one in self._store.queues(timed.topic)[0] if one.message.text == timed.message.text]
+        outs = [one.properties.get(timed_record.OUT_MS) for one in found if timed_record.DEQUEUED_MS in one.properties]
+        return timed.out in outs
 
     async def stored_before(self, time_ms: int) -> int:
         """See TimerIndex."""

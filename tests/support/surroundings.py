@@ -65,10 +65,12 @@ def interrupt_by_default() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def free_port() -> int:
-    """A port that nobody uses now."""
+def free_port(*, below: int = 0) -> int:
+    """A port that nobody uses now, and neither the one that lies `below` lower."""
     while True:
-        with socket.socket() as probe, contextlib.suppress(OSError):
+        with socket.socket() as probe, socket.socket() as other, contextlib.suppress(OSError):
             port = random.randrange(*PORTS)
             probe.bind(("127.0.0.1", port))
+            if below:
+                other.bind(("127.0.0.1", port - below))
             return port

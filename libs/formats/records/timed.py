@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from libs.formats.limits import INT64_MAX, TIMER_PRECISION_MS
 
 DELIVER_MS, DELAY_MS, DELAY_SEC, OUT_MS = "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_OUT_MS"
+DEQUEUED_MS = "TIMER_DEQUEUE_MS"
+"""When RocketMQ's wheel let a message go: to its topic, or back to the timer topic to wait on."""
 ROLL_TIMES = "TIMER_ROLL_TIMES"
 """How often the message was appended again, so that it is not gone before it is due."""
 DELETE = "TIMER_DEL_UNIQKEY"
@@ -17,9 +19,7 @@ CANCELLED = "REPUT_CANCELLED"
 """Of such a record: it took that one back in time, as the same append says in the journal of deliveries."""
 DELETE_TAG, DELETE_BODY = "_RECALL_TAG_", b"0"
 REAL_TOPIC, REAL_QUEUE_ID, UNIQUE_ID, TAGS = "REAL_TOPIC", "REAL_QID", "UNIQ_KEY", "TAGS"
-TIMER_NAMES = frozenset(
-    {DELIVER_MS, DELAY_MS, DELAY_SEC, OUT_MS, ROLL_TIMES, DELETE, "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"}
-)
+TIMER_NAMES = frozenset({DELIVER_MS, DELAY_MS, DELAY_SEC, OUT_MS, ROLL_TIMES, DELETE, "TIMER_ENQUEUE_MS", DEQUEUED_MS})
 PLACE_NAMES = frozenset({REAL_TOPIC, REAL_QUEUE_ID})
 
 

@@ -123,7 +123,7 @@ class Owned:
     async def start(self) -> None:
         """Read what is not in the journal, and begin with what nobody asks for. Raises DependencyUnavailable."""
         await self.transactions.load()
-        await self.delays.start()
+        self.delays.start()
         self.transactions.start()
 
     async def stop(self) -> None:
@@ -290,7 +290,7 @@ class Owned:
                 await self._drop(subscription)
         if now_s - self._stored_s >= STORE_INTERVAL_S:
             self._stored_s = now_s
-            await self._store()
+            await self.store()
 
     async def _bury(self, handle: Handle) -> None:
         """Put a message among the dead letters. Raises HandleOutdated, and what the journal and the index raise."""
@@ -409,7 +409,12 @@ class Owned:
             known = self._queue_counts[topic] = (now_s, await self._log.queue_count(topic))
         return known[1]
 
-    async def _store(self) -> None:
+    @property
+    def is_stored(self) -> bool:
+        """Whether the index was told how far all groups are now."""
+        return all(self._stored.get(queue.place) == queue.committed for queue in self.groups.all_queues())
+
+    async def store(self) -> None:
         """Tell the index how far groups are and what they go by, where that has changed."""
         policies: dict[str, Policy | None] = dict.fromkeys(self._stored_policies.keys() - self.groups.policies.keys())
         policies |= self.groups.policies.items() - self._stored_policies.items()

@@ -17,12 +17,13 @@ from libs.formats.records.delivery_record import Began
 from libs.machine.loop import SupervisedLoop
 from libs.machine.workers import workers
 from libs.requests.errors import DependencyUnavailable
-from services.delivery.engine.copying import JOURNAL_GROUP, JOURNAL_PLACE, Copying
 from services.delivery.engine.journal import Journal
-from services.delivery.engine.loading import load
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ports import Index, Log
 from services.delivery.engine.state.groups import Groups
+from services.delivery.engine.takeover.copying import JOURNAL_GROUP, JOURNAL_PLACE, Copying
+from services.delivery.engine.takeover.handover import come_back, leave
+from services.delivery.engine.takeover.loading import load
 from services.delivery.engine.tally import Tally
 from services.delivery.errors import JournalLost, LogFollows, NotOwner
 
@@ -193,8 +194,9 @@ class Ownership:
             await journal.begin(Began(owner))
             self._decided.clear()
             start = await self._index.stored_offset(JOURNAL_GROUP, *JOURNAL_PLACE) or 0
-            groups = await load(self._index, owner, start=start)
+            groups, last = await load(self._index, owner, start=start)
             owned = self._make(groups, journal, self.tally)
+            await come_back(owned, journal, self._index, last)
             await owned.start()
         except LogFollows:
             self._reason = "the log follows another one, whose own service delivers"
@@ -216,6 +218,7 @@ class Ownership:
             self._owned, self._reason = None, "the journal is read anew"
             self._decided.clear()
             await owned.stop()
+            await leave(owned, journal, self._index)
             await journal.close()
 
     async def _until_wanted(self) -> None:

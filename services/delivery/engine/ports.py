@@ -197,6 +197,10 @@ class Index(Protocol):
         """Return what a group committed of a queue, None if it committed nothing."""
         ...
 
+    async def stored_offsets(self) -> Mapping[Place, int]:
+        """Return what all groups committed."""
+        ...
+
     async def stored_policy(self, group: str) -> Policy | None:
         """Return how RocketMQ let a group retry, None if nobody knows."""
         ...

@@ -22,6 +22,7 @@ from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.follow.reput_state import Event, ReputStates
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.groups.group_configs import GroupConfigs
+from services.indexer.engine.groups.timer_wheel import TimerWheel
 from services.indexer.engine.indexer import Follow, Indexer, Upkeep
 from services.indexer.engine.log.local_records import LocalRecords
 from services.indexer.engine.log.source import LogSink, LogSource, NoSink, RecordSource
@@ -101,6 +102,7 @@ def build(
             QueueRemoval(reput, indexes, records, flush, source),
             OnlineRebuild(indexes, states, reput, flush, clock),
             group_configs,
+            TimerWheel(small_files, config.data_dir, clock),
         ),
     )
 

@@ -29,6 +29,7 @@ from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.follow.reput_state import ReputStates
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.groups.group_configs import GroupConfigs
+from services.indexer.engine.groups.timer_wheel import TimerWheel
 from services.indexer.engine.share.sharing import Sharing
 from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
@@ -56,6 +57,7 @@ class Upkeep:
     removal: QueueRemoval
     rebuild: OnlineRebuild
     group_configs: GroupConfigs
+    timer_wheel: TimerWheel
 
 
 class Indexer:

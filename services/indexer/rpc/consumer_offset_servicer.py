@@ -5,6 +5,7 @@ import asyncio
 
 from reput.indexer.v1 import consumer_offset_service_pb2 as messages
 
+from libs.formats.state.system_topics import DELIVERY_TOPIC, TIMER_TOPIC
 from libs.machine.loop import in_steps
 from libs.requests import arguments
 from libs.requests.checks import check_range, size_of_page
@@ -14,6 +15,7 @@ from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.answer.time_search import first_at_or_after
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.groups.pages import GroupPosition, page_of_groups
+from services.indexer.engine.groups.timer_wheel import TimerWheel
 from services.indexer.engine.indexer import Follow
 from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT
 from services.indexer.errors import ConsumerOffsetNotFound, TopicNotFound
@@ -27,8 +29,9 @@ COMMIT_STEP_COUNT = 250
 class ConsumerOffsetServicer:
     """Answers the five calls."""
 
-    def __init__(self, groups: ConsumerOffsets, answers: Answers, follow: Follow) -> None:
+    def __init__(self, groups: ConsumerOffsets, answers: Answers, follow: Follow, timer_wheel: TimerWheel) -> None:
         self._groups = groups
+        self._timer_wheel = timer_wheel
         self._answers = answers
         self._queues = answers.indexes.queues
         self._completeness = follow.completeness
@@ -52,6 +55,8 @@ class ConsumerOffsetServicer:
                 offsets[topic, queue_id] = check_range(offset.queue_offset, f"{path}.queue_offset")
         self._sharing.check_room()
         self._groups.commit(group, offsets)
+        if group == DELIVERY_TOPIC and (begin := offsets.get((TIMER_TOPIC, 0))) is not None:
+            await asyncio.to_thread(self._timer_wheel.begin_at, begin)
         return messages.CommitConsumerOffsetResponse()
 
     async def GetConsumerOffset(

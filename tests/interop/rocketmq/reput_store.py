@@ -55,8 +55,10 @@ class IndexProcess(ServiceProcess):
 class ReputStore:
     """Both services, at work. `running` starts them as processes, `served` within this one."""
 
-    def __init__(self, target: str, log: LogClient, index: IndexClient, *processes: ServiceProcess) -> None:
-        self.target = target
+    def __init__(
+        self, target: str, index_target: str, log: LogClient, index: IndexClient, *processes: ServiceProcess
+    ) -> None:
+        self.target, self.index_target = target, index_target
         self.log = log
         self.index = index
         self._processes = processes
@@ -102,7 +104,8 @@ class ReputStore:
                 )
                 for process in (log, index)
             ]
-            yield cls(f"127.0.0.1:{log.port}", LogClient(channels[0]), IndexClient(channels[1]), index, log)
+            targets = (f"127.0.0.1:{log.port}", f"127.0.0.1:{index.port}")
+            yield cls(*targets, LogClient(channels[0]), IndexClient(channels[1]), index, log)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -123,9 +126,10 @@ class ReputStore:
         settings = {**{name: getattr(sizes, name) for name in names}, "deliver_delayed": deliver_delayed}
         async with (
             log_served(directory, segment_size_bytes=sizes.segment_size_bytes, **options) as (log, log_client),
-            index_served(directory, f"127.0.0.1:{log.server.port}", **settings) as (_, index_client),
+            index_served(directory, f"127.0.0.1:{log.server.port}", **settings) as (index, index_client),
         ):
-            yield cls(f"127.0.0.1:{log.server.port}", log_client, index_client)
+            targets = (f"127.0.0.1:{log.server.port}", f"127.0.0.1:{index.server.port}")
+            yield cls(*targets, log_client, index_client)
 
     async def append(self, drafts: Sequence[Draft]) -> list[tuple[int, int, int]]:
         """Append one batch; for each message (physical offset, queue offset, store time)."""

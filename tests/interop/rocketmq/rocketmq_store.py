@@ -77,9 +77,13 @@ class _Found(msgspec.Struct, frozen=True):
     found: list[list[int]]
 
 
-@functools.cache
-def command(major: str) -> list[str]:
+def command(major: str, main: str = "") -> list[str]:
     """The command line of the Java side, built first if need be. Raises ToolMissing or CalledProcessError."""
+    return ["java", *JVM_FLAGS, "-cp", _class_path(major), f"reput.interop.{main or f'Release{major}'}"]
+
+
+@functools.cache
+def _class_path(major: str) -> str:
     missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
     if missing:
         raise ToolMissing(f"{', '.join(missing)} not found: interop needs a JDK 17 and Maven 3.8 (Debian: maven)")
@@ -93,15 +97,60 @@ def command(major: str) -> list[str]:
             class_path.unlink(missing_ok=True)
             maven = ["mvn", "--quiet", "--batch-mode", "compile", f"-Drelease={major}"]
             subprocess.run(maven, cwd=JAVA_DIRECTORY, check=True)
-    jars = f"{target / 'classes'}{os.pathsep}{class_path.read_text().strip()}"
-    return ["java", *JVM_FLAGS, "-cp", jars, f"reput.interop.Release{major}"]
+    return f"{target / 'classes'}{os.pathsep}{class_path.read_text().strip()}"
 
 
-class RocketMqStore:
-    """One store, open in a process. `open` makes it; it is killed at the end of the block if it still runs."""
+class Servant:
+    """A process of RocketMQ under orders. It is killed at the end of the block if it still runs."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
+
+    @classmethod
+    async def start(cls, major: str, main: str = "") -> Self:
+        """Start it; it waits for orders."""
+        process = await asyncio.create_subprocess_exec(
+            *command(major, main),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=ANSWER_SIZE_MAX,
+        )
+        return cls(process)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._process.returncode is None:
+            await self.kill()
+
+    async def ask(self, order: str, answer: type[Any], **fields: Any) -> Any:
+        """Give one order and return its answer. Raises RocketMqEnded."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._process.stdin.write(encoder.encode({"do": order, **fields}) + b"\n")
+        line = await self._process.stdout.readline()
+        if not line:
+            raise RocketMqEnded(f"at {order}: {(await self._process.stderr.read()).decode()}")
+        return msgspec.json.decode(line, type=answer)
+
+    async def stop(self) -> None:
+        """Stop orderly. RocketMQ leaves no mark of an unclean stop then."""
+        assert (await self.ask("stop", dict[str, bool])) == {"is_unclean": False}
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        assert await self._process.wait() == 0
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        self._process.send_signal(signal.SIGKILL)
+        await self._process.wait()
+
+
+class RocketMqStore(Servant):
+    """One store, open in a process. `open` makes it."""
 
     @classmethod
     async def open(
@@ -122,38 +171,13 @@ class RocketMqStore:
         Only 4.9 can deliver delayed messages; in 5.x that is the broker's. Features are off by default: `light` queues,
         `ext` for extensions of consume queues, and the `timer` wheel.
         """
-        process = await asyncio.create_subprocess_exec(
-            *command(major),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=ANSWER_SIZE_MAX,
-        )
-        store = cls(process)
+        store = await cls.start(major)
         settings = msgspec.structs.asdict(sizes)
         flags = {"crc_property": crc_property, "verify_crc": verify_crc}
         flags |= {"index_safe": index_safe, "delivers": delivers}
         places = {"directory": str(directory), "log_dirs": log_dirs}
         await store.ask("open", dict[str, Any], features=features, **places, **settings, **flags)
         return store
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._process.returncode is None:
-            await self.kill()
-
-    async def ask(self, order: str, answer: type[Any], **fields: Any) -> Any:
-        """Give one order and return its answer. Raises RocketMqEnded."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        self._process.stdin.write(encoder.encode({"do": order, **fields}) + b"\n")
-        line = await self._process.stdout.readline()
-        if not line:
-            raise RocketMqEnded(f"at {order}: {(await self._process.stderr.read()).decode()}")
-        return msgspec.json.decode(line, type=answer)
 
     async def put(self, drafts: Sequence[Draft]) -> list[tuple[int, int, int]]:
         """Put messages one by one; for each (physical offset, queue offset, store time)."""
@@ -224,18 +248,6 @@ class RocketMqStore:
         questions = [{"topic": topic, "queue_id": queue_id, "time_ms": time} for topic, queue_id, time in times]
         found: list[list[int]] = (await self.ask("times", _Found, times=questions)).found
         return found
-
-    async def stop(self) -> None:
-        """Stop orderly. RocketMQ leaves no mark of an unclean stop then."""
-        assert (await self.ask("stop", dict[str, bool])) == {"is_unclean": False}
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        assert await self._process.wait() == 0
-
-    async def kill(self) -> None:
-        """SIGKILL."""
-        self._process.send_signal(signal.SIGKILL)
-        await self._process.wait()
 
     async def halt_after(self, delay_ms: int) -> None:
         """Have the virtual machine halt in the midst of what comes next: Runtime.halt, which runs nothing more."""

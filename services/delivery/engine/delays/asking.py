@@ -23,6 +23,8 @@ INDEX_WAIT_S, INDEX_LOOK_S = 5.0, 0.02
 """How long a message is looked for that the index may not have yet."""
 ROLL_LOOK_S = 10.0
 HOUR_MS = 3_600_000
+GATHERED_COUNT_MAX = 10_000
+"""Messages that a stop appends again at most: some seconds."""
 DELAY_NAMES = frozenset({timed_record.DELAY_SEC, timed_record.DELAY_MS})
 
 _log = logging.getLogger(__name__)
@@ -95,6 +97,26 @@ class Asking:
             old = [one for one in read.found if one.queue_offset < below or one.physical_offset < min(oldest, active)]
             await self._roll([one for one in old if not one.deletes])
             if len(old) < len(read.found) or read.next_queue_offset <= offset:
+                return
+            offset = read.next_queue_offset
+
+    async def gather(self) -> None:
+        """Append again what waits before something that is done, so that nothing waits before `done.low`.
+
+        For the end, when nothing else is read or delivered. Does nothing where there are too many. Raises what the
+        index and the journal raise.
+        """
+        while self._delays.leaving:
+            await self._delays.left()
+        offset, end = self._delays.done.low, self._delays.done.end
+        count = sum(1 for _ in self._delays.done.not_done(end))
+        if count > GATHERED_COUNT_MAX:
+            _log.info("%d delayed messages wait before others that are done: RocketMQ would deliver these again", count)
+            return
+        while count and offset < end:
+            read = await self._delays.timers.waiting(offset, wait_s=0)
+            await self._roll([one for one in read.found if one.queue_offset < end and not one.deletes])
+            if read.next_queue_offset <= offset:
                 return
             offset = read.next_queue_offset
 

@@ -16,6 +16,7 @@ from libs.formats.records.delivery_record import DelaysDone
 from libs.formats.records.timed import PLACE_NAMES, TIMER_NAMES
 from libs.machine.clock import Clock
 from libs.machine.loop import SupervisedLoop
+from libs.machine.uninterrupted import uninterrupted
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.config import DeliveryConfig
 from services.delivery.engine.delays.done import Done
@@ -35,6 +36,8 @@ BEHIND_S = 1.0
 REFUSED_MS = 10_000
 """When a message that the log did not take is tried again."""
 WAIT_S_MAX = 1.0
+ASKED_COUNT = 32
+"""Messages that are looked up at once."""
 WITHOUT = TIMER_NAMES | PLACE_NAMES | {"DELAY"}
 """Properties that a message needed to wait."""
 
@@ -60,7 +63,6 @@ class Delays:
         """What is on its way to the log."""
         self._left = asyncio.Event()
         self._news = asyncio.Event()
-        self._old_end = 0
         self._begun_ms = clock.now_ms()
         journal.on_written = self._heard
         errors = (DependencyUnavailable, JournalLost)
@@ -69,10 +71,8 @@ class Delays:
             for name, step in (("read", self._read), ("delivered", self._deliver))
         ]
 
-    async def start(self) -> None:
-        """Begin. Raises DependencyUnavailable."""
-        if not self.done.is_known:
-            self._old_end = await self.timers.end()
+    def start(self) -> None:
+        """Begin."""
         for loop in self._loops:
             loop.start()
 
@@ -96,6 +96,9 @@ class Delays:
         """Write messages, and that their records are done. Raises AppendRefused, and what the journal raises."""
         offsets = tuple(one.queue_offset for one in timed)
         self.leaving.update(offsets)
+        return await uninterrupted(self._send(offsets, letters))
+
+    async def _send(self, offsets: tuple[int, ...], letters: Sequence[Copy | Note]) -> Written:
         try:
             written = await self.journal.write([DelaysDone(offsets)], letters, is_safe=True, may_be_refused=True)
             self.finish(offsets)
@@ -121,10 +124,11 @@ class Delays:
             return
         self._lose(read.min_queue_offset)
         ended: list[int] = []
+        delivered = await self._delivered_before(read.found)
         for timed in read.found:
             if timed.queue_offset < self.next:
                 continue
-            over = await self._over_with(timed)
+            over = await self._over_with(timed, delivered)
             self.finish(over)
             ended += over
             if timed.queue_offset not in self.done:
@@ -148,13 +152,14 @@ class Delays:
         self.next = max(self.next, least)
         self.done.skip_to(least)
 
-    async def _over_with(self, timed: Timed) -> list[int]:
+    async def _over_with(self, timed: Timed, delivered: set[int]) -> list[int]:
         """Return which records are done for a record that was read."""
         if timed.queue_offset in self.done:
             return []
         if timed.deletes:
             return await self._deleted_by(timed)
-        return [timed.queue_offset] if await self._was_delivered(timed) else []
+        former = await self._rolled_by_rocketmq(timed) if timed.is_rolled_by_rocketmq else []
+        return [*former, timed.queue_offset] if timed.queue_offset in delivered else former
 
     async def _deleted_by(self, mark: Timed) -> list[int]:
         """Return the offsets that a record takes back which somebody else appended, and its own."""
@@ -166,10 +171,21 @@ class Delays:
         self.tally.timed_cancelled_count += len(open_offsets)
         return [*open_offsets, mark.queue_offset]
 
-    async def _was_delivered(self, timed: Timed) -> bool:
-        """Return whether RocketMQ delivered a message before anybody here did: then its topic has it."""
-        is_old = timed.queue_offset < self._old_end and timed.due_ms <= self._begun_ms
-        return is_old and await self.timers.is_delivered(timed)
+    async def _rolled_by_rocketmq(self, timed: Timed) -> list[int]:
+        """Return the offsets of the records that a record of RocketMQ has taken the place of."""
+        found, _ = await self.timers.by_id(timed.topic, timed.unique_id)
+        former = [one for one in found if one.queue_offset < timed.queue_offset and one.out == timed.out]
+        return [one.queue_offset for one in former if not one.deletes and one.queue_offset not in self.done]
+
+    async def _delivered_before(self, found: Sequence[Timed]) -> set[int]:
+        """Return the offsets of what RocketMQ has delivered, which may have had the store before this process began."""
+        old = [one for one in found if one.due_ms <= self._begun_ms and one.queue_offset not in self.done]
+        delivered: set[int] = set()
+        for start in range(0, len(old), ASKED_COUNT):
+            some = old[start : start + ASKED_COUNT]
+            answers = await asyncio.gather(*map(self.timers.is_delivered, some))
+            delivered.update(one.queue_offset for one, is_delivered in zip(some, answers, strict=True) if is_delivered)
+        return delivered
 
     async def _deliver(self) -> None:
         """Deliver some of what is due, or wait until something may be."""

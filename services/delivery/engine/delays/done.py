@@ -32,6 +32,11 @@ class Done:
         at = offset - self._base
         return offset < self.low or (at >> 3 < len(self._bits) and self._bits[at >> 3] >> (at & 7) & 1 == 1)
 
+    @property
+    def end(self) -> int:
+        """Behind the last offset that is done."""
+        return max(self.low, self._base + 8 * (len(self._bits) - 1) + self._bits[-1].bit_length() if self._bits else 0)
+
     def add(self, offset: int) -> None:
         """Let an offset be done."""
         if offset < self.low:

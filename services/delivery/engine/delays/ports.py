@@ -25,6 +25,10 @@ class Timed:
     """Of a record that takes another one back: the unique id of that one."""
     is_cancelled: bool
     """Of such a record: whether it did so in time, as the journal says."""
+    out: str
+    """Property TIMER_OUT_MS, by which RocketMQ delivers; it keeps it when it appends a message again."""
+    is_rolled_by_rocketmq: bool
+    """Whether RocketMQ appended it in the place of another one."""
     message: Any
     """As the index and the log answer with it."""
 
@@ -63,7 +67,7 @@ class TimerIndex(Protocol):
         ...
 
     async def is_delivered(self, timed: Timed) -> bool:
-        """Return whether the topic of a message has it already, by its unique id."""
+        """Return whether the topic of a message has it from RocketMQ, by its unique id and the time."""
         ...
 
     async def stored_before(self, time_ms: int) -> int:

@@ -17,7 +17,7 @@ from reput.indexer.v1 import (
 )
 
 from libs.formats.limits import INT64_MAX
-from libs.formats.records.delivery_record import ATTEMPTS_MAX, BACKOFFS_MAX, Policy
+from libs.formats.records.delivery_record import ATTEMPTS_MAX, BACKOFFS_MAX, Place, Policy
 from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC
 from libs.runtime.rpc.peer import Connection
 from libs.runtime.rpc.timestamps import timestamp
@@ -119,6 +119,19 @@ class IndexClient:
         except ConsumerOffsetNotFound:
             return None
         return int(answer.offset.queue_offset)
+
+    async def stored_offsets(self) -> Mapping[Place, int]:
+        """See Index."""
+        offsets: dict[Place, int] = {}
+        request = consumer_offset_service_pb2.ListConsumerGroupsRequest(page_size=PAGE_SIZE)
+        with errors_of(SERVICE):
+            while True:
+                page = await self._offsets.ListConsumerGroups(request, **self._connection.options())
+                for group in page.groups:
+                    offsets |= {Place(group.group, one.topic, one.queue_id): one.queue_offset for one in group.offsets}
+                if not page.next_page_token:
+                    return offsets
+                request.page_token = page.next_page_token
 
     async def store_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """See Index."""

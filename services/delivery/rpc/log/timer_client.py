@@ -23,6 +23,8 @@ from services.delivery.rpc.log.errors import errors_of
 LOG, INDEXER = "commitlog", "indexer"
 COUNT, SIZE_BYTES = 1_000, 1 << 20
 KEY_PAGE_SIZE = 1_024
+LOOK_COUNT = 64
+"""Messages of one id, the newest, among which one is looked for that RocketMQ delivered."""
 NO_SUCH_ID = {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE}
 """Unique ids may look like offset ids, and lead anywhere."""
 OFFSET_ID = re.compile(rf"[0-9A-Fa-f]{{{OFFSET_ID_IPV4_DIGIT_COUNT}}}|[0-9A-Fa-f]{{{OFFSET_ID_IPV6_DIGIT_COUNT}}}")
@@ -85,10 +87,15 @@ class TimerClient:
         """See TimerIndex."""
         if timed_record.UNIQUE_ID not in timed.message.properties:
             return False
-        request = query_service_pb2.QueryByKeyRequest(topic=timed.topic, key=timed.unique_id, page_size=1)
+        request = query_service_pb2.QueryByKeyRequest(topic=timed.topic, key=timed.unique_id, page_size=LOOK_COUNT)
         with errors_of(INDEXER):
             answer = await self._queries.QueryByKey(request, **self._connection.options())
-        return len(answer.messages) > 0
+        return any(
+            one.physical_offset > timed.physical_offset
+            and timed_record.DEQUEUED_MS in one.properties
+            and one.properties.get(timed_record.OUT_MS) == timed.out
+            for one in answer.messages
+        )
 
     async def stored_before(self, time_ms: int) -> int:
         """See TimerIndex."""
@@ -127,5 +134,7 @@ def _timed(message: StoredMessage) -> Timed:
         unique_id=properties.get(timed_record.UNIQUE_ID) or message.offset_message_id,
         deletes=properties.get(timed_record.DELETE, ""),
         is_cancelled=timed_record.CANCELLED in properties,
+        out=properties.get(timed_record.OUT_MS, ""),
+        is_rolled_by_rocketmq=timed_record.DEQUEUED_MS in properties,
         message=message,
     )

@@ -245,16 +245,57 @@ async def test_due_while_others_are_rolled(clock: ManualClock) -> None:
 async def test_rocketmq_delivered_some(clock: ManualClock) -> None:
     """Of what RocketMQ left in the topic, what its own wheel has delivered does not come again."""
     store, now_ms = made(clock), clock.now_ms()
-    await store.append(TOPIC, Sent("was delivered"))
+    out = {"REAL_TOPIC": TOPIC, "REAL_QID": "0", "TIMER_DELAY_SEC": "9", "TIMER_OUT_MS": str(now_ms - 9_000)}
+    await store.append(TOPIC, Sent("was delivered", {**out, "TIMER_DEQUEUE_MS": str(now_ms)}))
+    await store.append(TOPIC, Sent("was not", {"TIMER_OUT_MS": "5"}))  # another one with the same id
     for text in ("was delivered", "was not"):
-        out = {"REAL_TOPIC": TOPIC, "REAL_QID": "0", "TIMER_DELAY_SEC": "9", "TIMER_OUT_MS": str(now_ms - 9_000)}
         await store.timers.put(Sent(text, {**out, "TIMER_ROLL_TIMES": "1"}, now_ms - 100))
     async with delivering(store, clock):
-        await eventually(lambda: texts(store) == ["was delivered", "was not"])
+        await eventually(lambda: texts(store) == ["was delivered", "was not", "was not"])
     async with delivering(store, clock) as ownership:
         await waits_for(await owned_of(ownership), 0)
         await asyncio.sleep(0.05)
-    assert texts(store) == ["was delivered", "was not"]
+    assert texts(store) == ["was delivered", "was not", "was not"]
+
+
+async def test_rocketmq_goes_on_in_between(clock: ManualClock) -> None:
+    """What RocketMQ delivered, or appended again to wait on, while it had the store comes once."""
+    store = made(clock)
+    for text, due_ms in (("first", 10), ("theirs", 20_000), ("rolled", 90_000), ("ours", 90_000)):
+        await store.timers.send(TOPIC, text, due_ms=clock.now_ms() + due_ms, UNIQ_KEY=text, TIMER_OUT_MS=text)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await waits_for(owned, 4)
+        clock.advance(1_000)
+        await waits_for(owned, 3)
+    clock.advance(30_000)
+    await store.append(TOPIC, Sent("theirs", {"TIMER_OUT_MS": "theirs", "TIMER_DEQUEUE_MS": "1"}))
+    rolled = next(one.message for one in store.timers.records if one.unique_id == "rolled")
+    await store.timers.put(Sent("rolled", {**rolled.properties, "TIMER_DEQUEUE_MS": "1", "TIMER_ROLL_TIMES": "1"}))
+    async with delivering(store, clock) as ownership:
+        await waits_for(await owned_of(ownership), 2)
+        clock.advance(60_000)
+        await waits_for(await owned_of(ownership), 0)
+    assert sorted(texts(store)) == ["first", "ours", "rolled", "theirs"]
+
+
+async def test_an_orderly_end_leaves_nothing_done_behind_what_waits(clock: ManualClock) -> None:
+    """RocketMQ reads the topic from one place on, and would deliver again what is done there."""
+    store = made(clock)
+    for number, due_ms in enumerate((90_000, 10, 80_000, 20, 70_000)):
+        await store.timers.send(TOPIC, f"m{number}", due_ms=clock.now_ms() + due_ms)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await waits_for(owned, 5)
+        clock.advance(1_000)
+        await waits_for(owned, 3)
+    begin = store.offsets["rmq_sys_reput_delivery"]["rmq_sys_wheel_timer", 0]
+    assert [one.message.text for one in store.timers.records[begin:]] == ["m4", "m0", "m2"]
+    async with delivering(store, clock) as ownership:
+        await waits_for(await owned_of(ownership), 3)
+        clock.advance(90_000)
+        await waits_for(await owned_of(ownership), 0)
+    assert Counter(texts(store)) == Counter(f"m{number}" for number in range(5))
 
 
 async def test_a_copy_is_enough(clock: ManualClock) -> None:
@@ -368,6 +409,8 @@ def _record(number: int, due_ms: int) -> Timed:
         physical_offset=number,
         size_bytes=100,
         due_ms=due_ms,
+        out="",
+        is_rolled_by_rocketmq=False,
         message=message,
         **place,  # type: ignore[arg-type]
     )

@@ -4,25 +4,15 @@ package reput.interop;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
-import com.google.gson.JsonParser;
-import com.google.gson.Strictness;
 import com.google.gson.stream.JsonWriter;
-import java.io.BufferedReader;
-import java.io.BufferedWriter;
 import java.io.File;
 import java.io.IOException;
-import java.io.InputStreamReader;
-import java.io.OutputStreamWriter;
-import java.io.Writer;
 import java.nio.ByteBuffer;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
-import java.util.HashSet;
 import java.util.Map;
-import java.util.Set;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.locks.LockSupport;
@@ -45,10 +35,7 @@ import org.apache.rocketmq.store.config.BrokerRole;
 import org.apache.rocketmq.store.config.FlushDiskType;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
-/**
- * One store of RocketMQ under the orders of its standard input: a JSON object with `do` per line, one line of answer
- * for each on standard output. Any failure ends the process with code 1, as nothing is expected to fail.
- */
+/** One store of RocketMQ under orders. */
 final class StoreTool {
     private static final int SETTLE_MS_MAX = 60_000;
     private static final int MAGIC_POSITION = 4;
@@ -61,36 +48,16 @@ final class StoreTool {
     private DefaultMessageStore store;
     private String directory;
 
-    private StoreTool(Release release, Writer out) {
+    private StoreTool(Release release, JsonWriter out) {
         this.release = release;
-        this.out = new JsonWriter(out);
-        this.out.setStrictness(Strictness.LENIENT); // one answer after the other
-        this.out.setHtmlSafe(false);
-        this.out.setSerializeNulls(true);
+        this.out = out;
     }
 
     static void run(Release release) throws Exception {
-        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        Writer lines = new BufferedWriter(new OutputStreamWriter(System.out, StandardCharsets.UTF_8));
-        System.setOut(System.err);
-        try {
-            StoreTool tool = new StoreTool(release, lines);
-            String line;
-            while ((line = in.readLine()) != null) {
-                tool.obey(JsonParser.parseString(line).getAsJsonObject());
-                tool.out.flush();
-                lines.write('\n');
-                lines.flush();
-            }
-        } catch (Throwable failure) {
-            failure.printStackTrace();
-            Runtime.getRuntime().halt(1);
-        }
-        Runtime.getRuntime().halt(0);
+        Orders.serve(out -> new StoreTool(release, out)::obey);
     }
 
     private void obey(JsonObject order) throws Exception {
-        out.beginObject();
         switch (order.get("do").getAsString()) {
             case "open" -> open(order);
             case "put" -> put(order.getAsJsonArray("messages"));
@@ -113,15 +80,15 @@ final class StoreTool {
             case "halt_after" -> haltAfter(order.get("delay_ms").getAsLong());
             default -> throw new IllegalArgumentException("" + order);
         }
-        out.endObject();
     }
 
     private Path configDirectory() {
         return Path.of(directory, "config");
     }
 
-    private void open(JsonObject settings) throws Exception {
-        directory = settings.get("directory").getAsString();
+    /** What a store on a directory goes by, with the sizes of its files. */
+    static MessageStoreConfig config(JsonObject settings) {
+        String directory = settings.get("directory").getAsString();
         MessageStoreConfig config = new MessageStoreConfig();
         config.setStorePathRootDir(directory);
         String logDirectories = settings.get("log_dirs").getAsString();
@@ -142,6 +109,12 @@ final class StoreTool {
         config.setCleanFileForciblyEnable(false);
         config.setFileReservedTime(100_000);
         config.setDiskMaxUsedSpaceRatio(99);
+        return config;
+    }
+
+    private void open(JsonObject settings) throws Exception {
+        directory = settings.get("directory").getAsString();
+        MessageStoreConfig config = config(settings);
         Set<String> features = new HashSet<>();
         settings.getAsJsonArray("features").forEach(feature -> features.add(feature.getAsString()));
         config.setEnableLmq(features.contains("light"));

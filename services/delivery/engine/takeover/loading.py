@@ -24,12 +24,16 @@ class Reading:
         self.is_whole = False
         """Whether a copy was read from its beginning to its end."""
         self.owner = ""
+        self.last = -1
+        """Queue offset of the last record that says more than that a process begins."""
         self._copy: int | None = None
 
-    def read(self, record: DeliveryRecord) -> None:
+    def read(self, queue_offset: int, record: DeliveryRecord) -> None:
         """Take over a record."""
         if record.events and isinstance(record.events[0], Began):
             self.owner = record.events[0].owner
+        else:
+            self.last = queue_offset
         self.owner = self.owner or record.owner
         if record.owner != self.owner:
             return
@@ -40,16 +44,17 @@ class Reading:
                 self._copy = None if event.is_end else event.number
 
 
-async def load(index: Index, owner: str, *, start: int) -> Groups:
-    """Return what the journal says. Raises DependencyUnavailable.
+async def load(index: Index, owner: str, *, start: int) -> tuple[Groups, int]:
+    """Return what the journal says, and the queue offset of its last record before this process began, -1 if none.
 
-    `start` is where the last copy begins; where there is none that is whole, everything that is left is read.
+    Records that only say that a process begins are none. Raises DependencyUnavailable. `start` is where the last copy
+    begins; where there is none that is whole, everything that is left is read.
     """
     reading = await _read(index, owner, start)
     if start and not reading.is_whole:
         _log.warning("the journal has no whole copy at record %d: all of it is read", start)
         reading = await _read(index, owner, 0)
-    return reading.groups
+    return reading.groups, reading.last
 
 
 async def _read(index: Index, owner: str, position: int) -> Reading:
@@ -62,5 +67,5 @@ async def _read(index: Index, owner: str, position: int) -> Reading:
             except FormatError as error:
                 _log.error("record %d of the journal is stepped over: %s", stored.queue_offset, error)
             else:
-                reading.read(record)
+                reading.read(stored.queue_offset, record)
     return reading

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handover: lets RocketMQ go on where groups are, and groups go on where RocketMQ has left them.
+
+Who stops in order tells the index where its groups are, writes a last record into the journal, and tells the index
+which one that is. If the next one finds the journal as it was left, and another offset of a group in the index, then
+somebody else has moved the group meanwhile, and it goes on there. Otherwise the journal counts: an index may be late.
+Callers: the event loop's thread.
+"""
+
+import contextlib
+from collections.abc import Mapping
+
+from libs.formats.records.delivery_record import Event, Moved, Place, Settled, Took
+from libs.formats.state.system_topics import TIMER_TOPIC
+from libs.requests.errors import DependencyUnavailable
+from services.delivery.engine.journal import Journal
+from services.delivery.engine.owned import Owned
+from services.delivery.engine.ports import Index
+from services.delivery.engine.state.queue import QueueState
+from services.delivery.engine.takeover.copying import JOURNAL_GROUP, JOURNAL_PLACE
+from services.delivery.errors import JournalLost, TopicNotFound
+
+LAST_PLACE = (JOURNAL_PLACE[0], 1)
+"""The journal has no such queue: its offset in the index is that of the record that a process left the journal with."""
+TIMER_PLACE = (TIMER_TOPIC, 0)
+"""Nothing waits before its offset: the index tells RocketMQ to begin there."""
+EVENT_COUNT = 1_000
+"""Events that are written at once."""
+
+
+async def leave(owned: Owned, journal: Journal, index: Index) -> None:
+    """Tell where groups and delays are, for the last time. If that does not go well, the journal counts."""
+    if journal.failure is not None:
+        return
+    with contextlib.suppress(DependencyUnavailable, JournalLost):
+        await owned.asking.gather()
+        if owned.delays.next:
+            await index.store_offsets(JOURNAL_GROUP, {TIMER_PLACE: owned.delays.done.low})
+        await owned.store()
+        if owned.is_stored:  # from here to the record nothing else may happen
+            last = await journal.write([], is_safe=True)
+            await index.store_offsets(JOURNAL_GROUP, {LAST_PLACE: last.queue_offset})
+
+
+async def come_back(owned: Owned, journal: Journal, index: Index, last: int) -> None:
+    """Let groups go on where others have moved them, if `last` is the record that the journal was left with.
+
+    Raises DependencyUnavailable and why the journal can't be written.
+    """
+    if await index.stored_offset(JOURNAL_GROUP, *LAST_PLACE) != last:
+        return
+    stored = await index.stored_offsets()
+    events: list[Event] = []
+    bounds: dict[str, Mapping[int, tuple[int, int]]] = {}
+    for queue in owned.groups.all_queues():
+        place = queue.place
+        offset = stored.get(place)
+        if offset is None or offset == queue.committed:
+            continue
+        if place.topic not in bounds:
+            bounds[place.topic] = await _bounds(index, place.topic)
+        least, most = bounds[place.topic].get(place.queue_id, (0, 0))
+        events += _moved(queue, min(max(offset, least), most))
+    for start in range(0, len(events), EVENT_COUNT):
+        some = events[start : start + EVENT_COUNT]
+        for event in some:
+            owned.groups.apply(event)
+        await journal.write(some, is_safe=True)
+
+
+async def _bounds(index: Index, topic: str) -> Mapping[int, tuple[int, int]]:
+    try:
+        return await index.bounds(topic)
+    except TopicNotFound:
+        return {}
+
+
+def _moved(queue: QueueState, offset: int) -> list[Event]:
+    """Return what lets a group go on at an offset. On the way forward, what lies behind that is known as before."""
+    place: Place = queue.place
+    if offset < queue.committed:
+        return [Moved(place, offset)]
+    passed = tuple(one for one in queue.open_offsets() if one < offset)
+    events: list[Event] = [Settled(place, passed)] if passed else []
+    return [*events, Took(place, offset, ())] if offset > queue.next else events

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that ends in order, RocketMQ that moves its groups, and the process that goes on."""
+
+import pytest
+
+from libs.machine.testing.manual_clock import ManualClock
+from services.delivery.engine.owned import Owned, Wish
+from services.delivery.engine.ports import Wanted
+from services.delivery.engine.subscription import Delivered
+from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+
+GROUP, TOPIC = "g", "t"
+JOURNAL = "rmq_sys_reput_delivery"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+async def receive(owned: Owned, count: int = 10) -> list[Delivered]:
+    return await owned.receive(GROUP, TOPIC, count=count, invisible_ms=1_000, wanted=Wanted(), wait_s=0.2)
+
+
+async def left(clock: ManualClock) -> MemoryStore:
+    """A store in which a group has acked the first of four messages of six, and that was stopped in order."""
+    store = MemoryStore(queue_count=1)
+    for number in range(6):
+        await store.append(TOPIC, f"m{number}")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        found = await receive(owned, 4)
+        await owned.settle([Wish(found[0].handle, "ack")])
+    clock.advance(1_000)
+    return store
+
+
+async def attempts(store: MemoryStore, clock: ManualClock) -> dict[str, int]:
+    """What the group gets now, and for which time."""
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        found: list[Delivered] = []
+        while some := await receive(owned):
+            found += some
+        return {one.message: one.attempt for one in found}
+
+
+async def test_the_index_knows_where_groups_are_after_an_orderly_end(clock: ManualClock) -> None:
+    """RocketMQ goes on with the first message that is not settled, and an unchanged store as if nothing had been."""
+    store = await left(clock)
+    assert store.offsets[GROUP] == {(TOPIC, 0): 1}
+    assert await attempts(store, clock) == {"m1": 2, "m2": 2, "m3": 2, "m4": 1, "m5": 1}
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [
+        (2, {"m2": 2, "m3": 2, "m4": 1, "m5": 1}),
+        (5, {"m5": 1}),
+        (9, {}),
+        (0, {"m0": 1, "m1": 1, "m2": 1, "m3": 1, "m4": 1, "m5": 1}),
+    ],
+)
+async def test_a_group_goes_on_where_rocketmq_left_it(
+    offset: int, expected: dict[str, int], clock: ManualClock
+) -> None:
+    """What was acknowledged there does not come again, what was not has the attempts of before; and so ever after."""
+    store = await left(clock)
+    store.offsets[GROUP][TOPIC, 0] = offset
+    assert await attempts(store, clock) == expected
+    clock.advance(1_000)
+    assert await attempts(store, clock) == {text: attempt + 1 for text, attempt in expected.items()}
+
+
+async def test_the_journal_counts_unless_it_is_as_it_was_left(clock: ManualClock) -> None:
+    """An index that lost its last changes, or was told none, moves no group."""
+    store = await left(clock)
+    store.offsets[JOURNAL][JOURNAL, 1] -= 1
+    store.offsets[GROUP][TOPIC, 0] = 0
+    assert await attempts(store, clock) == {"m1": 2, "m2": 2, "m3": 2, "m4": 1, "m5": 1}

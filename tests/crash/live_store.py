@@ -42,6 +42,8 @@ FLUSH_MODES: Mapping[str, tuple[str, ...]] = {
 """Flags of the CommitLog for each way to flush."""
 
 DELAY_LEVELS_TEXT = "0s 1s"
+HASTY = ("--reconnect-ms-max", "50", "--drain-timeout-ms", "1000")
+WITHOUT_FILES = ("delivery", "gateway")
 LAST_WORDS_COUNT = 8
 CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
@@ -102,9 +104,14 @@ class Sizes:
 
 
 class LiveStore:
-    """See the module. `children` are the services that were started last, by name, ended ones included."""
+    """See the module. `children` are the services that were started last, by name, ended ones included.
 
-    def __init__(self, nursery: Nursery, data_dir: Path, sizes: Sizes) -> None:
+    A service that has one of `ports` is found there again after each start; each other start has a port of its own.
+    """
+
+    def __init__(
+        self, nursery: Nursery, data_dir: Path, sizes: Sizes, *, ports: Mapping[str, int] | None = None
+    ) -> None:
         self.data_dir = data_dir
         self.sizes = sizes
         self.children: dict[str, Child] = {}
@@ -112,6 +119,7 @@ class LiveStore:
         self.start_count = 0
         self.trimmed_ahead_bytes = 0
         """So much of the log may still be there although the Indexer has forgotten it: the Janitor tells it first."""
+        self._ports = ports or {}
         self._nursery = nursery
         self._channels: list[grpc.aio.Channel] = []
 
@@ -172,6 +180,16 @@ class LiveStore:
             {"REPUT_FAILPOINTS": failpoints, **(environment or {})},
         )
 
+    async def start_delivery(self) -> None:
+        """Start Delivery, after CommitLog and Indexer, and wait until it serves. Raises EndedEarly."""
+        behind = ("--commitlog-target", self.target("commitlog"), "--indexer-target", self.target("indexer"))
+        await self._start("delivery", (*behind, *HASTY), {})
+
+    async def start_gateway(self) -> None:
+        """Start the gateway, after CommitLog and Delivery, and wait until it serves. Raises EndedEarly."""
+        behind = ("--commitlog-target", self.target("commitlog"), "--delivery-target", self.target("delivery"))
+        await self._start("gateway", (*behind, *HASTY), {})
+
     def target(self, service: str) -> str:
         """Where a service listens."""
         return f"127.0.0.1:{self.children[service].port}"
@@ -228,7 +246,8 @@ class LiveStore:
         return channel
 
     async def _start(self, service: str, flags: tuple[str, ...], environment: Mapping[str, str]) -> None:
-        common = ("--data-dir", str(self.data_dir), "--port", "0", "--metrics-port", "0")
+        common = ("--port", str(self._ports.get(service, 0)), "--metrics-port", "0")
+        common += () if service in WITHOUT_FILES else ("--data-dir", str(self.data_dir))
         named = {f"REPUT_{service.upper()}_LOG_FORMAT": "json", **environment}
         child = await self._nursery.spawn(service, (*common, *flags), named)
         child.ended.add_done_callback(self._count_kill)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SERVICES = ("commitlog", "indexer", "janitor")
+SERVICES = ("commitlog", "indexer", "janitor", "delivery", "gateway")
 PACKET_SIZE_BYTES_MAX = 1 << 16
 LINE_SIZE_BYTES_MAX = 1 << 20
 START_TIMEOUT_S = 30

@@ -25,6 +25,10 @@ class Missing(Exception):
     """This machine has not the tool that builds a driver."""
 
 
+class ClientError(AssertionError):
+    """The client met an error."""
+
+
 @dataclass(frozen=True)
 class Command:
     """How a driver is started."""
@@ -115,7 +119,7 @@ class Driver:
         self._child = child
 
     async def ask(self, do: str, **arguments: Any) -> Any:
-        """Let it do something, and return what came of it. Raises AssertionError with its error."""
+        """Let it do something, and return what came of it. Raises ClientError, and AssertionError if it has ended."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._child.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
@@ -126,7 +130,8 @@ class Driver:
                 if line.startswith(b"{"):  # libraries print, too
                     break
         answer = json.loads(line)
-        assert "ok" in answer, f"{do}: {answer['error']}"
+        if "ok" not in answer:
+            raise ClientError(f"{do}: {answer['error']}")
         return answer["ok"]
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.crash.live_store import FLUSH_MODES
-from tests.crash.nursery import REPOSITORY, SERVICES
+from tests.crash.nursery import REPOSITORY
 
 ROUND_COUNT = 5
 """Rounds of one seed, all on one store."""
@@ -25,6 +25,8 @@ ANY = ""
 EARLY = "start"
 """In place of a failpoint: killed from outside, at any moment of the start."""
 
+SERVICES = ("commitlog", "indexer", "janitor")
+"""Those that own files."""
 FAILPOINT = re.compile(r'failpoint\("([a-z_]+\.[a-z_]+)"\)')
 SHARED_SOURCES = {
     Path("libs/machine/posix_fs.py"): SERVICES,

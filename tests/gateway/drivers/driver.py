@@ -120,7 +120,8 @@ class Driver:
         found = consumer.receive(ask["count"], ask["invisible_s"]) or []
         start = len(self.messages)
         self.messages += [(consumer, message) for message in found]
-        return {"messages": [{**described(one), "number": start + index} for index, one in enumerate(found)]}
+        places = [{"number": start + index, "handle": one.receipt_handle} for index, one in enumerate(found)]
+        return {"messages": [{**described(one), **place} for one, place in zip(found, places, strict=True)]}
 
     def ack(self, ask: dict[str, Any]) -> dict[str, Any]:
         """Settle a message."""

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""History: what was sent, delivered and settled while processes died. Values alone; times in ms since the epoch.
+
+A message's body is its name, which no other has, so a message that is stored twice is one name at two places. A time
+is None for what has not been, or was never answered. Callers: one event loop, whose clock is the store's, too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+Kind = Literal["plain", "keyed", "delayed", "transaction"]
+Verb = Literal["", "ack", "nack"]
+
+
+class Place(NamedTuple):
+    """Where a message is stored."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(slots=True)
+class Sent:
+    """A message, and what its producer was told."""
+
+    name: str
+    topic: str
+    kind: Kind
+    began_ms: float
+    is_native: bool = True
+    """Sent by the client of this project, not by RocketMQ's own through the gateway."""
+    key: str = ""
+    deliver_ms: int = 0
+    answered_ms: float | None = None
+    given_up_ms: float | None = None
+    """When its producer was told that nobody knows whether it is stored, and left it."""
+    place: Place | None = None
+    """As the answer says it, if the message is seen there."""
+    end: Literal["", "commit", "rollback"] = ""
+    """Of a transaction: what its producer asked for."""
+    end_began_ms: float | None = None
+    ended_ms: float | None = None
+
+    @property
+    def may_be_seen(self) -> bool:
+        """Whether anybody may receive it at all."""
+        return self.kind != "transaction" or self.end == "commit"
+
+    @property
+    def must_be_seen(self) -> bool:
+        """Whether each group has to receive it."""
+        has_ended = self.kind != "transaction" or self.ended_ms is not None
+        return self.answered_ms is not None and has_ended and self.may_be_seen
+
+    @property
+    def until_ms(self) -> float:
+        """Until when somebody may have tried to store it."""
+        return self.answered_ms or self.given_up_ms or float("inf")
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A message as a member of a group received it, by a call that began and ended at these times.
+
+    The message is its receiver's for `invisible_ms` from some moment of that call on.
+    """
+
+    group: str
+    place: Place
+    name: str
+    attempt: int
+    began_ms: float
+    arrived_ms: float
+    invisible_ms: float
+    verb: Verb = ""
+    delay_ms: float = 0
+    """Of a nack."""
+    settle_began_ms: float | None = None
+    settled_ms: float | None = None
+    """When it was answered that it is as the verb says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A process that was killed, and served again."""
+
+    service: str
+    killed_ms: float
+    back_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Whose members share the messages of a topic."""
+
+    topic: str
+    is_ordered: bool = False
+    is_native: bool = True
+
+
+@dataclass(slots=True)
+class History:
+    """All of it."""
+
+    groups: dict[str, Group] = field(default_factory=dict)
+    sent: dict[str, Sent] = field(default_factory=dict)
+    deliveries: list[Delivery] = field(default_factory=list)
+    deaths: list[Death] = field(default_factory=list)
+
+    def died_within(self, start_ms: float, end_ms: float) -> list[str]:
+        """Return which services were away at any moment from start to end, sorted."""
+        return sorted({one.service for one in self.deaths if one.killed_ms <= end_ms and one.back_ms >= start_ms})
+
+    def of_group(self, group: str) -> Iterator[Delivery]:
+        """Yield the deliveries of a group as they arrived."""
+        return (one for one in self.deliveries if one.group == group)

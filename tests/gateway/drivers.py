@@ -35,8 +35,6 @@ class Command:
 
     words: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
-    needs_tls: bool = False
-    """The client has no other way."""
     place_of_keys: str = "guarded"
     """The gateway where it is tried with access keys."""
     lacks: Collection[str] = ()
@@ -88,18 +86,18 @@ def java() -> Command:
 
 
 def go() -> Command:
-    """The client for Go, in the last release that Go's proxy has: without push consumers."""
+    """The client for Go."""
     built = BUILD / "go" / "driver"
     _run(_need("go"), "build", "-o", built, ".", cwd=HERE / "go")
     logs = {"rocketmq.client.logRoot": str(BUILD / "go" / "logs")}
-    return Command([str(built)], logs, needs_tls=True, lacks=("PushConsumer", "dead letter"))
+    return Command([str(built)], logs)
 
 
 def rust() -> Command:
-    """The client for Rust, which has simple consumers alone, and no way yet to turn TLS on."""
+    """The client for Rust: no push consumers, nothing that takes a message back, and no way yet to turn TLS on."""
     home = BUILD / "rust"
     _run(_need("cargo"), "build", "--quiet", "--locked", "--target-dir", home, cwd=HERE / "rust")
-    lacks = ("PushConsumer", "dead letter", "change invisible", "TLS")
+    lacks = ("PushConsumer", "dead letter", "change invisible", "recall", "TLS")
     return Command([str(home / "debug" / "driver")], lacks=lacks, place_of_keys="keys")
 
 

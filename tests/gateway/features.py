@@ -19,6 +19,10 @@ from tests.gateway.stage import Stage
 
 INVISIBLE_S = 60
 RECEIVE_S = 60.0
+DELAY_S = 15
+"""Long enough that a client has begun, sent and taken back before the time comes."""
+LATE_S = 10
+"""After so long a delayed message is late."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,31 @@ async def send_fifo(scene: Scene) -> None:
     messages = await scene.receive(6)
     assert bodies(messages) == sent
     assert {one["group"] for one in messages} == {"g1"}
+
+
+async def delay(scene: Scene) -> None:
+    """A message with a time comes then, not before, and others do not wait for it."""
+    due_s = int(time.time()) + DELAY_S
+    await scene.send("later", deliver_s=due_s)
+    await scene.send("now")
+    assert bodies(await scene.receive(2)) == ["now", "later"]
+    late_s = time.time() - due_s
+    assert 0 <= late_s < LATE_S, late_s
+
+
+async def recall(scene: Scene) -> None:
+    """A delayed message that is taken back never comes, also if that is said twice; one that came can't be."""
+    due_s = int(time.time()) + DELAY_S
+    names = {"topic": scene.topic, "deliver_s": due_s}
+    recalled, kept = [await scene.driver.ask("send", body=body, **names) for body in ("recalled", "kept")]
+    for _ in range(2):
+        answer = await scene.driver.ask("recall", topic=scene.topic, recall_handle=recalled["recall_handle"])
+        assert answer["id"] == recalled["id"]
+    assert time.time() < due_s, "the machine is too slow for this"
+    assert bodies(await scene.receive(1)) == ["kept"]
+    await scene.nothing()
+    with pytest.raises(AssertionError, match="recall: "):
+        await scene.driver.ask("recall", topic=scene.topic, recall_handle=kept["recall_handle"])
 
 
 async def receive_and_ack(scene: Scene) -> None:
@@ -236,6 +265,8 @@ async def tls(scene: Scene) -> None:
 FEATURES: Mapping[str, Callable[[Scene], Awaitable[None]]] = {
     "normal send": send_normal,
     "FIFO send": send_fifo,
+    "delay": delay,
+    "recall": recall,
     "SimpleConsumer: receive, ack": receive_and_ack,
     "change invisible duration": change_invisible,
     "redelivery": redelivery,
@@ -256,9 +287,8 @@ async def wrong_with(feature: str, driver: Driver, stage: Stage, command: Comman
     """Take a driver through a feature. Returns what is wrong, "" if nothing is."""
     name = uuid.uuid4().hex[:10]
     scene = Scene(driver, stage, f"topic-{name}", f"group-{name}", command.place_of_keys)
-    place = stage.places["tls" if command.needs_tls else "plain"]
     try:
-        await driver.ask("connect", endpoints=place, tls=command.needs_tls)
+        await driver.ask("connect", endpoints=stage.places["plain"], tls=False)
         await FEATURES[feature](scene)
     except (AssertionError, TimeoutError, ValueError, pytest.fail.Exception) as error:
         return f"{type(error).__name__}: {error}"

@@ -322,7 +322,7 @@ class Connection(Endpoint):
         super()._break(error)
 
     def _close(self) -> None:
-        """Close it; one that floods only after a moment, in which nothing more is read: it would come again at once."""
+        """Close it, or let one that floods wait for that: it would come again at once."""
         if self._reset_count < FLOOD_COUNT:
             super()._close()
         elif self._last_moment is None:

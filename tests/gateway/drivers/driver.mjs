@@ -63,13 +63,19 @@ const verbs = {
       tag: ask.tag || undefined,
       keys: ask.keys ?? [],
       messageGroup: ask.group || undefined,
+      deliveryTimestamp: ask.deliver_s ? new Date(ask.deliver_s * 1000) : undefined,
       properties: new Map(Object.entries(ask.properties ?? {})),
     }, transaction);
     if (ask.end) await transaction[ask.end]();
-    return { id: receipt.messageId };
+    return { id: receipt.messageId, recall_handle: receipt.recallHandle };
   },
 
   begin: ask => verbs.send(ask),
+
+  async recall(ask) {
+    const receipt = await producers.get(ask.topic).recallMessage(ask.topic, ask.recall_handle);
+    return { id: receipt.messageId };
+  },
 
   async receive(ask) {
     const name = [ ask.topic, ask.consumer_group, ask.tags ?? '*', ask.sql ?? '' ].join(' ');

@@ -97,16 +97,23 @@ class Driver:
             message.keys = ask["keys"][0] if len(ask["keys"]) == 1 else tuple(ask["keys"])
         if ask.get("group"):
             message.message_group = ask["group"]
+        if ask.get("deliver_s"):
+            message.delivery_timestamp = ask["deliver_s"]  # this client takes seconds
         for name, value in ask.get("properties", {}).items():
             message.add_property(name, value)
         producer = self.producers[topic]
         if ask["do"] == "send":
-            return {"id": producer.send(message).message_id}
+            sent = producer.send(message)
+            return {"id": sent.message_id, "recall_handle": sent.recall_handle}
         transaction = producer.begin_transaction()
         sent = producer.send(message, transaction)
         if ask["end"]:
             getattr(transaction, ask["end"])()
         return {"id": sent.message_id}
+
+    def recall(self, ask: dict[str, Any]) -> dict[str, Any]:
+        """Take a delayed message back."""
+        return {"id": self.producers[ask["topic"]].recall_message(ask["topic"], ask["recall_handle"])}
 
     def receive(self, ask: dict[str, Any]) -> dict[str, Any]:
         """Receive messages."""

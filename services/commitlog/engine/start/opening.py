@@ -87,9 +87,7 @@ def recover_store(
                 for directory in chain.directory_paths:
                     fs.sync_directory(directory)
             topics = TopicRegistry(fs, config, clock)
-            state = LogState(
-                topics.table, WriterTable(config.writer_batch_count_max, config.writer_count_max, config.once_count_max)
-            )
+            state = LogState(topics.table, WriterTable.of(config))
             checkpoint = small_files.load_checkpoint(fs, config.data_dir)
             if files.is_of_rocketmq:
                 checkpoint = checkpoint.of_rocketmq()

@@ -19,7 +19,7 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from isal import isal_zlib
 
@@ -30,6 +30,7 @@ from libs.formats.records import writer_stamp
 from libs.formats.records.writer_stamp import WRITER_ID_SIZE_BYTES_MAX, WriterStamp
 from libs.formats.state.queue_snapshot import WriterBatch
 from libs.requests.errors import BadArgument, MalformedRequest
+from services.commitlog.config import CommitLogConfig
 from services.commitlog.errors import WriterContentDiffers, WriterForgotten, WriterSequenceGap
 
 K = TypeVar("K")
@@ -73,6 +74,11 @@ class WriterTable:
         self._batches: dict[tuple[str, int], WriterBatch] = {}
         self._next_sequences: dict[str, int] = {}
         self._once: dict[tuple[str, int], WriterBatch] = {}
+
+    @classmethod
+    def of(cls, config: CommitLogConfig) -> Self:
+        """Return an empty one, with the bounds that are configured."""
+        return cls(config.writer_batch_count_max, config.writer_count_max, config.once_count_max)
 
     def __len__(self) -> int:
         return len(self._batches) + len(self._once)

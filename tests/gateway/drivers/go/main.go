@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The official client for Go as a driver of the table. This release of it has no push consumer, and always uses TLS.
+// The official client for Go as a driver of the table.
 package main
 
 import (
@@ -19,6 +19,7 @@ import (
 type ask struct {
 	Do            string            `json:"do"`
 	Endpoints     string            `json:"endpoints"`
+	TLS           bool              `json:"tls"`
 	Key           string            `json:"key"`
 	Secret        string            `json:"secret"`
 	Topic         string            `json:"topic"`
@@ -27,6 +28,8 @@ type ask struct {
 	Keys          []string          `json:"keys"`
 	Group         string            `json:"group"`
 	Properties    map[string]string `json:"properties"`
+	DeliverS      int64             `json:"deliver_s"`
+	RecallHandle  string            `json:"recall_handle"`
 	ConsumerGroup string            `json:"consumer_group"`
 	Tags          string            `json:"tags"`
 	SQL           string            `json:"sql"`
@@ -34,6 +37,8 @@ type ask struct {
 	InvisibleS    int               `json:"invisible_s"`
 	Number        int               `json:"number"`
 	End           string            `json:"end"`
+	Seconds       int               `json:"seconds"`
+	Fail          map[string]int    `json:"fail"`
 }
 
 type held struct {
@@ -63,6 +68,7 @@ func (d *driver) connect(a ask) (any, error) {
 		_ = consumer.GracefulStop()
 	}
 	*d = driver{producers: map[string]rmq.Producer{}, consumers: map[string]rmq.SimpleConsumer{}}
+	rmq.EnableSsl = a.TLS
 	d.config = rmq.Config{
 		Endpoint:    a.Endpoints,
 		Credentials: &credentials.SessionCredentials{AccessKey: a.Key, AccessSecret: a.Secret},
@@ -94,6 +100,9 @@ func (d *driver) send(a ask) (any, error) {
 	if len(a.Keys) > 0 {
 		message.SetKeys(a.Keys...)
 	}
+	if a.DeliverS > 0 {
+		message.SetDelayTimestamp(time.Unix(a.DeliverS, 0))
+	}
 	for name, value := range a.Properties {
 		message.AddProperty(name, value)
 	}
@@ -104,7 +113,12 @@ func (d *driver) send(a ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"id": receipts[0].MessageID}, nil
+	return map[string]any{"id": receipts[0].MessageID, "recall_handle": receipts[0].RecallHandle}, nil
+}
+
+func (d *driver) recall(a ask) (any, error) {
+	id, err := d.producers[a.Topic].Recall(context.Background(), a.Topic, a.RecallHandle)
+	return map[string]any{"id": id}, err
 }
 
 // check says how a transaction ends that its producer has forgotten: as its body says.
@@ -129,22 +143,36 @@ func begin(producer rmq.Producer, message *rmq.Message, end string) (any, error)
 	return map[string]any{"id": receipts[0].MessageID}, err
 }
 
-func (d *driver) receive(a ask) (any, error) {
-	if a.Tags == "" {
-		a.Tags = "*"
+// subscription is what an ask wants of its topic.
+func subscription(a ask) map[string]*rmq.FilterExpression {
+	expression := rmq.SUB_ALL
+	if a.SQL != "" {
+		expression = rmq.NewFilterExpressionWithType(a.SQL, rmq.SQL92)
+	} else if a.Tags != "" {
+		expression = rmq.NewFilterExpression(a.Tags)
 	}
+	return map[string]*rmq.FilterExpression{a.Topic: expression}
+}
+
+// described is what the table looks at.
+func described(view *rmq.MessageView) map[string]any {
+	keys := append([]string{}, view.GetKeys()...)
+	sort.Strings(keys)
+	return map[string]any{
+		"body": string(view.GetBody()), "tag": text(view.GetTag()), "keys": keys,
+		"properties": view.GetProperties(), "group": text(view.GetMessageGroup()),
+		"attempt": view.GetDeliveryAttempt(), "id": view.GetMessageId(),
+	}
+}
+
+func (d *driver) receive(a ask) (any, error) {
 	name := a.Topic + " " + a.ConsumerGroup + " " + a.Tags + " " + a.SQL
 	consumer, found := d.consumers[name]
 	if !found {
 		config := d.config
 		config.ConsumerGroup = a.ConsumerGroup
-		expression := rmq.NewFilterExpression(a.Tags)
-		if a.SQL != "" {
-			expression = rmq.NewFilterExpressionWithType(a.SQL, rmq.SQL92)
-		}
-		expressions := map[string]*rmq.FilterExpression{a.Topic: expression}
-		made, err := rmq.NewSimpleConsumer(
-			&config, rmq.WithAwaitDuration(5*time.Second), rmq.WithSubscriptionExpressions(expressions))
+		made, err := rmq.NewSimpleConsumer(&config,
+			rmq.WithSimpleAwaitDuration(5*time.Second), rmq.WithSimpleSubscriptionExpressions(subscription(a)))
 		if err != nil {
 			return nil, err
 		}
@@ -159,13 +187,9 @@ func (d *driver) receive(a ask) (any, error) {
 	}
 	told := []map[string]any{}
 	for _, view := range views {
-		keys := append([]string{}, view.GetKeys()...)
-		sort.Strings(keys)
-		told = append(told, map[string]any{
-			"body": string(view.GetBody()), "tag": text(view.GetTag()), "keys": keys,
-			"properties": view.GetProperties(), "group": text(view.GetMessageGroup()),
-			"attempt": view.GetDeliveryAttempt(), "id": view.GetMessageId(), "number": len(d.messages),
-		})
+		one := described(view)
+		one["number"] = len(d.messages)
+		told = append(told, one)
 		d.messages = append(d.messages, held{consumer, view})
 	}
 	return map[string]any{"messages": told}, nil
@@ -177,6 +201,10 @@ func (d *driver) answer(a ask) (any, error) {
 		return d.connect(a)
 	case "send", "begin":
 		return d.send(a)
+	case "recall":
+		return d.recall(a)
+	case "push":
+		return d.push(a)
 	case "receive":
 		return d.receive(a)
 	case "ack":

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The official client for Rust as a driver of the table. This release of it has producers and simple consumers, which
-//! receive and acknowledge.
+//! The official client for Rust as a driver of the table. This release of it has producers, which recall nothing, and
+//! simple consumers, which receive and acknowledge.
 
 use std::collections::HashMap;
 use std::io::{stdin, BufRead};
@@ -10,6 +10,7 @@ use std::time::Duration;
 use rocketmq::conf::{ClientOption, LoggingFormat, ProducerOption, SimpleConsumerOption};
 use rocketmq::model::common::{FilterExpression, FilterType};
 use rocketmq::model::message::{MessageBuilder, MessageView};
+use rocketmq::model::transaction::{Transaction, TransactionResolution};
 use rocketmq::{Producer, SimpleConsumer};
 use serde_json::{json, Value};
 
@@ -45,6 +46,36 @@ fn described(message: &MessageView) -> Value {
     })
 }
 
+fn message_of(ask: &Value) -> MessageBuilder {
+    let (topic, body) = (text(ask, "topic", ""), text(ask, "body", ""));
+    let mut message = MessageBuilder::builder().set_topic(topic).set_body(body.into());
+    if let Some(tag) = ask["tag"].as_str() {
+        message = message.set_tag(tag);
+    }
+    if let Some(keys) = ask["keys"].as_array() {
+        message = message.set_keys(keys.iter().filter_map(Value::as_str).collect());
+    }
+    if let Some(group) = ask["group"].as_str() {
+        message = message.set_message_group(group);
+    }
+    if let Some(deliver_s) = ask["deliver_s"].as_i64() {
+        message = message.set_delivery_timestamp(deliver_s); // this client takes seconds
+    }
+    if let Some(properties) = ask["properties"].as_object() {
+        let pairs = properties.iter().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_string())));
+        message = message.set_properties(pairs.collect::<HashMap<_, _>>());
+    }
+    message
+}
+
+/// Says how a transaction ends that its producer has forgotten: as its body says.
+fn check(_: String, message: MessageView) -> TransactionResolution {
+    match message.body() {
+        b"commit when asked" => TransactionResolution::COMMIT,
+        _ => TransactionResolution::ROLLBACK,
+    }
+}
+
 impl Driver {
     async fn connect(&mut self, ask: &Value) -> Answer {
         for (_, producer) in self.producers.drain() {
@@ -65,32 +96,36 @@ impl Driver {
         Ok(json!({}))
     }
 
-    async fn send(&mut self, ask: &Value) -> Answer {
-        let topic = text(ask, "topic", "");
+    async fn producer(&mut self, topic: &str) -> Result<&Producer, String> {
         if !self.producers.contains_key(topic) {
             let mut option = ProducerOption::default();
             option.set_topics(vec![topic]);
             option.set_logging_format(LoggingFormat::Terminal);
-            let mut producer = Producer::new(option, self.option.clone()).map_err(told)?;
+            let mut producer =
+                Producer::new_transaction_producer(option, self.option.clone(), Box::new(check)).map_err(told)?;
             producer.start().await.map_err(told)?;
             self.producers.insert(topic.to_string(), producer);
         }
-        let mut message = MessageBuilder::builder().set_topic(topic).set_body(text(ask, "body", "").into());
-        if let Some(tag) = ask["tag"].as_str() {
-            message = message.set_tag(tag);
-        }
-        if let Some(keys) = ask["keys"].as_array() {
-            message = message.set_keys(keys.iter().filter_map(Value::as_str).collect());
-        }
-        if let Some(group) = ask["group"].as_str() {
-            message = message.set_message_group(group);
-        }
-        if let Some(properties) = ask["properties"].as_object() {
-            let pairs = properties.iter().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_string())));
-            message = message.set_properties(pairs.collect::<HashMap<_, _>>());
-        }
-        let receipt = self.producers[topic].send(message.build().map_err(told)?).await.map_err(told)?;
+        Ok(&self.producers[topic])
+    }
+
+    async fn send(&mut self, ask: &Value) -> Answer {
+        let message = message_of(ask).build().map_err(told)?;
+        let receipt = self.producer(text(ask, "topic", "")).await?.send(message).await.map_err(told)?;
         Ok(json!({"id": receipt.message_id()}))
+    }
+
+    async fn begin(&mut self, ask: &Value) -> Answer {
+        let message = message_of(ask).enable_transaction().build().map_err(told)?;
+        let producer = self.producer(text(ask, "topic", "")).await?;
+        let transaction = producer.send_transaction_message(message).await.map_err(told)?;
+        let id = transaction.message_id().to_string();
+        match text(ask, "end", "") {
+            "commit" => transaction.commit().await.map_err(told)?,
+            "rollback" => transaction.rollback().await.map_err(told)?,
+            _ => {}
+        }
+        Ok(json!({"id": id}))
     }
 
     async fn receive(&mut self, ask: &Value) -> Answer {
@@ -135,6 +170,7 @@ impl Driver {
         match text(ask, "do", "") {
             "connect" => self.connect(ask).await,
             "send" => self.send(ask).await,
+            "begin" => self.begin(ask).await,
             "receive" => self.receive(ask).await,
             "ack" => self.ack(ask).await,
             other => Err(format!("no {other}")),

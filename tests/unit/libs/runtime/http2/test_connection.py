@@ -13,7 +13,7 @@ import ngh2
 import pytest
 from ngh2 import events
 
-from libs.runtime.http2 import connection, ends
+from libs.runtime.http2 import ends
 from libs.runtime.http2.call import Call
 from libs.runtime.http2.connection import Connection
 from libs.runtime.http2.endpoint import WORK_A_TURN, WORK_OF_A_CALL
@@ -365,38 +365,6 @@ async def test_a_connection_lives_on_after_many_calls_that_were_cut() -> None:
             pair.caller.reset_stream(stream_id)
             pair.pass_on()
         assert (await pair.end_of(pair.call("Echo", b"x" * 500_000)))[b"grpc-status"] == b"0"
-
-
-async def test_calls_that_are_taken_back_at_once_cost_little() -> None:
-    """No handler hears of them, what they sent is given back to the window, and others are served."""
-    with serving() as (servicer, server, connect):
-        pair = connect()
-        pair.pass_on()
-        for _ in range(2 * ConnectionLimits().connection_window_size_bytes // 200_000):
-            stream_id = pair.begin("Each")
-            pair.caller.send_data(stream_id, frame(b"x" * 199_000))
-            said = pair.caller.data_to_send()
-            pair.caller.reset_stream(stream_id)
-            pair.arrive(said + pair.caller.data_to_send())
-            pair.pass_on()
-        assert (server.call_count, servicer.taken) == (0, [])
-        assert (await pair.end_of(pair.call("Echo", b"x" * 500_000)))[b"grpc-status"] == b"0"
-
-
-async def test_who_floods_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not read any more, and hung up on only after a moment, so that it does not come again at once."""
-    monkeypatch.setattr(connection, "LEAVE_S", 0.2)
-    with serving(call_reset_count_max=100, call_resets_per_s_max=1) as (_, _, connect):
-        monkeypatch.setattr(connection, "FLOOD_COUNT", 50)
-        pair = connect()
-        for _ in range(200):
-            stream_id = pair.begin("Echo")
-            said = pair.caller.data_to_send()
-            pair.caller.reset_stream(stream_id)
-            pair.arrive(said + pair.caller.data_to_send())
-            await asyncio.sleep(0)
-        assert (pair.transport.is_reading, pair.transport.is_closed) == (False, False)
-        await eventually(lambda: pair.transport.is_closed)
 
 
 async def test_many_calls_at_once_take_many_turns() -> None:

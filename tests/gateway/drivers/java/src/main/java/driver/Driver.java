@@ -26,6 +26,8 @@ import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.MessageBuilder;
 import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
+import org.apache.rocketmq.client.apis.producer.RecallReceipt;
+import org.apache.rocketmq.client.apis.producer.SendReceipt;
 import org.apache.rocketmq.client.apis.producer.Transaction;
 import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
@@ -44,6 +46,7 @@ public final class Driver {
         return switch (ask.get("do").getAsString()) {
             case "connect" -> connect(ask);
             case "send", "begin" -> send(ask);
+            case "recall" -> recall(ask);
             case "receive" -> receive(ask);
             case "ack" -> ack(ask);
             case "change" -> change(ask);
@@ -89,6 +92,9 @@ public final class Driver {
         if (ask.has("group")) {
             message.setMessageGroup(text(ask, "group", ""));
         }
+        if (ask.has("deliver_s")) {
+            message.setDeliveryTimestamp(ask.get("deliver_s").getAsLong() * 1_000);
+        }
         if (ask.has("keys")) {
             message.setKeys(ask.getAsJsonArray("keys").asList().stream()
                     .map(JsonElement::getAsString).toArray(String[]::new));
@@ -98,7 +104,8 @@ public final class Driver {
                     .forEach((name, value) -> message.addProperty(name, value.getAsString()));
         }
         if (!ask.get("do").getAsString().equals("begin")) {
-            return Map.of("id", producer.send(message.build()).getMessageId().toString());
+            SendReceipt sent = producer.send(message.build());
+            return Map.of("id", sent.getMessageId().toString(), "recall_handle", sent.getRecallHandle());
         }
         Transaction transaction = producer.beginTransaction();
         String id = producer.send(message.build(), transaction).getMessageId().toString();
@@ -109,6 +116,12 @@ public final class Driver {
             transaction.rollback();
         }
         return Map.of("id", id);
+    }
+
+    private Object recall(JsonObject ask) throws Exception {
+        String topic = text(ask, "topic", "");
+        RecallReceipt recalled = producers.get(topic).recallMessage(topic, text(ask, "recall_handle", ""));
+        return Map.of("id", recalled.getMessageId().toString());
     }
 
     /** Says how a transaction ends that its producer has forgotten: as its body says. */

@@ -109,9 +109,9 @@ class Official:
                 await self._acknowledge(driver, one["number"], delivery)
 
     async def _acknowledge(self, driver: drivers.Driver, number: int, delivery: Delivery) -> None:
-        """Ask for it until somebody answers, or the time of the message is over."""
+        """Ask for it until somebody answers, or the time of the message is over for certain."""
         delivery.verb, delivery.settle_began_ms = "ack", now_ms()
-        while delivery.settled_ms is None and now_ms() < delivery.began_ms + delivery.invisible_ms:
+        while delivery.settled_ms is None and now_ms() < delivery.arrived_ms + delivery.invisible_ms:
             try:
                 await driver.ask("ack", number=number)
                 delivery.settled_ms = now_ms()

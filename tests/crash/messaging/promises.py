@@ -3,7 +3,7 @@
 
 Deliveries may come twice: when a receiver gave a message back, left it, or could not settle it in time. Each such case
 is counted by its cause, and so are messages that a producer stored twice because it sent again. A case without a cause
-is a broken promise; and so is one of a native client for which nothing but a gateway died.
+is a broken promise, and so is a message that came again although nothing but gateways died.
 """
 
 from collections import Counter, defaultdict
@@ -129,7 +129,7 @@ def _cause(history: History, former: Delivery, again: Delivery) -> tuple[str, st
     who = " and ".join(died) or "nobody"
     if began_ms is None or began_ms >= over_ms:
         return f"its receiver came to it too late, {who} had died", ""
-    is_unexplained = not died or (died == ["gateway"] and history.groups[former.group].is_native)
+    is_unexplained = died in ([], ["gateway"])
     return f"could not be settled in time, {who} had died", f"{who} had died meanwhile" if is_unexplained else ""
 
 

@@ -89,7 +89,7 @@ def _class_path(major: str) -> str:
         raise ToolMissing(f"{', '.join(missing)} not found: interop needs a JDK 17 and Maven 3.8 (Debian: maven)")
     target = BUILD_DIRECTORY / RELEASES[major]
     class_path = target / "classpath.txt"
-    sources = [JAVA_DIRECTORY / "pom.xml", *JAVA_DIRECTORY.rglob("*.java")]
+    sources = [JAVA_DIRECTORY / "pom.xml", *(JAVA_DIRECTORY / "src").rglob("*.*")]
     target.mkdir(parents=True, exist_ok=True)
     with (target / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -111,7 +111,11 @@ class History:
 
     def died_within(self, start_ms: float, end_ms: float) -> list[str]:
         """Return which services were away at any moment from start to end, sorted."""
-        return sorted({one.service for one in self.deaths if one.killed_ms <= end_ms and one.back_ms >= start_ms})
+        return sorted({one.service for one in self.deaths_within(start_ms, end_ms)})
+
+    def deaths_within(self, start_ms: float, end_ms: float) -> list[Death]:
+        """Return the deaths that any moment from start to end belongs to."""
+        return [one for one in self.deaths if one.killed_ms <= end_ms and one.back_ms >= start_ms]
 
     def of_group(self, group: str) -> Iterator[Delivery]:
         """Yield the deliveries of a group as they arrived."""

@@ -3,7 +3,8 @@
 
 Deliveries may come twice: when a receiver gave a message back, left it, or could not settle it in time. Each such case
 is counted by its cause, and so are messages that a producer stored twice because it sent again. A case without a cause
-is a broken promise, and so is a message that came again although nothing but gateways died.
+is a broken promise. So is a message that came again although nothing but a gateway died: once, or for a native client,
+which needs none, however often.
 """
 
 from collections import Counter, defaultdict
@@ -125,11 +126,13 @@ def _cause(history: History, former: Delivery, again: Delivery) -> tuple[str, st
         return "before its time was over", f"it was the receiver's until {over_ms}"
     if not former.verb:
         return "its receiver left it", ""
-    died = history.died_within(former.began_ms, again.arrived_ms)
+    deaths = history.deaths_within(former.began_ms, again.arrived_ms)
+    died = sorted({one.service for one in deaths})
     who = " and ".join(died) or "nobody"
     if began_ms is None or began_ms >= over_ms:
         return f"its receiver came to it too late, {who} had died", ""
-    is_unexplained = died in ([], ["gateway"])
+    is_once = len({one.killed_ms for one in deaths}) == 1
+    is_unexplained = not died or (died == ["gateway"] and (is_once or history.groups[former.group].is_native))
     return f"could not be settled in time, {who} had died", f"{who} had died meanwhile" if is_unexplained else ""
 
 

@@ -88,7 +88,8 @@ class CommitLogConfig:
     """Longest wait for the other members; then the answer says how durable the batch is, which is stored."""
 
     handover_timeout_ms: Annotated[int, Meta(ge=1)] = 2_000
-    """Longest time that a leader which hands over takes no appends; then it goes on leading."""
+    """Longest time that a leader which hands over takes no appends. Then it goes on leading, unless the next one has
+    all: others in sync are waited for as long, so one that does not answer makes a handover take this time."""
 
     replica_window_bytes: Annotated[int, Meta(ge=limits.MIB, le=256 * limits.MIB)] = 16 * limits.MIB
     """Bytes that a slave lets its leader send ahead of what has arrived."""

@@ -23,8 +23,8 @@ from libs.runtime.http2.framing import CallRefused, TooManyCalls
 from libs.runtime.http2.heads import HEAD, Fields, Head, HttpRefused
 
 NO_ERROR: Final = 0
-FLOOD_COUNT: Final = 1_000
-"""Calls taken back, after which a connection that breaks the rules is one that floods."""
+FLOOD_COUNT, FLOOD_S = 1_000, 5.0
+"""A connection that ends after so many calls were taken back in so many seconds is one that floods."""
 
 
 class Budget(Protocol):
@@ -91,8 +91,8 @@ class Connection(Endpoint):
         self._calls: dict[int, Call] = {}
         self._unfinished: set[int] = set()
         """Streams whose one request is not whole, and has less time for that than the call has."""
-        self._reset_count = 0
-        """Calls that their caller took back."""
+        self._reset_count, self._resets_since_s = 0, self.loop.time()
+        """Calls that their caller took back since a moment."""
         self._ends = Ends(self._say_end, self._cut_request)
 
     def connection_made(self, transport: Any) -> None:
@@ -196,7 +196,7 @@ class Connection(Endpoint):
         """Leave out calls that were taken back together with their beginning."""
         gone = {event.stream_id for event in arrived if type(event) is h2.StreamReset}
         if gone:
-            self._reset_count += len(gone)
+            self._note_resets(len(gone))
             gone &= {event.stream_id for event in arrived if type(event) is h2.RequestReceived}
         if not gone:
             return arrived
@@ -207,6 +207,12 @@ class Connection(Endpoint):
             elif type(event) is h2.DataReceived:
                 self._wire.acknowledge_received_data(len(event.data), event.stream_id)
         return worth
+
+    def _note_resets(self, count: int) -> None:
+        now_s = self.loop.time()
+        if now_s - self._resets_since_s > FLOOD_S:
+            self._reset_count, self._resets_since_s = 0, now_s
+        self._reset_count += count
 
     def _request(self, event: h2.RequestReceived) -> None:
         stream_id = event.stream_id
@@ -323,7 +329,7 @@ class Connection(Endpoint):
 
     def _close(self) -> None:
         """Close it, or let one that floods wait for that: it would come again at once."""
-        if self._reset_count < FLOOD_COUNT:
+        if self._reset_count < FLOOD_COUNT or self.loop.time() - self._resets_since_s > 2 * FLOOD_S:
             super()._close()
         elif self._last_moment is None:
             self._is_broken = True

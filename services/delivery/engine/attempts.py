@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attempts: what was given to receives that have an id, so that one whose answer was lost gets the same again.
+"""Attempts: what was given to receives that have an id, so that one whose answer was lost gets the same messages again.
 
 Handles alone are kept: whether a message still is the receiver's says its group. Nothing of it is in the journal, so a
 repetition that comes to the next process waits until the messages' time is over, as one without an id does.

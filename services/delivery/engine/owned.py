@@ -159,8 +159,9 @@ class Owned:
         deadline_s = _now_s() + wait_s
         attempt = Attempt(group, topic, attempt_id)
         if handles := self._attempts.handles(attempt):
-            again = await (await self._subscription(group, topic)).repeat(handles)
+            again = await (await self._subscription(group, topic)).repeat(handles, invisible_ms)
             if again:
+                self._attempts.note(attempt, [one.handle for one in again])
                 return again
         while True:
             if self._is_over:
@@ -277,6 +278,8 @@ class Owned:
         """Let go of what nobody uses, and tell the index how far groups are. Raises DependencyUnavailable."""
         now_s = self._clock.monotonic_s()
         for subscription in list(self._subscriptions.values()):
+            if subscription.is_busy:
+                continue
             if now_s - subscription.used_s > IDLE_S:
                 await self._drop(subscription)
             elif events := subscription.skipped():
@@ -286,7 +289,7 @@ class Owned:
         for subscription in sorted(self._subscriptions.values(), key=lambda one: one.used_s):
             if not self.ahead.is_enough:
                 break
-            if subscription.held_bytes:
+            if subscription.held_bytes and not subscription.is_busy:
                 await self._drop(subscription)
         if now_s - self._stored_s >= STORE_INTERVAL_S:
             self._stored_s = now_s

@@ -191,10 +191,10 @@ class Ownership:
         owner = f"{workers().chance().getrandbits(128):032x}"
         journal = Journal(self._log, owner)
         try:
-            await journal.begin(Began(owner))
+            began = await journal.begin(Began(owner))
             self._decided.clear()
             start = await self._index.stored_offset(JOURNAL_GROUP, *JOURNAL_PLACE) or 0
-            groups, last = await load(self._index, owner, start=start)
+            groups, last = await load(self._index, owner, start=start, began=began.queue_offset)
             owned = self._make(groups, journal, self.tally)
             await come_back(owned, journal, self._index, last)
             await owned.start()
@@ -217,9 +217,11 @@ class Ownership:
         finally:
             self._owned, self._reason = None, "the journal is read anew"
             self._decided.clear()
-            await owned.stop()
-            await leave(owned, journal, self._index)
-            await journal.close()
+            try:
+                await owned.stop()
+                await leave(owned, journal, self._index)
+            finally:
+                await journal.close()
 
     async def _until_wanted(self) -> None:
         """Wait for a call, or for a message that needs none."""

@@ -144,7 +144,10 @@ class Log(Protocol):
         ...
 
     async def active_segment(self) -> int:
-        """Return the physical offset of the segment that is written. Raises DependencyUnavailable."""
+        """Return the physical offset of the segment that is written. Raises DependencyUnavailable.
+
+        JournalLost where the log follows another one by now, so that nobody goes on by what it knows if it leads again.
+        """
         ...
 
     async def log_end(self) -> int:

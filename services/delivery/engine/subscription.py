@@ -113,8 +113,13 @@ class Subscription:
         """Of messages that were read ahead, and that nobody took yet."""
         return sum(feed.size_bytes for feed in self._feeds.values())
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody takes messages at this moment."""
+        return self._lock.locked()
+
     async def stop(self) -> None:
-        """Read no more."""
+        """Read no more. Not while it `is_busy`."""
         for queue_id in list(self._feeds):
             await self.move(queue_id)
 
@@ -158,10 +163,10 @@ class Subscription:
         pairs = [(one, *pair) for one in chosen for pair in zip(one.flights, one.found, strict=True)]
         return [_delivered(*pair) for pair in pairs]
 
-    async def repeat(self, handles: Iterable[str]) -> list[Delivered]:
-        """Return those of these deliveries that are in flight as they were, without another attempt.
+    async def repeat(self, handles: Iterable[str], invisible_ms: int) -> list[Delivered]:
+        """Return those of these deliveries that are in flight as they were, in the same attempt, under new handles.
 
-        Raises what the index raises.
+        So whoever still has the former ones changes nothing any more. Raises what the journal and the index raise.
         """
         offsets: dict[QueueState, list[int]] = {}
         for handle in map(Handle.decode, handles):
@@ -170,13 +175,21 @@ class Subscription:
             if queue is not None and flight is not None and flight.stamp == handle.stamp:
                 offsets.setdefault(queue, []).append(handle.offset)
         delivered: list[Delivered] = []
+        events: list[Event] = []
         for queue, some in offsets.items():
             before = {offset: queue.flight(offset) for offset in some}
             found, _ = await self._read(queue, sorted(some), SIZE_BYTES_MAX)
-            one = _Chosen(queue, [], [], queue.next, [])
-            for offset, flight in before.items():
-                if flight is not None and offset in found and queue.flight(offset) == flight:
-                    delivered.append(_delivered(one, flight, found[offset]))
+            now_ms, one = self._time.now_ms(), _Chosen(queue, [], [], queue.next, [])
+            same = [flight for offset, flight in before.items() if offset in found and queue.flight(offset) == flight]
+            for flight in filter(None, same):
+                stamp = max(now_ms, flight.stamp + 1)
+                one.flights.append(replace(flight, stamp=stamp, until_ms=now_ms + invisible_ms))
+            if one.flights:
+                events.append(Postponed(queue.place, tuple(one.flights)))
+                self._groups.apply(events[-1])
+            delivered += [_delivered(one, flight, found[flight.offset]) for flight in one.flights]
+        if events:
+            await self._journal.write(events, is_safe=False)
         return delivered
 
     def _choose(self, chosen: list[_Chosen], one: _Chosen) -> None:

@@ -25,6 +25,8 @@ POLICY_TRIES, POLICY_INTERVAL_S = 16, 0.5
 """A client that hears that its settings can't be had asks again after minutes, or never; so it had better wait."""
 
 
+ANSWER_COUNT_MAX = 16
+"""Answers that wait for a client that does not read. It is not listened to then."""
 QUESTION_COUNT_MAX = 1_000
 """Questions that wait for a client that does not read; what is left out is asked again."""
 
@@ -54,6 +56,7 @@ class Telemetry:
             limit = f"client_stream_count_max, {self._stream_count_max}"
             raise Refused("TOO_MANY_REQUESTS", f"as many clients have a stream as there may: {limit}")
         told: asyncio.Queue[wire.TelemetryResponse | None] = asyncio.Queue()
+        taken = asyncio.Event()
 
         def ask(check: TransactionCheck) -> None:
             if told.qsize() < QUESTION_COUNT_MAX:
@@ -62,12 +65,13 @@ class Telemetry:
         self._stream_count += 1
         self._renewals.connected(caller.client)
         self._producers.connected(caller.client, ask)
-        reading = asyncio.create_task(self._read(caller, requests, told), name="telemetry")
+        reading = asyncio.create_task(self._read(caller, requests, told, taken), name="telemetry")
         reading.add_done_callback(lambda _: told.put_nowait(None))
         self._ending.cancels(reading)
         try:
             await context.send_initial_metadata(())  # the library for Rust says nothing before it
             while (answer := await told.get()) is not None:
+                taken.set()
                 yield answer
             if not reading.cancelled():
                 await reading
@@ -82,9 +86,13 @@ class Telemetry:
         caller: Caller,
         requests: AsyncIterator[wire.TelemetryRequest],
         told: "asyncio.Queue[wire.TelemetryResponse | None]",
+        taken: asyncio.Event,
     ) -> None:
         """Answer what the client says, until it goes."""
         async for request in requests:
+            while told.qsize() > ANSWER_COUNT_MAX:
+                taken.clear()
+                await taken.wait()
             if request.HasField("settings"):
                 topics = request.settings.publishing.topics
                 self._producers.publishes(caller.client, [caller.topic(topic) for topic in topics if topic.name])

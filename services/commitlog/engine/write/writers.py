@@ -117,7 +117,9 @@ class WriterTable:
         if is_system_writer(batch.writer_id):
             self._batches.pop((batch.writer_id, batch.sequence - 1), None)
         _put_last(self._batches, (batch.writer_id, batch.sequence), batch, self._batch_count_max)
-        _put_last(self._next_sequences, batch.writer_id, batch.sequence + 1, self._writer_count_max)
+        forgotten = _put_last(self._next_sequences, batch.writer_id, batch.sequence + 1, self._writer_count_max)
+        if forgotten is not None and is_system_writer(forgotten[0]):  # it may use the number of its last batch again
+            self._batches.pop((forgotten[0], forgotten[1] - 1), None)
 
     def remove_last(self) -> None:
         """Forget the newest batch, which is not in the log as a whole and is cut off."""
@@ -164,12 +166,14 @@ def is_once(writer_id: str) -> bool:
     return writer_id.startswith(ONCE_PREFIX)
 
 
-def _put_last(kept: dict[K, V], key: K, value: V, count_max: int) -> None:
-    """Let this be the last one of a dictionary, of which the first ones go."""
+def _put_last(kept: dict[K, V], key: K, value: V, count_max: int) -> tuple[K, V] | None:
+    """Let this be the last one of a dictionary. Returns the first one if that had to go."""
     kept.pop(key, None)
     kept[key] = value
-    if len(kept) > count_max:
-        del kept[next(iter(kept))]
+    if len(kept) <= count_max:
+        return None
+    first = next(iter(kept))
+    return first, kept.pop(first)
 
 
 def claim_of(request: bytes, writer: bytes) -> WriterClaim:

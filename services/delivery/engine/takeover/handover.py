@@ -7,7 +7,8 @@ somebody else has moved the group meanwhile, and it goes on there. Otherwise the
 Callers: the event loop's thread.
 """
 
-import contextlib
+import asyncio
+import logging
 from collections.abc import Mapping
 
 from libs.formats.records.delivery_record import Event, Moved, Place, Settled, Took
@@ -26,20 +27,28 @@ TIMER_PLACE = (TIMER_TOPIC, 0)
 """Nothing waits before its offset: the index tells RocketMQ to begin there."""
 EVENT_COUNT = 1_000
 """Events that are written at once."""
+GATHER_S = 10.0
+"""How long a stop may take for messages that have to be appended again."""
+
+_log = logging.getLogger(__name__)
 
 
 async def leave(owned: Owned, journal: Journal, index: Index) -> None:
     """Tell where groups and delays are, for the last time. If that does not go well, the journal counts."""
     if journal.failure is not None:
         return
-    with contextlib.suppress(DependencyUnavailable, JournalLost):
-        await owned.asking.gather()
+    try:
+        await owned.store()
+        async with asyncio.timeout(GATHER_S):
+            await owned.asking.gather()
         if owned.delays.next:
             await index.store_offsets(JOURNAL_GROUP, {TIMER_PLACE: owned.delays.done.low})
         await owned.store()
         if owned.is_stored:  # from here to the record nothing else may happen
             last = await journal.write([], is_safe=True)
             await index.store_offsets(JOURNAL_GROUP, {LAST_PLACE: last.queue_offset})
+    except (DependencyUnavailable, JournalLost, TimeoutError, TopicNotFound) as error:
+        _log.warning("where groups and delays are could not be told to the end, so the journal counts: %s", error)
 
 
 async def come_back(owned: Owned, journal: Journal, index: Index, last: int) -> None:

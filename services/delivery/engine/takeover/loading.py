@@ -8,10 +8,13 @@ import logging
 
 from libs.formats.errors import FormatError
 from libs.formats.records.delivery_record import Began, CopyEdge, DeliveryRecord
+from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.ports import Index
 from services.delivery.engine.state.groups import Groups
+from services.delivery.errors import JournalLost
 
-WAIT_S = 5.0
+WAIT_S, LOOK_COUNT_MAX = 5.0, 6
+"""How long one look at the index waits for a record, and how many may bring none."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,28 +47,37 @@ class Reading:
                 self._copy = None if event.is_end else event.number
 
 
-async def load(index: Index, owner: str, *, start: int) -> tuple[Groups, int]:
+async def load(index: Index, owner: str, *, start: int, began: int) -> tuple[Groups, int]:
     """Return what the journal says, and the queue offset of its last record before this process began, -1 if none.
 
-    Records that only say that a process begins are none. Raises DependencyUnavailable. `start` is where the last copy
-    begins; where there is none that is whole, everything that is left is read.
+    Records that only say that a process begins are none. `began` is the one of this process, `start` where the last
+    copy begins; where there is none that is whole, everything that is left is read. Raises DependencyUnavailable, also
+    while the index does not get there, and JournalLost if the log has another record at `began`: it was cut off.
     """
-    reading = await _read(index, owner, start)
+    reading = await _read(index, owner, start, began)
     if start and not reading.is_whole:
         _log.warning("the journal has no whole copy at record %d: all of it is read", start)
-        reading = await _read(index, owner, 0)
+        reading = await _read(index, owner, 0, began)
     return reading.groups, reading.last
 
 
-async def _read(index: Index, owner: str, position: int) -> Reading:
-    reading = Reading()
-    while reading.owner != owner:
-        records, position = await index.journal(position, wait_s=WAIT_S)
+async def _read(index: Index, owner: str, position: int, began: int) -> Reading:
+    reading, look_count = Reading(), 0
+    while position <= began:
+        records, next_position = await index.journal(position, wait_s=WAIT_S)
+        look_count = 0 if next_position > position else look_count + 1
+        if look_count >= LOOK_COUNT_MAX:
+            raise DependencyUnavailable("indexer", f"it does not have record {began} of the journal yet")
+        position = next_position
         for stored in records:
+            if stored.queue_offset > began:
+                break
             try:
                 record = DeliveryRecord.decode(stored.body)
             except FormatError as error:
                 _log.error("record %d of the journal is stepped over: %s", stored.queue_offset, error)
             else:
                 reading.read(stored.queue_offset, record)
+    if reading.owner != owner:
+        raise JournalLost(f"record {began} of the journal is another one: the log was cut off")
     return reading

@@ -101,6 +101,8 @@ class LogClient:
         """See Log."""
         with errors_of(SERVICE):
             status = await self._log.GetStatus(log_service_pb2.GetStatusRequest(), **self._connection.options())
+        if status.HasField("following"):  # what this process knows, another one may have changed
+            raise JournalLost("the log follows another one")
         return int(status.max_physical_offset // status.segment_size_bytes * status.segment_size_bytes)
 
     async def log_end(self) -> int:

@@ -80,6 +80,25 @@ async def test_a_client_does_not_wait_for_ever() -> None:
     assert (answer.status.code, answer.HasField("settings")) == (wire.CODE_HA_NOT_AVAILABLE, False)
 
 
+async def test_a_client_that_does_not_read() -> None:
+    """It is not listened to any more, so that its answers do not pile up; when it reads, all are there."""
+    context: Any = Context()
+    subject = subject_of(Delivery(0), Ending())
+    said = wire.TelemetryRequest(settings=wire.Settings(subscription=wire.Subscription(group=wire.Resource(name="g"))))
+    heard: list[int] = []
+
+    async def requests() -> AsyncIterator[wire.TelemetryRequest]:
+        for number in range(100):
+            heard.append(number)
+            yield said
+
+    answers = subject.answers(Caller("c", "JAVA", "", ""), requests(), context)
+    await anext(answers)
+    await asyncio.sleep(0.05)
+    assert len(heard) <= telemetry.ANSWER_COUNT_MAX + 3
+    assert len([one async for one in answers]) == 99
+
+
 async def test_too_many_clients() -> None:
     """One more is told so; when another one goes, or the gateway ends, there is room."""
     context: Any = Context()

@@ -47,7 +47,7 @@ type ReceiveRequest struct {
 	// not let through is settled for the group, too.
 	Where string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
 	// Makes it harmless to ask again when the answer was lost: a receive with the id of a former one of this group and topic
-	// gets the messages again that still are the caller's, with the same handles. At most 100 bytes, another id for each
+	// gets the messages again that still are the caller's, in the same attempt, with new handles. At most 100 bytes, another id for each
 	// receive; the server remembers them for two minutes.
 	AttemptId     string `protobuf:"bytes,8,opt,name=attempt_id,json=attemptId,proto3" json:"attempt_id,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """AsyncClient: the door to a store: topics, queries, queues, groups, producer, writer and consumer."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
@@ -22,6 +23,7 @@ from reput_client.aio.transactions import AsyncTransactions
 from reput_client.aio.writer import AsyncAppendStream, AsyncWriter
 from reput_client.core.call import Call
 from reput_client.core.encode import Encoder, request_end
+from reput_client.core.errors import ReputError
 from reput_client.core.options import SERVICES, Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.sending import ONCE_PREFIX, as_first, results_of
@@ -146,7 +148,7 @@ class AsyncClient(AsyncClosing):
         The id is yours, for all topics together: 1 to 195 printable ASCII characters without spaces, say `order-17`.
         Whatever comes under it again, by whom and when ever, is answered as the first time and not stored, for as long
         as the store remembers the id: the last 32,768 (`once_count_max`), also after a restart or a failover. The
-        answer to a repeated send has the first message's place and unique id; -1 and "" if it is not kept any more.
+        answer to a repeated send has the first message's place and unique id; -1 and "" where they can't be read.
         Raises ReputError, and ValueError or TypeError for a message that can't be encoded.
         """
         chunk, unique_id = Encoder(makes_unique_ids=True).encode(message)
@@ -156,8 +158,10 @@ class AsyncClient(AsyncClosing):
         result: append_service_pb2.AppendResult = answer.result
         if result.is_repeated:
             place = log_service_pb2.ReadRecordsRequest(physical_offsets=[result.start_physical_offset])
-            found: Any = await self._channels.run(Call(place))
-            unique_id = as_first(result, next(iter(found.messages), None))
+            first = None
+            with contextlib.suppress(ReputError):  # it is stored, whatever the look at it says
+                first = next(iter((await self._channels.run(Call(place))).messages), None)
+            unique_id = as_first(result, first)
         (sent,) = results_of(result, [unique_id])
         return sent
 

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from libs.formats.records.delivery_record import Policy
+from libs.formats.records.delivery_record import Began, DeliveryRecord, Policy
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.owned import Owned, Wish
 from services.delivery.engine.ownership import Ownership
 from services.delivery.engine.ports import Wanted
 from services.delivery.engine.subscription import Delivered
+from services.delivery.engine.takeover import loading
 from services.delivery.errors import JournalLost, NotOwner
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
 from tests.support.patience import eventually
@@ -130,6 +131,19 @@ async def test_an_append_that_arrives_after_the_next_process_has_begun(clock: Ma
             assert len(store.journal_records) > count
             assert other.began_count == 1
             await one.stop()
+
+
+async def test_the_journal_is_read_up_to_the_own_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever begins right behind it, whoever is there in its place after a cut, and while the index has nothing."""
+    monkeypatch.setattr(loading, "WAIT_S", 0.01)
+    store = MemoryStore()
+    for number, owner in enumerate("ab"):
+        await store.write(number, DeliveryRecord(owner=owner, events=(Began(owner),)).encode(), (), is_safe=True)
+    await loading.load(store, "a", start=0, began=0)
+    with pytest.raises(JournalLost, match="record 1 of the journal is another one"):
+        await loading.load(store, "a", start=0, began=1)
+    with pytest.raises(DependencyUnavailable, match="it does not have record 2 of the journal yet"):
+        await loading.load(store, "a", start=0, began=2)
 
 
 async def test_a_copy_is_enough(clock: ManualClock) -> None:

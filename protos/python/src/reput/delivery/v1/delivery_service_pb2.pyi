@@ -53,7 +53,7 @@ class ReceiveRequest(_message.Message):
     """
     attempt_id: _builtins.str
     """Makes it harmless to ask again when the answer was lost: a receive with the id of a former one of this group and topic
-    gets the messages again that still are the caller's, with the same handles. At most 100 bytes, another id for each
+    gets the messages again that still are the caller's, in the same attempt, with new handles. At most 100 bytes, another id for each
     receive; the server remembers them for two minutes.
     """
     @_builtins.property

@@ -9,7 +9,7 @@ from libs.requests.errors import ServiceError
 from services.gateway.engine import recall
 from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
-from services.gateway.errors import Refused
+from services.gateway.errors import PeerRefused, Refused
 from services.gateway.rpc.access_keys import AccessKeys
 from services.gateway.rpc.caller import Caller, Context
 from services.gateway.rpc.codec import is_transaction, milliseconds, to_store
@@ -151,7 +151,7 @@ class MessagingServicer:
             async with contextlib.aclosing(self._telemetry.answers(caller, requests, context)) as answers:
                 async for answer in answers:
                     yield answer
-        except ServiceError as error:
+        except (Refused, PeerRefused) as error:
             yield wire.TelemetryResponse(status=status_of(error))
 
     @_answers(wire.EndTransactionResponse)

@@ -207,7 +207,7 @@ class CommitLogConfig:
 
     once_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 32_768
     """Writers of one batch (ids that begin with `once/`) that are remembered, so that what is sent again under an id is
-    stored once; some 400 bytes each."""
+    stored once."""
 
     crc_property: bool = True
     """Write the whole-record checksum as a last property of each record, as RocketMQ can since 5.2."""

@@ -25,7 +25,7 @@ class GatewayConfig:
 
     once: bool = False
     """Store what a client sends again under the id of a message once; the CommitLog's `once_count_max` says how many
-    ids are remembered. Each message is an append of its own then, which costs the CommitLog about twice the time."""
+    ids are remembered. Each message is an append of its own then, not one of many in a call of the kernel."""
 
     body_size_bytes_max: Annotated[int, Meta(ge=1, le=BODY_SIZE_BYTES_MAX)] = BODY_SIZE_BYTES_MAX
     """Largest body that producers are told to send; no more than the store's largest message."""

@@ -31,6 +31,8 @@ from services.indexer.config import IndexerConfig
 from tests.crash.nursery import Child, Nursery
 from tests.support.trusted import trusted
 
+BUG_MARKS = ('"exception"', "Traceback", '"level": "critical"')
+"""What a service writes to its log only because of a bug, or because its files contradict the log."""
 FLUSH_MODES: Mapping[str, tuple[str, ...]] = {
     "async": ("--flush-mode", "async"),
     "sync": ("--flush-mode", "sync"),

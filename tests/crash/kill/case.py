@@ -24,7 +24,7 @@ from reput.janitor.v1 import retention_service_pb2 as janitor_pb
 from tests.crash.check import check_deliveries, check_live
 from tests.crash.history import MEMORY, History
 from tests.crash.kill.plan import ANY, EARLY, Target, targets_of
-from tests.crash.live_store import FLUSH_MODES, LiveStore, Sizes
+from tests.crash.live_store import BUG_MARKS, FLUSH_MODES, LiveStore, Sizes
 from tests.crash.nursery import EndedEarly, Nursery
 from tests.crash.workload import Workload
 
@@ -33,8 +33,6 @@ PATIENT_LOAD_S_MAX = 10.0
 PATIENT_PAUSE_S = 0.01
 EARLY_S_MAX = 0.12
 DEATH_NOTICE_TIMEOUT_S = 1.0
-BUG_MARKS = ('"exception"', "Traceback", '"level": "critical"')
-"""What a service writes to its log only because of a bug, or because its files contradict the log."""
 
 
 @dataclass

@@ -21,7 +21,7 @@ from reput_client import ReputError, SharePolicy
 from reput_client.aio import AsyncClient, connect
 
 from libs.formats.limits import KIB
-from tests.crash.live_store import LiveStore, Sizes
+from tests.crash.live_store import BUG_MARKS, LiveStore, Sizes
 from tests.crash.messaging import load, official
 from tests.crash.messaging.history import History
 from tests.crash.messaging.killing import ALONE, ANYBODY, SERVICES, Killing
@@ -41,8 +41,6 @@ SIZES = Sizes(
 ATTEMPTS_MAX = 1_000
 """So that nothing becomes a dead letter."""
 DRAIN_TIMEOUT_S, DRAIN_LOOK_S = 120.0, 0.2
-BUG_MARKS = ('"exception"', "Traceback", '"level": "critical"')
-"""What a service writes to its log only because of a bug, or because its files contradict the log."""
 
 
 @dataclass

@@ -24,6 +24,7 @@ from cli.verify.store import verify_store
 from libs.formats import store_layout
 from libs.formats.state import epoch_file
 from tests.crash.check import read_log
+from tests.crash.live_store import BUG_MARKS
 from tests.crash.nursery import EndedEarly, Nursery
 from tests.crash.rounds.faults import FAULTS, Scene, draw, heal
 from tests.crash.rounds.load import Load
@@ -36,8 +37,6 @@ ROUND_COUNT = 5
 """Rounds of one seed, all on the same stores."""
 FAULT_COUNTS = (1, 2, 2, 3, 4)
 BEFORE_S, BETWEEN_S_MAX, AFTER_S = 0.5, 2.0, 0.5
-BUG_MARKS = ('"exception"', "Traceback", '"level": "critical"')
-"""What a service writes to its log only because of a bug, or because its files contradict the log."""
 CHECK_COUNT_MAX = 3
 LAST_WORDS_COUNT = 12
 REPORT = "report.txt"

@@ -400,7 +400,7 @@ async def test_a_handover_to_one_that_syncs_seldom() -> None:
 @pytest.mark.parametrize("comes", [True, False])
 async def test_a_handover_waits_for_the_others(*, comes: bool) -> None:
     """An append that waits for a third disk is answered before another one leads; a dead one keeps nobody."""
-    async with two(min_in_sync_replicas=2, handover_timeout_ms=10_000 if comes else 200) as parts:
+    async with two(min_in_sync_replicas=2, handover_timeout_ms=10_000 if comes else 2_000) as parts:
         leader = parts[0]
         third, slow = Machine(), Wire(leader)
         late = await third.start(leader=slow.at(), role="slave", replica_id="c", reconnect_ms_max=100)

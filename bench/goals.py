@@ -179,6 +179,14 @@ GOALS = (
         value=("one-replica", "reput", "lag_p99_ms"),
         at_most=50,
     ),
+    *(
+        Goal(
+            sentence=f"filter-1M: seconds until a group has the first message that its filter by {name} lets through",
+            value=("filter-1M", "reput", f"{figure}_first_s"),
+            at_most=2,
+        )
+        for figure, name in (("tag", "tag"), ("where", "property"))
+    ),
     Goal(
         sentence="recovery-scan: GB/s",
         value=("recovery-scan", "reput", "gigabytes_per_s"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bench.inside import catching_up, floors, growth, kernel, lookups, replicas
+from bench.inside import catching_up, filters, floors, growth, kernel, lookups, replicas
 from bench.peers.peer import Durability, Operation
 from bench.results import Figures
 
@@ -316,6 +316,14 @@ OWN_SCENARIOS = (
         what=lookups.lookups(20_000_000),
         round_count_max=1,
         free_gib_min=16,
+    ),
+    Scenario(
+        name="filter-1M",
+        sentence="a new group has a filter by tag or by property that lets the last 1,000 of 1 M messages through",
+        table="inside",
+        mode="async",
+        what=filters.rare(1_000_000),
+        round_count_max=3,
     ),
     Scenario(
         name="recovery-scan",

@@ -89,18 +89,23 @@ def copied(store: Store) -> Iterator[str]:
 @contextmanager
 def gateway(store: Store) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Serve RocketMQ 5's protocol before a store, with Delivery. Yields where, and the processes."""
-    delivery_port, port, _ = _free_ports()
+    port = _free_ports()[0]
     target = f"127.0.0.1:{port}"
-    log = ["--commitlog-target", store.commitlog, "--metrics-port", "0"]
-    delivery = ["serve", "delivery", "--port", str(delivery_port), *log, "--indexer-target", store.indexer]
-    own = ["serve", "gateway", "--port", str(port), *log, "--delivery-target", f"127.0.0.1:{delivery_port}"]
-    with (
-        _process(delivery, store.folder / "delivery.log", {}) as first,
-        _process(own, store.folder / "gateway.log", {}) as second,
-    ):
-        for one in (f"127.0.0.1:{delivery_port}", target):
-            subprocess.run([REPUT, "health", "--target", one, "--wait", "60"], stdout=subprocess.DEVNULL, check=True)
-        yield target, (first.pid, second.pid)
+    with delivering(store) as (delivery, delivery_pid):
+        own = ["serve", "gateway", "--port", str(port), *_beside(store), "--delivery-target", delivery]
+        with _process(own, store.folder / "gateway.log", {}) as process:
+            _wait_healthy(target)
+            yield target, (delivery_pid, process.pid)
+
+
+@contextmanager
+def delivering(store: Store) -> Iterator[tuple[str, int]]:
+    """Serve a store's Delivery. Yields where, and the process."""
+    port = _free_ports()[0]
+    words = ["serve", "delivery", "--port", str(port), *_beside(store), "--indexer-target", store.indexer]
+    with _process(words, store.folder / "delivery.log", {}) as process:
+        _wait_healthy(target := f"127.0.0.1:{port}")
+        yield target, process.pid
 
 
 @contextmanager
@@ -150,6 +155,15 @@ def _process(words: Sequence[str], log_path: Path, settings: Mapping[str, str]) 
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(STOP_TIMEOUT_S)
+
+
+def _beside(store: Store) -> list[str]:
+    return ["--commitlog-target", store.commitlog, "--metrics-port", "0"]
+
+
+def _wait_healthy(target: str) -> None:
+    words = [REPUT, "health", "--target", target, "--wait", "60"]
+    subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
 
 
 def _wait_until(is_so: Callable[[], bool]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from google.protobuf.duration import from_milliseconds
 from google.protobuf.duration_pb2 import Duration
-from reput.delivery.v1.delivery_service_pb2 import Ack, Bury, Extend, Nack, ReceivedMessage
+from reput.delivery.v1.delivery_service_pb2 import Bury, Extend, Nack, ReceivedMessage
 
 from libs.filters.property_filter import parse_where
 from libs.machine.clock import Clock
@@ -20,12 +20,11 @@ from services.gateway.errors import Refused
 from services.gateway.rpc.caller import Caller, Context, Ending
 from services.gateway.rpc.codec import milliseconds, to_client
 from services.gateway.rpc.statuses import OK, status, status_of
-from services.gateway.rpc.store.delivery_client import DeliveryClient, Entry
+from services.gateway.rpc.store.delivery_client import ENTRY_COUNT_MAX, DeliveryClient, Entry
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
 BATCH_SIZE_MAX = 32
 INVISIBLE_MS_MAX = 12 * 3_600_000
-ACK_COUNT_MAX = 1_000
 
 
 class Receiving:
@@ -92,10 +91,10 @@ class Receiving:
     async def ack(self, request: wire.AckMessageRequest) -> wire.AckMessageResponse:
         """Settle messages, each by itself."""
         count = len(request.entries)
-        if not 1 <= count <= ACK_COUNT_MAX:
-            raise Refused("BAD_REQUEST", f"the request has {count} entries, and must have 1 to {ACK_COUNT_MAX}")
+        if not 1 <= count <= ENTRY_COUNT_MAX:
+            raise Refused("BAD_REQUEST", f"the request has {count} entries, and must have 1 to {ENTRY_COUNT_MAX}")
         handles = [entry.receipt_handle for entry in request.entries]
-        outcomes = await self._delivery.settle([Entry(handle=handle, ack=Ack()) for handle in handles])
+        outcomes = await self._delivery.ack(handles)
         for handle in handles:
             self._renewals.drop(handle)
         statuses = [OK if isinstance(outcome, str) else status_of(outcome) for outcome in outcomes]

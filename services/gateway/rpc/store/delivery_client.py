@@ -2,6 +2,7 @@
 """DeliveryClient: Delivery, as far as the gateway needs it."""
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from google.protobuf.duration import from_milliseconds
 from google.protobuf.duration_pb2 import Duration
@@ -17,6 +18,7 @@ from reput.delivery.v1 import (
 )
 
 from libs.formats.records.delivery_record import Policy
+from services.gateway.engine.acks import Acks
 from services.gateway.errors import PeerRefused, Refused
 from services.gateway.rpc.store.errors import error_of
 from services.gateway.rpc.store.leading import Leading
@@ -27,6 +29,11 @@ _Groups = group_service_pb2_grpc.GroupServiceStub
 _Transactions = transaction_service_pb2_grpc.TransactionServiceStub
 _Delays = delay_service_pb2_grpc.DelayServiceStub
 Entry = delivery_service_pb2.SettleEntry
+Settled: TypeAlias = str | PeerRefused | Refused
+"""The handle of a message from now on, "" for none, or why nothing was done."""
+
+ENTRY_COUNT_MAX = 1_000
+"""As in delivery_service.proto."""
 
 
 class DeliveryClient:
@@ -34,6 +41,7 @@ class DeliveryClient:
 
     def __init__(self, delivery: Leading) -> None:
         self._delivery = delivery
+        self._acks = Acks(self._ack, handle_count_max=ENTRY_COUNT_MAX)
 
     async def receive(
         self,
@@ -62,11 +70,19 @@ class DeliveryClient:
         messages: Sequence[delivery_service_pb2.ReceivedMessage] = response.messages
         return messages
 
-    async def settle(self, entries: Sequence[Entry]) -> list[str | PeerRefused | Refused]:
+    async def settle(self, entries: Sequence[Entry]) -> list[Settled]:
         """Do as the entries say. Returns the handle of each from now on, "" for none, or why nothing was done."""
         request = delivery_service_pb2.SettleRequest(entries=entries)
         response = await self._delivery.call(_Deliveries, "Settle", request)
         return [_outcome(one) for one in response.outcomes]
+
+    async def ack(self, handles: Sequence[str]) -> Sequence[Settled]:
+        """Settle messages, together with those of other callers. Returns for each "", or why nothing was done."""
+        return await self._acks.ack(handles)
+
+    async def _ack(self, handles: Sequence[str]) -> Sequence[Settled]:
+        ack = delivery_service_pb2.Ack()
+        return await self.settle([Entry(handle=handle, ack=ack) for handle in handles])
 
     async def settle_one(self, entry: Entry) -> str:
         """Do as an entry says. Returns its handle from now on, "" for none. Raises Refused, too."""
@@ -119,7 +135,7 @@ class DeliveryClient:
         return policy
 
 
-def _outcome(outcome: delivery_service_pb2.SettleOutcome) -> str | PeerRefused | Refused:
+def _outcome(outcome: delivery_service_pb2.SettleOutcome) -> Settled:
     if not outcome.HasField("error"):
         return str(outcome.handle)
     error = error_of(SERVICE, outcome.error)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Acknowledgements of many callers go together, and each caller hears of its own."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from services.gateway.engine.acks import CALL_COUNT_MAX, TOGETHER_SIZE_MAX, Acks
+
+
+class Settled:
+    """Settles when it may. Knows what came together."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def __call__(self, handles: Sequence[str]) -> list[str]:
+        """Answer with the handles in capitals."""
+        self.calls.append(list(handles))
+        await self.may_answer.wait()
+        if "bad" in handles:
+            raise LookupError("bad")
+        return [handle.upper() for handle in handles]
+
+
+async def test_callers_of_one_turn_share_a_call() -> None:
+    """Each gets the outcomes of its own handles."""
+    settled = Settled()
+    acks = Acks(settled, handle_count_max=10)
+    assert await asyncio.gather(acks.ack(["a", "b"]), acks.ack(["c"])) == [["A", "B"], ["C"]]
+    assert settled.calls == [["a", "b", "c"]]
+    assert await acks.ack(["d"]) == ["D"], "the next turn has a call of its own"
+
+
+async def test_the_rest_gathers_while_calls_are_under_way() -> None:
+    """So that a slow answer makes the calls larger, and not more."""
+    settled = Settled()
+    settled.may_answer.clear()
+    acks = Acks(settled, handle_count_max=10)
+    callers = []
+    for number in range(CALL_COUNT_MAX + 4):
+        callers.append(asyncio.create_task(acks.ack([f"h{number}"])))
+        for _ in range(3):
+            await asyncio.sleep(0)
+    assert settled.calls == [[f"h{number}"] for number in range(CALL_COUNT_MAX)]
+    settled.may_answer.set()
+    assert await asyncio.gather(*callers) == [[f"H{number}"] for number in range(CALL_COUNT_MAX + 4)]
+    assert settled.calls[CALL_COUNT_MAX] == [f"h{number}" for number in range(CALL_COUNT_MAX, CALL_COUNT_MAX + 4)]
+
+
+async def test_a_call_has_at_most_so_many_handles() -> None:
+    """Unless one caller alone has more, which is refused by whom it concerns."""
+    settled = Settled()
+    acks = Acks(settled, handle_count_max=3)
+    outcomes = await asyncio.gather(acks.ack(["a", "b"]), acks.ack(["c", "d"]), acks.ack(list("efgh")))
+    assert outcomes == [["A", "B"], ["C", "D"], ["E", "F", "G", "H"]]
+    assert settled.calls == [["a", "b"], ["c", "d"], ["e", "f", "g", "h"]]
+
+
+async def test_nonsense_goes_alone() -> None:
+    """A call that is too large is refused, and others' handles are not in it."""
+    settled = Settled()
+    acks = Acks(settled, handle_count_max=10)
+    large = "x" * TOGETHER_SIZE_MAX
+    await asyncio.gather(acks.ack(["a"]), acks.ack([large]), acks.ack(["b"]), acks.ack(["c"]))
+    assert settled.calls == [["a"], [large], ["b", "c"]]
+
+
+async def test_a_call_that_fails_fails_for_all_that_share_it() -> None:
+    """And for nobody after them."""
+    acks = Acks(Settled(), handle_count_max=10)
+    first, second = asyncio.create_task(acks.ack(["a"])), asyncio.create_task(acks.ack(["bad"]))
+    await asyncio.wait([first, second])
+    for one in (first, second):
+        with pytest.raises(LookupError):
+            one.result()
+    assert await acks.ack(["c"]) == ["C"]
+
+
+async def test_a_caller_that_goes_takes_nothing_back() -> None:
+    """Its message is settled, and the others are answered."""
+    settled = Settled()
+    settled.may_answer.clear()
+    acks = Acks(settled, handle_count_max=10)
+    gone, stays = asyncio.create_task(acks.ack(["a"])), asyncio.create_task(acks.ack(["b"]))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    gone.cancel()
+    settled.may_answer.set()
+    assert await stays == ["B"]
+    assert settled.calls == [["a", "b"]]

@@ -18,8 +18,8 @@ from bench.store import delivering, running
 BODY_SIZE_BYTES = 100
 RARE_SHARE = 0.001
 RARE_TAG, RARE_REGION = "rare", "north"
-FILTERS = {"tag": {"tags": RARE_TAG}, "where": {"where": f"region = '{RARE_REGION}'"}}
-"""What is measured: a tag, which the queues have, and a property, for which each record is read."""
+FILTERS = {"tag": (RARE_TAG, ""), "where": ("*", f"region = '{RARE_REGION}'")}
+"""Tags and a condition: a tag, which the queues have, and a property, for which each record is read."""
 WAIT_S = 30.0
 
 
@@ -35,8 +35,8 @@ def rare(message_count: int) -> Callable[[Path, Durability, float], Figures]:
                 _send_rare(client, rare_count)
                 return {
                     f"{name}_{figure}": value
-                    for name, words in FILTERS.items()
-                    for figure, value in _received(client, words, rare_count).items()
+                    for name, (tags, where) in FILTERS.items()
+                    for figure, value in _received(client, tags, where, rare_count).items()
                 }
 
     return measure
@@ -51,11 +51,11 @@ def _send_rare(client: Client, count: int) -> None:
     reading.wait_indexed(client)
 
 
-def _received(client: Client, words: dict[str, str], count: int) -> dict[str, float]:
+def _received(client: Client, tags: str, where: str, count: int) -> dict[str, float]:
     """Receive all that a filter lets through as a new group. Returns seconds until the first, all, and no lag."""
     group = f"filters-{uuid.uuid4().hex}"
     start_s = time.perf_counter()
-    with client.share_consumer(batches.TOPIC, group=group, **words) as consumer:
+    with client.share_consumer(batches.TOPIC, group=group, tags=tags, where=where) as consumer:
         first = consumer.receive(1, WAIT_S)
         first_s = time.perf_counter() - start_s
         consumer.ack(*first)
@@ -65,8 +65,8 @@ def _received(client: Client, words: dict[str, str], count: int) -> dict[str, fl
             got += len(received)
         all_s = time.perf_counter() - start_s
         if got != count:
-            raise RuntimeError(f"{words} let {got} messages through, expected {count}")
+            raise RuntimeError(f"{tags} {where} let {got} messages through, expected {count}")
         while any(queue.lag for queue in client.share_groups.get(group).queues):
             if time.perf_counter() - start_s > all_s + WAIT_S:
-                raise TimeoutError(f"the group of {words} stands before the end of the topic")
+                raise TimeoutError(f"the group of {tags} {where} stands before the end of the topic")
     return {"first_s": first_s, "all_s": all_s, "no_lag_s": time.perf_counter() - start_s}

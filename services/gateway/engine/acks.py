@@ -38,13 +38,16 @@ class Acks(Generic[Outcome]):
     ) -> None:
         self._settle, self._handle_count_max = settle, handle_count_max
         self._waiting: deque[_Waiting[Outcome]] = deque()
+        self._call_count = 0
+        """Of calls that are under way or about to begin. Whoever ends one looks for what waits."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def ack(self, handles: Sequence[str]) -> Sequence[Outcome]:
         """Return what became of each handle. Raises what `settle` raises. Who goes meanwhile takes nothing back."""
         waiting = _Waiting[Outcome](handles, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
-        if len(self._waiting) == 1 and len(self._tasks) < CALL_COUNT_MAX:
+        if len(self._waiting) == 1 and self._call_count < CALL_COUNT_MAX:
+            self._call_count += 1
             task = asyncio.create_task(self._settle_all(), name="acks")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -64,6 +67,7 @@ class Acks(Generic[Outcome]):
                 if not one.outcomes.done():
                     one.outcomes.set_result(outcomes[first : first + len(one.handles)])
                 first += len(one.handles)
+        self._call_count -= 1
 
     def _some(self) -> list[_Waiting[Outcome]]:
         """Take what goes in the next call."""

@@ -51,6 +51,27 @@ async def test_the_rest_gathers_while_calls_are_under_way() -> None:
     assert settled.calls[CALL_COUNT_MAX] == [f"h{number}" for number in range(CALL_COUNT_MAX, CALL_COUNT_MAX + 4)]
 
 
+@pytest.mark.parametrize("turn_count", range(4))
+async def test_nobody_is_forgotten(turn_count: int) -> None:
+    """An ack that comes in the turn in which a call ends goes, too."""
+
+    async def settle(handles: Sequence[str]) -> Sequence[str]:
+        for _ in range(turn_count):
+            await asyncio.sleep(0)
+        return handles
+
+    acks = Acks(settle, handle_count_max=10)
+
+    async def caller(pause_count: int) -> None:
+        for number in range(50):
+            assert await acks.ack([f"{pause_count} {number}"]) == [f"{pause_count} {number}"]
+            for _ in range(pause_count):
+                await asyncio.sleep(0)
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*map(caller, range(5)))
+
+
 async def test_a_call_has_at_most_so_many_handles() -> None:
     """Unless one caller alone has more, which is refused by whom it concerns."""
     settled = Settled()

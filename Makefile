@@ -50,10 +50,10 @@ conformance: $(READY) ## gRPC's clients for Go, Java and Node, h2spec and grpcur
 	@$(VENV)/python -m pytest -m conformance tests/conformance $(TESTS)
 
 test-clients: $(READY) ## one table of cases for the clients of all languages; LANGUAGE=go and ONLY=text narrow; needs Go, Java, Maven, Node, etcd
-	@$(VENV)/python -m tests.clients.table $(if $(LANGUAGE),--language $(LANGUAGE)) $(if $(ONLY),--only '$(ONLY)')
+	@$(VENV)/python -m tests.clients.table $(addprefix --language ,$(LANGUAGE)) $(if $(ONLY),--only '$(ONLY)')
 
-clients: $(READY) ## RocketMQ 5's own clients against the gateway, language by feature; LANGUAGE=java and ONLY=text narrow; fetches them; needs Go, Java, Maven, Node, Rust
-	@$(VENV)/python -m tests.gateway.table $(if $(LANGUAGE),--language $(LANGUAGE)) $(if $(ONLY),--only '$(ONLY)')
+clients: $(READY) ## RocketMQ 5's own clients against the gateway, language by feature; LANGUAGE='java go' and ONLY=text narrow; fetches them; needs Go, Java, Maven, Node, Rust
+	@$(VENV)/python -m tests.gateway.table $(addprefix --language ,$(LANGUAGE)) $(if $(ONLY),--only '$(ONLY)')
 
 timed: $(READY) ## 20,000 messages at random times of a minute, in real time: how late they come; COUNT=N and SECONDS=S
 	@$(VENV)/python -m tests.timed $(if $(COUNT),--count $(COUNT)) $(if $(SECONDS),--seconds $(SECONDS))

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from tests.gateway.drivers import BUILD, LANGUAGES, Command, Missing, running
 from tests.gateway.features import FEATURES, wrong_with
-from tests.gateway.stage import stage
+from tests.gateway.stage import Stage, stage
 from tests.support.surroundings import forget_surroundings
 
 Results = dict[tuple[str, str], str]
@@ -23,22 +23,30 @@ LACKING = "the client has no such thing"
 MARKS = {"": "yes", LACKING: "-"}
 
 
-async def run_all(commands: Mapping[str, Command], features: Sequence[str], console: Console) -> Results:
-    """Take each driver through all features."""
+async def run_all(
+    commands: Mapping[str, Command], features: Sequence[str], console: Console, *, at_once: int
+) -> Results:
+    """Take each driver through all features, so many at once: most of them wait most of the time."""
     results: Results = {}
+    room = asyncio.Semaphore(at_once)
+
+    async def run_one(there: Stage, language: str, command: Command, feature: str) -> None:
+        if any(part in feature for part in command.lacks):
+            results[language, feature] = LACKING
+            return
+        async with room:
+            began_s = time.monotonic()
+            async with running(command, there.authorities, BUILD / f"{language}.log") as driver:
+                wrong = results[language, feature] = await wrong_with(feature, driver, there, command)
+            took_s = time.monotonic() - began_s
+            mark = "yes" if not wrong else f"no: {wrong}"
+            console.print(f"{language}, {feature}: {mark} ({took_s:.0f} s)", markup=False, soft_wrap=True)
+
     with tempfile.TemporaryDirectory(prefix="reput-gateway-") as directory:
-        async with stage(Path(directory)) as there:
+        async with stage(Path(directory)) as there, asyncio.TaskGroup() as tasks:
             for language, command in commands.items():
                 for feature in features:
-                    if any(part in feature for part in command.lacks):
-                        results[language, feature] = LACKING
-                        continue
-                    began_s = time.monotonic()
-                    async with running(command, there.authorities, BUILD / f"{language}.log") as driver:
-                        wrong = results[language, feature] = await wrong_with(feature, driver, there, command)
-                    took_s = time.monotonic() - began_s
-                    mark = "yes" if not wrong else f"no: {wrong}"
-                    console.print(f"{language}, {feature}: {mark} ({took_s:.0f} s)", markup=False, soft_wrap=True)
+                    tasks.create_task(run_one(there, language, command, feature))
     return results
 
 
@@ -71,13 +79,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--language", action="append", choices=LANGUAGES, help="only this one; may be repeated")
     parser.add_argument("--only", default="", help="only features with this in their name")
+    parser.add_argument("--at-once", type=int, default=4, metavar="N", help="drivers that run at once (default: 4)")
     arguments = parser.parse_args()
     forget_surroundings()
     console = Console(file=sys.stdout)
     BUILD.mkdir(parents=True, exist_ok=True)
     features = [feature for feature in FEATURES if arguments.only in feature]
     commands = built(arguments.language or list(LANGUAGES), console)
-    results = asyncio.run(run_all(commands, features, console))
+    results = asyncio.run(run_all(commands, features, console, at_once=arguments.at_once))
     tell(results, list(commands), features, console)
     if any(wrong not in MARKS for wrong in results.values()):
         raise SystemExit(1)

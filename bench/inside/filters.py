@@ -5,6 +5,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from reput_client import Client, NewMessage, ReputError, connect
 
@@ -51,7 +52,7 @@ def _send_rare(client: Client, count: int) -> None:
     reading.wait_indexed(client)
 
 
-def _received(client: Client, words: dict[str, str], count: int) -> dict[str, float]:
+def _received(client: Client, words: dict[str, Any], count: int) -> dict[str, float]:
     """Receive all that a filter lets through as a new group. Returns seconds until the first, all, and no lag."""
     group = f"filters-{uuid.uuid4().hex}"
     start_s = time.perf_counter()

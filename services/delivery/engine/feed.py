@@ -72,10 +72,12 @@ class Feed:
         self._loop.start()
 
     async def stop(self) -> None:
-        """End. What was read is dropped."""
-        await self._loop.stop()
-        self._found.clear()
-        self._hold(-self.size_bytes)
+        """End. What was read is dropped, also if the caller does not wait for the end."""
+        try:
+            await self._loop.stop()
+        finally:
+            self._found.clear()
+            self._hold(-self.size_bytes)
 
     @property
     def next(self) -> int:

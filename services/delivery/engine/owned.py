@@ -32,7 +32,7 @@ from services.delivery.engine.subscription import SIZE_BYTES_MAX, Delivered, Sub
 from services.delivery.engine.tally import Tally
 from services.delivery.engine.transactions.ports import HalfIndex
 from services.delivery.engine.transactions.transactions import Transactions
-from services.delivery.errors import GroupNotFound, HandleOutdated, JournalLost
+from services.delivery.errors import AppendRefused, GroupNotFound, HandleOutdated, JournalLost, TopicNotFound
 
 TOPIC_LOOK_S = 5.0
 """How long a number of queues is believed."""
@@ -132,7 +132,6 @@ class Owned:
         await self.transactions.stop()
         await self.delays.stop()
         for subscription in list(self._subscriptions.values()):
-            subscription.news.set()
             await subscription.stop()
 
     async def receive(
@@ -190,29 +189,21 @@ class Owned:
 
     async def settle(self, wishes: Sequence[Wish]) -> list[Outcome]:
         """Do as it is wished, and return what became of each. What was done is as safe as the store makes it."""
-        outcomes: list[Outcome] = []
+        outcomes: dict[int, Outcome] = {}
         events: list[Event] = []
-        for wish in wishes:
-            try:
-                handle = Handle.decode(wish.handle)
-                if wish.verb == "bury":
-                    await self._bury(handle)
-                    outcomes.append(Outcome())
-                    continue
-                event, outcome = self._settled(handle, wish)
-            except ServiceError as error:
-                outcomes.append(Outcome(error))
-                continue
-            self.groups.apply(event)
-            events.append(event)
-            outcomes.append(outcome)
-            self._wake(handle.place)
-        if events:
-            await self._journal.write(events, is_safe=True)
+        for index, wish in enumerate(wishes):
+            if wish.verb != "bury":
+                outcomes[index] = self._settle(wish, events)
+        written = self._journal.write(events, is_safe=True) if events else None
+        for index, wish in enumerate(wishes):  # which takes a while, and what was settled is on its way meanwhile
+            if wish.verb == "bury":
+                outcomes[index] = await self._bury(wish)
+        if written is not None:
+            await written
         settled_count = sum(isinstance(event, Settled) for event in events)
         self._tally.settled_count += settled_count
         self._tally.postponed_count += len(events) - settled_count
-        return outcomes
+        return [outcomes[index] for index in range(len(wishes))]
 
     async def set_policy(self, group: str, policy: Policy | None) -> None:
         """Give a group a policy, or forget the group. Raises GroupNotFound for one that is not known."""
@@ -241,8 +232,7 @@ class Owned:
         written = self._journal.write(events, is_safe=True)
         subscription = self._subscriptions.get((group, topic))
         if subscription is not None:
-            for queue_id in positions:
-                await subscription.move(queue_id)
+            await subscription.move(positions)
             subscription.news.set()
         await written
 
@@ -261,9 +251,11 @@ class Owned:
             flight_count = queue.flight_count
             held_count = queue.open_count - flight_count
             count = queue.unsettled_count(least, most)
-            lag_ms = await self._lag_ms(queue, max(queue.committed, least)) if count else None
-            place, others = queue.place, queue.open_offsets()
-            size_bytes = await self._index.size_bytes(place.topic, place.queue_id, queue.next, others) if count else 0
+            place, others, lag_ms, size_bytes = queue.place, queue.open_offsets(), None, 0
+            if count:
+                with contextlib.suppress(TopicNotFound):  # it is gone, and nothing else of the group is
+                    lag_ms = await self._lag_ms(queue, max(queue.committed, least))
+                    size_bytes = await self._index.size_bytes(place.topic, place.queue_id, queue.next, others)
             counts = (flight_count, held_count, count)
             lags.append(QueueLag(place, queue.committed, queue.next, least, most, *counts, lag_ms, size_bytes))
         return lags
@@ -295,7 +287,14 @@ class Owned:
             self._stored_s = now_s
             await self.store()
 
-    async def _bury(self, handle: Handle) -> None:
+    async def _bury(self, wish: Wish) -> Outcome:
+        try:
+            await self._bury_message(Handle.decode(wish.handle))
+        except ServiceError as error:
+            return Outcome(error)
+        return Outcome()
+
+    async def _bury_message(self, handle: Handle) -> None:
         """Put a message among the dead letters. Raises HandleOutdated, and what the journal and the index raise."""
         self._in_flight(handle)
         subscription = await self._subscription(handle.group, handle.topic)
@@ -306,7 +305,10 @@ class Owned:
             self.groups.apply(event)
             await self._journal.write([event], is_safe=True)
         else:
-            await subscription.bury(queue, found)
+            try:
+                await asyncio.shield(subscription.bury(queue, found))
+            except AppendRefused as error:
+                raise DependencyUnavailable("commitlog", f"it does not take the dead letter: {error}") from error
         self._wake(handle.place)
 
     def _in_flight(self, handle: Handle) -> tuple[QueueState, Flight]:
@@ -316,6 +318,18 @@ class Owned:
         if queue is None or flight is None or flight.stamp != handle.stamp:
             raise HandleOutdated(handle.topic, handle.queue_id, handle.offset)
         return queue, flight
+
+    def _settle(self, wish: Wish, events: list[Event]) -> Outcome:
+        """Let a wish be done, and add what is to be written."""
+        try:
+            handle = Handle.decode(wish.handle)
+            event, outcome = self._settled(handle, wish)
+        except ServiceError as error:
+            return Outcome(error)
+        self.groups.apply(event)
+        events.append(event)
+        self._wake(handle.place)
+        return outcome
 
     def _settled(self, handle: Handle, wish: Wish) -> tuple[Event, Outcome]:
         _, flight = self._in_flight(handle)
@@ -381,8 +395,7 @@ class Owned:
         async with self._opening:
             bounds = await self._index.bounds(topic)
             events: list[Event] = []
-            if not self.groups.is_known(group) and (policy := await self._index.stored_policy(group)) is not None:
-                events.append(PolicySet(group, policy))
+            policy = None if self.groups.is_known(group) else await self._index.stored_policy(group)
             for queue_id in self._without_position(group, topic, queue_count):
                 least, most = bounds.get(queue_id, (0, 0))
                 is_from_end = self.groups.policy(group).from_end and topic != dead_letter_topic(group)
@@ -390,6 +403,8 @@ class Owned:
                 committed = await self._index.stored_offset(group, topic, queue_id)
                 position = begin if committed is None else committed
                 events.append(Moved(Place(group, topic, queue_id), min(max(position, least), most)))
+            if policy is not None and not self.groups.is_known(group):  # else it was given one meanwhile
+                events.append(PolicySet(group, policy))
             for event in events:
                 self.groups.apply(event)
             if events:

@@ -9,14 +9,18 @@ Callers: the event loop's thread. Memory: that of its feeds.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from libs.formats.records.delivery_record import Event, Flight, Place, Policy, Postponed, Settled, Took
 from libs.machine.clock import Clock
+from libs.machine.uninterrupted import uninterrupted
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.feed import Feed, ReadAhead
 from services.delivery.engine.journal import Journal
@@ -27,9 +31,14 @@ from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.state.queue import QueueState
 from services.delivery.engine.steady_time import SteadyTime
 from services.delivery.engine.tally import Tally
+from services.delivery.errors import AppendRefused
 
+LETTER_AGAIN_MS = 30_000
+"""When a dead letter that the log did not take is tried again."""
 SIZE_BYTES_MAX = 8 << 20
 """Of the messages of one receive, unless the last one makes it more."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +61,11 @@ class _Chosen:
     held: list[tuple[int, int]]
     next: int
     found: list[Found]
+    written: "asyncio.Future[Written] | None" = None
+    """Tells when it is in the journal."""
 
     @property
-    def event(self) -> Took:
+    def took(self) -> Took:
         return Took(self.queue.place, self.next, tuple(self.flights), tuple(self.held))
 
 
@@ -107,6 +118,7 @@ class Subscription:
         self._feeds: dict[int, Feed] = {}
         self._turn = 0
         self._lock = asyncio.Lock()
+        self._is_over = False
 
     @property
     def held_bytes(self) -> int:
@@ -119,15 +131,16 @@ class Subscription:
         return self._lock.locked()
 
     async def stop(self) -> None:
-        """Read no more. Not while it `is_busy`."""
-        for queue_id in list(self._feeds):
-            await self.move(queue_id)
+        """Read no more, and let those who wait begin anew. Who takes messages at this moment gets what is chosen."""
+        self._is_over = True
+        self.news.set()
+        await self.move(list(self._feeds))
 
-    async def move(self, queue_id: int) -> None:
-        """Drop what was read ahead of a queue: the group is somewhere else now."""
-        feed = self._feeds.pop(queue_id, None)
-        if feed is not None:
-            await feed.stop()
+    async def move(self, queue_ids: Iterable[int]) -> None:
+        """Drop what was read ahead of queues: the group is somewhere else now. From the call on nobody gets any."""
+        feeds = [feed for one in queue_ids if (feed := self._feeds.pop(one, None)) is not None]
+        if feeds:
+            await uninterrupted(_stop_all(feeds))
 
     async def take(
         self, count: int, size_bytes: int, *, invisible_ms: int, wanted: Wanted, queue_ids: Iterable[int]
@@ -135,73 +148,71 @@ class Subscription:
         """Deliver up to so many messages that are there now. Raises what the journal and the index raise."""
         async with self._lock:
             self.used_s = self._clock.monotonic_s()
-            self.news.clear()
+            if not self._is_over:
+                self.news.clear()
             policy = self._groups.policy(self.group)
             if policy.is_paused:
                 return []
             chosen: list[_Chosen] = []
             room = _Room(count, min(size_bytes, SIZE_BYTES_MAX))
-            try:
+            with self._giving_back(chosen):
                 await self._again(chosen, room, policy, invisible_ms)
                 await self._fresh(chosen, room, policy, invisible_ms, wanted, list(queue_ids))
-            except BaseException:
-                self._write(chosen)
-                self._give_back(chosen)
-                raise
-            written = self._write(chosen)
             if not room.is_left:
                 self.news.set()  # there may be more, for others
-        if written is None:
-            return []
-        try:
-            await written
-        except asyncio.CancelledError:
-            self._give_back(chosen)
-            raise
+        await self._written(chosen)
         self._tally.received_count += sum(len(one.flights) for one in chosen)
         self._tally.redelivered_count += sum(flight.attempt > 1 for one in chosen for flight in one.flights)
-        pairs = [(one, *pair) for one in chosen for pair in zip(one.flights, one.found, strict=True)]
-        return [_delivered(*pair) for pair in pairs]
+        return _all_delivered(chosen)
 
     async def repeat(self, handles: Iterable[str], invisible_ms: int) -> list[Delivered]:
         """Return those of these deliveries that are in flight as they were, in the same attempt, under new handles.
 
         So whoever still has the former ones changes nothing any more. Raises what the journal and the index raise.
         """
-        offsets: dict[QueueState, list[int]] = {}
+        stamps: dict[QueueState, dict[int, int]] = {}
         for handle in map(Handle.decode, handles):
             queue = self._groups.find(handle.place)
-            flight = None if queue is None else queue.flight(handle.offset)
-            if queue is not None and flight is not None and flight.stamp == handle.stamp:
-                offsets.setdefault(queue, []).append(handle.offset)
-        delivered: list[Delivered] = []
-        events: list[Event] = []
-        for queue, some in offsets.items():
-            before = {offset: queue.flight(offset) for offset in some}
-            found, _ = await self._read(queue, sorted(some), SIZE_BYTES_MAX)
-            now_ms, one = self._time.now_ms(), _Chosen(queue, [], [], queue.next, [])
-            same = [flight for offset, flight in before.items() if offset in found and queue.flight(offset) == flight]
-            for flight in filter(None, same):
-                stamp = max(now_ms, flight.stamp + 1)
-                one.flights.append(replace(flight, stamp=stamp, until_ms=now_ms + invisible_ms))
-            if one.flights:
-                events.append(Postponed(queue.place, tuple(one.flights)))
-                self._groups.apply(events[-1])
-            delivered += [_delivered(one, flight, found[flight.offset]) for flight in one.flights]
-        if events:
-            await self._journal.write(events, is_safe=False)
-        return delivered
+            if queue is not None and _is_flight(queue, handle.offset, handle.stamp):
+                stamps.setdefault(queue, {})[handle.offset] = handle.stamp
+        found = {queue: (await self._read(queue, sorted(some), SIZE_BYTES_MAX))[0] for queue, some in stamps.items()}
+        now_ms, chosen = self._time.now_ms(), list[_Chosen]()
+        for queue, some in stamps.items():  # without a wait, so that a failure leaves all as it was
+            same = [one for offset, one in found[queue].items() if _is_flight(queue, offset, some[offset])]
+            flights = [
+                replace(flight, stamp=max(now_ms, flight.stamp + 1), until_ms=now_ms + invisible_ms)
+                for one in same
+                if (flight := queue.flight(one.queue_offset)) is not None
+            ]
+            if flights:
+                one = _Chosen(queue, flights, [], queue.next, same)
+                self._choose(chosen, one, Postponed(queue.place, tuple(flights)))
+        await self._written(chosen)
+        return _all_delivered(chosen)
 
-    def _choose(self, chosen: list[_Chosen], one: _Chosen) -> None:
-        """Let messages be in flight from this moment on, so that a former handle of theirs fits no more."""
+    def _choose(self, chosen: list[_Chosen], one: _Chosen, event: Took | Postponed) -> None:
+        """Let messages be in flight from this moment on, so that a former handle of theirs fits no more.
+
+        The journal has it at once: what happens to the queue before the rest is chosen comes after it there, too.
+        """
+        one.written = self._journal.write([event], is_safe=False)
+        self._groups.apply(event)
         chosen.append(one)
-        self._groups.apply(one.event)
 
-    def _write(self, chosen: Sequence[_Chosen]) -> "asyncio.Future[Written] | None":
-        """Write what was chosen. Returns what tells when it is written, None if there is nothing, or no journal."""
-        if not chosen or self._journal.failure is not None:
-            return None
-        return self._journal.write([one.event for one in chosen], is_safe=False)
+    async def _written(self, chosen: Sequence[_Chosen]) -> None:
+        """Wait until what was chosen is in the journal."""
+        if chosen and (last := chosen[-1].written) is not None:
+            with self._giving_back(chosen):
+                await last
+
+    @contextlib.contextmanager
+    def _giving_back(self, chosen: Sequence[_Chosen]) -> Iterator[None]:
+        """Let what was chosen go back if the block does not come to its end."""
+        try:
+            yield
+        except BaseException:
+            self._give_back(chosen)
+            raise
 
     def skipped(self) -> list[Event]:
         """Return what moves queues past messages that no filter lets through. The caller applies and writes it."""
@@ -241,7 +252,8 @@ class Subscription:
             if alive:
                 room.take(alive)
                 flights = [self._flight(queue, one, now_ms, invisible_ms, queue.key(one.queue_offset)) for one in alive]
-                self._choose(chosen, _Chosen(queue, flights, [], queue.next, alive))
+                again = _Chosen(queue, flights, [], queue.next, alive)
+                self._choose(chosen, again, again.took)
 
     def _give_back(self, chosen: Sequence[_Chosen]) -> None:
         """Let messages be delivered again at once, as if they had not been: their receiver has gone."""
@@ -294,13 +306,29 @@ class Subscription:
     def bury(self, queue: QueueState, found: Found) -> "asyncio.Future[Written]":
         """Put a message that is in flight among the dead letters, in one record with the event that settles it.
 
-        Returns what tells when that is written.
+        Returns what tells when that is written, or that the log does not take it (AppendRefused). Until then the
+        message is in flight for nobody, and it is tried again after LETTER_AGAIN_MS.
         """
-        event = Settled(queue.place, (found.queue_offset,))
-        letter = DeadLetter(found, dead_letter_topic(self.group), queue.place, queue.attempts(found.queue_offset))
-        self._groups.apply(event)
-        self._tally.dead_letter_count += 1
-        return self._journal.write([event], [letter], is_safe=True)
+        former, now_ms = queue.flight(found.queue_offset), self._time.now_ms()
+        assert former is not None
+        flight = replace(former, stamp=max(now_ms, former.stamp + 1), until_ms=now_ms + LETTER_AGAIN_MS)
+        postponed, event = Postponed(queue.place, (flight,)), Settled(queue.place, (found.queue_offset,))
+        self._journal.write([postponed], is_safe=False)
+        self._groups.apply(postponed)
+        letter = DeadLetter(found, dead_letter_topic(self.group), queue.place, flight.attempt)
+        written = self._journal.write([event], [letter], is_safe=True, may_be_refused=True)
+        written.add_done_callback(partial(self._buried, queue, flight, event))
+        return written
+
+    def _buried(self, queue: QueueState, flight: Flight, event: Settled, written: "asyncio.Future[Written]") -> None:
+        if isinstance(error := written.exception(), AppendRefused):
+            where = f"{self.topic}/{queue.place.queue_id} of group {self.group}"
+            _log.error("message %d of %s can't be a dead letter, and waits: %s", flight.offset, where, error)
+        elif error is None:
+            self._tally.dead_letter_count += 1
+            if queue.flight(flight.offset) == flight:  # else the group was moved meanwhile
+                self._groups.apply(event)
+                self.news.set()  # what waits for its key may come
 
     async def read(self, queue: QueueState, offset: int) -> Found | None:
         """Read a message again, None if it is gone. Raises what the index raises, and DependencyUnavailable."""
@@ -326,10 +354,11 @@ class Subscription:
             queue_id = queue_ids[(self._turn + index) % len(queue_ids)]
             feed = await self._feed(queue_id, wanted)
             queue = self._groups.find(Place(self.group, self.topic, queue_id))
-            assert queue is not None
+            if feed is None or queue is None:
+                break
             one = self._from_feed(feed, queue, policy, room, invisible_ms)
             if one.flights or one.held:
-                self._choose(chosen, one)
+                self._choose(chosen, one, one.took)
 
     def _from_feed(self, feed: Feed, queue: QueueState, policy: Policy, room: _Room, invisible_ms: int) -> _Chosen:
         one = _Chosen(queue, [], [], queue.next, [])
@@ -357,14 +386,15 @@ class Subscription:
         stamp = now_ms if former is None else max(now_ms, former.stamp + 1)
         return Flight(found.queue_offset, queue.attempts(found.queue_offset) + 1, stamp, now_ms + invisible_ms, key)
 
-    async def _feed(self, queue_id: int, wanted: Wanted) -> Feed:
-        """Return the feed of a queue, from where the group is."""
-        feed = self._feeds.get(queue_id)
-        queue = self._groups.find(Place(self.group, self.topic, queue_id))
-        assert queue is not None
-        if feed is not None and (feed.wanted != wanted or feed.next < queue.next):
-            await self.move(queue_id)
-            feed = None
+    async def _feed(self, queue_id: int, wanted: Wanted) -> Feed | None:
+        """Return the feed of a queue, from where the group is. None if this is stopped, or the group was deleted."""
+        place = Place(self.group, self.topic, queue_id)
+        feed, queue = self._feeds.get(queue_id), self._groups.find(place)
+        if feed is not None and queue is not None and (feed.wanted != wanted or feed.next < queue.next):
+            await self.move([queue_id])
+            feed, queue = None, self._groups.find(place)
+        if self._is_over or queue is None:
+            return None
         if feed is None:
             feed = Feed(
                 self._index,
@@ -378,6 +408,20 @@ class Subscription:
             self._feeds[queue_id] = feed
             feed.start()
         return feed
+
+
+def _is_flight(queue: QueueState, offset: int, stamp: int) -> bool:
+    flight = queue.flight(offset)
+    return flight is not None and flight.stamp == stamp
+
+
+async def _stop_all(feeds: Sequence[Feed]) -> None:
+    for feed in feeds:
+        await feed.stop()
+
+
+def _all_delivered(chosen: Sequence[_Chosen]) -> list[Delivered]:
+    return [_delivered(one, *pair) for one in chosen for pair in zip(one.flights, one.found, strict=True)]
 
 
 def _delivered(one: _Chosen, flight: Flight, found: Found) -> Delivered:

@@ -86,7 +86,8 @@ class Receiving:
 
     async def _nack(self, handles: list[str]) -> None:
         with contextlib.suppress(ServiceError):  # then they come again when their time is over
-            await self._delivery.settle([Entry(handle=handle, nack=Nack(delay=Duration())) for handle in handles])
+            untried = Nack(delay=Duration(), is_untried=True)
+            await self._delivery.settle([Entry(handle=handle, nack=untried) for handle in handles])
 
     async def ack(self, request: wire.AckMessageRequest) -> wire.AckMessageResponse:
         """Settle messages, each by itself."""

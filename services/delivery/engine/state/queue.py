@@ -5,7 +5,8 @@ Every message below `next` is in flight, held, or settled, and everything that i
 Messages from `next` on may be settled, too: before anybody receives them, as dead letters are that are replayed.
 Invariants: of messages with the same key at most one is in flight, and those after it are held; a message's stamp grows
 with each delivery, so that a handle of a former one fits no more; `apply` is the only way to change anything.
-Memory: some 300 bytes for each message in flight, 100 for each that is held or settled ahead. Callers: one thread.
+Memory: some 300 bytes for each message in flight, 100 for each that is held or settled ahead; however many others pass
+one that is not settled. Callers: one thread.
 """
 
 import heapq
@@ -14,6 +15,9 @@ from collections import deque
 from libs.formats.records.delivery_record import Copied, Flight, Moved, Place, Postponed, Settled, Took
 
 QueueEvent = Took | Settled | Postponed | Moved | Copied
+
+STALE_COUNT_MAX = 1_000
+"""Entries of a heap that are dropped by the way only, besides as many as there are messages."""
 
 
 class QueueState:
@@ -149,11 +153,11 @@ class QueueState:
         for flight in event.flights:
             self._release(flight.offset)
             self._put(flight)
-            heapq.heappush(self._open, flight.offset)
+            self._push_open(flight.offset)
         for offset, key in event.held:
             self._held[offset] = key
             self._waiting.setdefault(key, deque()).append(offset)
-            heapq.heappush(self._open, offset)
+            self._push_open(offset)
             if key not in self._busy:
                 self._free.add(key)
         self._go_to(event.next)
@@ -172,6 +176,14 @@ class QueueState:
             self._busy[flight.key] = flight.offset
             self._free.discard(flight.key)
         heapq.heappush(self._due, (flight.until_ms, flight.offset, flight.stamp))
+        if len(self._due) > 2 * len(self._flights) + STALE_COUNT_MAX:
+            self._due = [(one.until_ms, one.offset, one.stamp) for one in self._flights.values()]
+            heapq.heapify(self._due)
+
+    def _push_open(self, offset: int) -> None:
+        heapq.heappush(self._open, offset)
+        if len(self._open) > 2 * self.open_count + STALE_COUNT_MAX:
+            self._open = self.open_offsets()
 
     def _forget(self, offset: int) -> None:
         self._release(offset)

@@ -16,6 +16,8 @@ from libs.formats.records.transaction_record import RENEWED, Ended, Half
 
 ENDED_COUNT_MAX = 20_000
 """How many ids of ended transactions are remembered; older ones are looked up in the index."""
+STALE_COUNT_MAX = 10_000
+"""Entries of the heap of times that are dropped by the way only, besides as many as there are transactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,9 @@ class Table:
         """Let a transaction be due at another time."""
         transaction.due_ms = due_ms
         heapq.heappush(self._due, (due_ms, transaction.half.id))
+        if len(self._due) > 2 * len(self._open) + STALE_COUNT_MAX:
+            self._due = [(one.due_ms, name) for name, one in self._open.items()]
+            heapq.heapify(self._due)
 
     def below(self, physical_offset: int, count: int) -> list[Transaction]:
         """Return up to so many transactions whose half messages lie before a place of the log."""

@@ -141,6 +141,8 @@ class Transactions:
         active = await self._log.active_segment()
         for _ in range(TEND_ROUNDS):
             due = self.table.due(self._time.now_ms(), TEND_COUNT)
+            for one in due:
+                self.table.put_off(one, self._time.now_ms() + AGAIN_MS)  # unless all goes well
             old = self.table.below(active, TEND_COUNT) if active != self._kept else []
             if not old:
                 self._kept = active
@@ -206,8 +208,12 @@ class Transactions:
             await self._heard(ARRIVAL_S)
         if self._known(name) is None:
             await self._catch_up()
-        while (transaction := self.table.find(name)) is not None and transaction.is_moving:
-            await self._heard(BEHIND_S)
+        try:
+            async with asyncio.timeout(INDEX_S):
+                while (transaction := self.table.find(name)) is not None and transaction.is_moving:
+                    await self._heard(BEHIND_S)
+        except TimeoutError:
+            raise DependencyUnavailable("indexer", f"it does not have transaction {name} as it is now yet") from None
         return transaction
 
     def _known(self, name: str) -> object:
@@ -260,8 +266,6 @@ class Transactions:
         async with self._lock(half.id):
             if self.table.find(half.id) is not transaction:
                 return
-            if is_due:
-                self.table.put_off(transaction, self._time.now_ms() + AGAIN_MS)  # unless all goes well
             half = transaction.half
             message = None if transaction.is_moving else await self._halves.message(half)
             if transaction.is_moving:

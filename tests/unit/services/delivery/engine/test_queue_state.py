@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """QueueState against a slow model, and its rules one by one."""
 
+import pickle
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.formats.records.delivery_record import Flight, Moved, Place, Postponed, Settled, Took
-from services.delivery.engine.state.queue import QueueState
+from services.delivery.engine.state.queue import STALE_COUNT_MAX, QueueState
 
 PLACE = Place("g", "t", 0)
 
@@ -85,6 +87,19 @@ def test_what_does_not_fit_is_passed_over() -> None:
     state.apply(Settled(PLACE, (9,)))
     state.apply(Postponed(PLACE, (flight(3),)))
     assert (state.open_count, state.committed) == (1, 0)
+
+
+def test_many_that_pass_one_which_is_not_settled_leave_nothing() -> None:
+    """A message that somebody holds for hours costs no memory for those that are settled behind it."""
+    state, count, sizes = queue(flight(0, until_ms=1), next_offset=1), 2 * STALE_COUNT_MAX, list[int]()
+    for number in range(1, 3 * count + 1):
+        state.apply(Took(PLACE, number + 1, (flight(number, until_ms=10**6 + number),)))
+        state.apply(Settled(PLACE, (number,)))
+        if number % count == 0:
+            sizes.append(len(pickle.dumps(state)))
+    assert sizes[-1] < 1.5 * sizes[0]
+    assert (state.committed, state.open_count, state.ready(10**9, 9)) == (0, 1, [0])
+    assert state.due_ms() == 1
 
 
 @st.composite

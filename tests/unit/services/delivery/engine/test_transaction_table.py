@@ -1,13 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whoever reads from the floors on knows what is open as well as the one that has seen everything."""
 
+import pickle
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.formats.records.transaction_record import COMMIT, RENEWED, ROLLBACK, UNKNOWN, Ended, Half
-from services.delivery.engine.transactions.table import Table, Timing
+from services.delivery.engine.transactions.table import STALE_COUNT_MAX, Table, Timing
 
 TIMING = Timing(first_ms=6_000, interval_ms=30_000)
+
+
+def half_at(place: int, number: int, *, check_count: int = 0, first: Half | None = None) -> Half:
+    """A half message: a new one, a repeated one, or one in the place of another."""
+    return Half(
+        queue_offset=place,
+        physical_offset=1_000 * place,
+        store_time_ms=10 * place,
+        size_bytes=100,
+        id=f"m{number}",
+        first_offset_id=f"offset-{place}" if first is None else first.first_offset_id,
+        first_time_ms=10 * place if first is None else first.first_time_ms,
+        producer_group="p",
+        topic="t",
+        queue_id=0,
+        check_count=check_count,
+    )
 
 
 class Topics:
@@ -20,20 +39,7 @@ class Topics:
 
     def begin(self, number: int, *, check_count: int = 0, first: Half | None = None) -> Half:
         """Append a half message: a new one, a repeated one, or one in the place of another."""
-        place = len(self.halves)
-        half = Half(
-            queue_offset=place,
-            physical_offset=1_000 * place,
-            store_time_ms=10 * place,
-            size_bytes=100,
-            id=f"m{number}",
-            first_offset_id=f"offset-{place}" if first is None else first.first_offset_id,
-            first_time_ms=10 * place if first is None else first.first_time_ms,
-            producer_group="p",
-            topic="t",
-            queue_id=0,
-            check_count=check_count,
-        )
+        half = half_at(len(self.halves), number, check_count=check_count, first=first)
         self.halves.append(half)
         self.table.apply_half(half)
         self.table.read_to = len(self.halves)
@@ -73,6 +79,21 @@ class Topics:
         self.ended.append(said)
         self.table.apply_ended(said)
         self.table.ended_read_to = len(self.ended)
+
+
+def test_what_has_ended_takes_no_memory_until_its_time() -> None:
+    """However far away the time is at which its producer would have been asked."""
+    table, room = Table(Timing(first_ms=10**9, interval_ms=10**9)), 2 * STALE_COUNT_MAX
+    sizes: list[int] = []
+    for number in range(3 * room):
+        half = half_at(number, number)
+        table.apply_half(half)
+        table.apply_ended(Ended(number, (number,), (half.id,), COMMIT))
+        table.read_to = table.ended_read_to = number + 1
+        table.floors()
+        if number % room == room - 1:
+            sizes.append(len(pickle.dumps(table)))
+    assert sizes[-1] < 1.5 * sizes[0]
 
 
 STEPS = st.lists(

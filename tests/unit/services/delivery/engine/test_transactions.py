@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from libs.formats.records.transaction_record import COMMIT, PARKED, RENEWED, ROLLBACK, Ended
+from libs.formats.records.transaction_record import COMMIT, PARKED, RENEWED, ROLLBACK, Ended, Half
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import BadArgument, DependencyUnavailable, WindowFull
 from services.delivery.engine.ownership import Ownership
@@ -21,6 +21,7 @@ from services.delivery.errors import (
     TransactionRefused,
 )
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.memory_transactions import Record
 from tests.support.patience import eventually
 
 TOPIC = "t"
@@ -247,6 +248,48 @@ async def test_an_open_transaction_needs_nobody_who_calls(clock: ManualClock) ->
     store.end += 100_000
     async with delivering(store, clock):
         await eventually(lambda: len(store.transactions.records) == 2)
+
+
+async def test_an_index_that_fails_once_forgets_nobody(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were due with the one whose message could not be read are asked about, too."""
+    monkeypatch.setattr(transactions, "TEND_SIZE_BYTES", 100)
+    store = MemoryStore()
+    async with delivering(store, clock) as ownership:
+        subject = await of(ownership)
+        for name in ("a", "b", "c"):
+            await store.transactions.begin(name)
+        await eventually(lambda: subject.table.count == 3)
+        message = store.transactions.message
+
+        async def fails(_: Half) -> Record:
+            raise DependencyUnavailable("indexer", "it is away")
+
+        store.transactions.message = fails  # type: ignore[method-assign]
+        clock.advance(FIRST_MS)
+        with pytest.raises(DependencyUnavailable):
+            await subject.tend()
+        store.transactions.message = message  # type: ignore[method-assign]
+        clock.advance(transactions.AGAIN_MS)
+        await subject.tend()
+        await eventually(lambda: subject.table.read_to == 6)
+        assert sorted(await asked(subject)) == ["a", "b", "c"]
+
+
+async def test_an_end_does_not_wait_for_ever_for_what_was_appended_again(clock: ManualClock) -> None:
+    """Its caller hears that the index is behind, and nothing of it goes on."""
+    store = MemoryStore()
+    async with delivering(store, clock) as ownership:
+        subject = await of(ownership)
+        await store.transactions.begin("a")
+        await eventually(lambda: subject.table.count == 1)
+        store.transactions.seen_count = 1
+        clock.advance(FIRST_MS)
+        await subject.tend()
+        with pytest.raises(DependencyUnavailable, match="transaction a"):
+            await subject.end("a", "p", COMMIT)
+        store.transactions.seen_count = None
+        await store.tell()
+        assert await subject.end("a", "p", COMMIT) is False
 
 
 async def test_a_message_that_is_gone_is_rolled_back(clock: ManualClock) -> None:

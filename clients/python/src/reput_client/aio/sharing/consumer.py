@@ -59,6 +59,8 @@ class AsyncShareConsumer(AsyncClosing):
         if self._is_closed:
             return []
         await self._begin()
+        if self._is_closed:
+            return []
         call = calls.receive(self.topic, self._sharing, count, self._invisible_s, wait_s)
         received = await self._channels.run(call)
         self._holding.add(received, time.monotonic())
@@ -144,8 +146,10 @@ class AsyncShareConsumer(AsyncClosing):
         """Find out how long a message is ours, and begin to ask for more time."""
         if self._ticker is not None:
             return
-        self._invisible_s = self._sharing.invisible_s or await self._policy_s()
-        self._ticker = AsyncTicker(self._invisible_s / EXTENSIONS_PER_TIME / 2, self._extend_due)
+        invisible_s = self._sharing.invisible_s or await self._policy_s()
+        if self._ticker is None and not self._is_closed:  # else another receive, or a close, came meanwhile
+            self._invisible_s = invisible_s
+            self._ticker = AsyncTicker(invisible_s / EXTENSIONS_PER_TIME / 2, self._extend_due)
 
     async def _end(self) -> None:
         if self._ticker is not None:
@@ -170,6 +174,7 @@ class AsyncShareConsumer(AsyncClosing):
         try:
             await self._settle(verb, [received])
         except ReputError as error:
+            self._holding.drop([received.handle])  # nobody works on it any more
             log.warning("a message of %s comes again: %s", self.topic, error)
 
     async def _release(self) -> None:

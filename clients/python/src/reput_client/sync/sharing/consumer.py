@@ -60,6 +60,8 @@ class ShareConsumer(Closing):
         if self._is_closed:
             return []
         self._begin()
+        if self._is_closed:
+            return []
         call = calls.receive(self.topic, self._sharing, count, self._invisible_s, wait_s)
         received = self._channels.run(call)
         self._holding.add(received, time.monotonic())
@@ -143,8 +145,10 @@ class ShareConsumer(Closing):
         """Find out how long a message is ours, and begin to ask for more time."""
         if self._ticker is not None:
             return
-        self._invisible_s = self._sharing.invisible_s or self._policy_s()
-        self._ticker = Ticker(self._invisible_s / EXTENSIONS_PER_TIME / 2, self._extend_due)
+        invisible_s = self._sharing.invisible_s or self._policy_s()
+        if self._ticker is None and not self._is_closed:  # else another receive, or a close, came meanwhile
+            self._invisible_s = invisible_s
+            self._ticker = Ticker(invisible_s / EXTENSIONS_PER_TIME / 2, self._extend_due)
 
     def _end(self) -> None:
         if self._ticker is not None:
@@ -169,6 +173,7 @@ class ShareConsumer(Closing):
         try:
             self._settle(verb, [received])
         except ReputError as error:
+            self._holding.drop([received.handle])  # nobody works on it any more
             log.warning("a message of %s comes again: %s", self.topic, error)
 
     def _release(self) -> None:

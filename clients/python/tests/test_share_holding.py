@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a share consumer asks for beside its receives, over channels in memory."""
+
+import asyncio
+from typing import Any
+
+from reput.delivery.v1 import delivery_service_pb2 as pb
+from reput.delivery.v1 import group_service_pb2
+from reput_client.aio.sharing.consumer import AsyncShareConsumer
+from reput_client.core.errors import ReputError
+from reput_client.core.sharing.holding import Received, Sharing
+
+from clients.python.tests.support import LIMIT_S
+from tests.support.patience import eventually
+
+
+class Channels:
+    """Give one message, take no acknowledgement, and count what is extended."""
+
+    def __init__(self) -> None:
+        self.left = [pb.ReceivedMessage(handle="h", attempt=1)]
+        self.extended: list[str] = []
+        self.was_asked = asyncio.Event()
+        self.policy_is_told = asyncio.Event()
+
+    async def run(self, call: Any) -> Any:
+        """See AsyncChannels."""
+        request = call.request
+        if isinstance(request, group_service_pb2.GetGroupRequest):
+            await self.policy_is_told.wait()
+            answer = group_service_pb2.GetGroupResponse()
+            answer.group.policy.invisible.FromMilliseconds(30)
+            return call.convert(answer)
+        if isinstance(request, pb.ReceiveRequest):
+            await asyncio.sleep(0.001)
+            given, self.left = self.left, []
+            return call.convert(pb.ReceiveResponse(messages=given))
+        if request.entries[0].WhichOneof("action") == "extend":
+            self.extended += [entry.handle for entry in request.entries]
+            return call.convert(pb.SettleResponse(outcomes=[pb.SettleOutcome() for _ in request.entries]))
+        self.was_asked.set()
+        raise ReputError("nobody is there")
+
+
+def consumer(channels: Channels, **words: Any) -> AsyncShareConsumer:
+    return AsyncShareConsumer(channels, "t", Sharing("g", **words))  # type: ignore[arg-type]
+
+
+def ticking() -> int:
+    """How many tasks ask for more time."""
+    return sum("AsyncTicker" in repr(task.get_coro()) for task in asyncio.all_tasks())
+
+
+async def test_a_message_whose_acknowledgement_failed_is_not_kept() -> None:
+    """Nobody works on it any more: it comes again when its time is over, and not when `hold_s_max` is."""
+    channels = Channels()
+    subject = consumer(channels, invisible_s=0.03)
+
+    async def handle(_: Received) -> None:
+        await asyncio.sleep(0)
+
+    running = asyncio.create_task(subject.run(handle))
+    async with asyncio.timeout(LIMIT_S):
+        await channels.was_asked.wait()
+    await eventually(lambda: "held=0" in repr(subject))
+    before = len(channels.extended)
+    await asyncio.sleep(0.1)
+    assert len(channels.extended) == before
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_receives_of_one_moment_share_what_asks_for_more_time() -> None:
+    """Of two that begin at once one begins to ask; a consumer that was closed meanwhile asks for nothing."""
+    channels = Channels()
+    subject = consumer(channels)
+    receiving = [asyncio.create_task(subject.receive()) for _ in range(2)]
+    await asyncio.sleep(0)
+    channels.policy_is_told.set()
+    received = await asyncio.gather(*receiving)
+    assert [one.handle for some in received for one in some] == ["h"]
+    assert ticking() == 1
+    await subject.close()
+    assert ticking() == 0
+
+    channels = Channels()
+    subject = consumer(channels)
+    late = asyncio.create_task(subject.receive())
+    await asyncio.sleep(0)
+    await subject.close()
+    channels.policy_is_told.set()
+    assert await late == []
+    assert ticking() == 0

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens between two waits of a call: another call, a caller that goes, a refusal. Nothing is left half done."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from libs.formats.records.delivery_record import Policy
+from libs.machine.testing.manual_clock import ManualClock
+from libs.requests.errors import DependencyUnavailable
+from services.delivery.engine.owned import Owned, Wish
+from services.delivery.engine.ports import DeadLetter, Letter, Pulled, Wanted, Written
+from services.delivery.engine.subscription import LETTER_AGAIN_MS, Delivered
+from services.delivery.errors import AppendRefused, TopicNotFound
+from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.patience import LIMIT_S, eventually
+
+GROUP, TOPIC = "g", "t"
+
+
+class HeldStore(MemoryStore):
+    """One whose calls can be held where they are, and whose log may take no dead letters."""
+
+    def __init__(self, queue_count: int = 2) -> None:
+        super().__init__(queue_count)
+        self.held_call = ""
+        """Of which call the next one waits: its name, and its queue."""
+        self.is_held, self.goes_on = asyncio.Event(), asyncio.Event()
+        self.is_away = False
+        """Whether pulls that wait for nothing fail."""
+        self.takes_letters = True
+        self.gone_topics: set[str] = set()
+
+    async def hold(self, name: str) -> None:
+        """Wait if it is this call that is held."""
+        if name == self.held_call:
+            self.held_call = ""
+            self.is_held.set()
+            await self.goes_on.wait()
+
+    async def pull(self, topic: str, queue_id: int, queue_offset: int, **words: Any) -> Pulled:
+        """See Index."""
+        if topic in self.gone_topics:
+            raise TopicNotFound(topic)
+        if not words["wait_s"]:
+            await self.hold(f"read {queue_id}")
+            if self.is_away:
+                raise DependencyUnavailable("indexer", "it is away")
+        return await super().pull(topic, queue_id, queue_offset, **words)
+
+    async def stored_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """See Index."""
+        await self.hold("stored offset")
+        return await super().stored_offset(group, topic, queue_id)
+
+    async def write(self, number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
+        """See Log."""
+        if not self.takes_letters and any(isinstance(letter, DeadLetter) for letter in letters):
+            raise AppendRefused("TOPIC_NOT_FOUND: there is no topic")
+        return await super().write(number, body, letters, is_safe=is_safe)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+async def filled(*queues: int) -> HeldStore:
+    """A store whose queues have so many messages."""
+    store = HeldStore(queue_count=len(queues))
+    for queue_id, count in enumerate(queues):
+        for number in range(count):
+            await store.append(TOPIC, f"{queue_id}/{number}", queue_id=queue_id)
+    return store
+
+
+async def receive(owned: Owned, count: int = 10, **words: Any) -> list[Delivered]:
+    defaults = {"invisible_ms": 1_000, "wanted": Wanted(), "wait_s": 0.0}
+    return await owned.receive(GROUP, TOPIC, count=count, **(defaults | words))
+
+
+async def received(owned: Owned, count: int) -> list[str]:
+    """Receive until so many came."""
+    found: list[str] = []
+    async with asyncio.timeout(LIMIT_S):
+        while len(found) < count:
+            found += [one.message for one in await receive(owned, count - len(found), wait_s=1.0)]
+    return sorted(found)
+
+
+def feeds() -> list[str]:
+    """The names of the tasks that read ahead."""
+    return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("feed of ")]
+
+
+@asynccontextmanager
+async def held(store: HeldStore, name: str) -> AsyncIterator[None]:
+    """Within the block a call is held, which began before."""
+    async with asyncio.timeout(LIMIT_S):
+        await store.is_held.wait()
+    assert not store.held_call, f"{name} is not held"
+    try:
+        yield
+    finally:
+        store.goes_on.set()
+
+
+async def test_a_group_that_is_moved_back_while_it_receives_goes_back(clock: ManualClock) -> None:
+    """Also for the next process: what a receive chose before the move is in the journal before it."""
+    store = await filled(4, 1)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        assert len(await received(owned, 5)) == 5
+        clock.advance(1_000)
+        store.held_call = "read 1"
+        receiving = asyncio.create_task(receive(owned))
+        async with held(store, "read 1"):
+            moving = asyncio.create_task(owned.move(GROUP, TOPIC, {0: 0}))
+            await eventually(lambda: owned.groups.queues(GROUP)[0].next == 0)
+        await asyncio.gather(receiving, moving)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        assert [one for one in await received(owned, 4) if one.startswith("0/")] == ["0/0", "0/1", "0/2", "0/3"]
+
+
+async def test_a_move_drops_what_was_read_ahead_of_all_queues_at_once(clock: ManualClock) -> None:
+    """A receive that comes while the first of many feeds is still stopped gets nothing that the move left behind."""
+    store = await filled(9, 9)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        first = [*await receive(owned, 4, wait_s=1.0), *await receive(owned, 4, wait_s=1.0)]
+        await owned.settle([Wish(one.handle, "ack") for one in first])
+        moving = asyncio.create_task(owned.move(GROUP, TOPIC, {0: 0, 1: 0}))
+        await asyncio.sleep(0)
+        assert [queue.next for queue in owned.groups.queues(GROUP)] == [0, 0]
+        taken = [one.message for one in await receive(owned, 18)]
+        await moving
+        assert sorted(taken + await received(owned, 18 - len(taken))) == sorted(
+            f"{queue_id}/{number}" for queue_id in range(2) for number in range(9)
+        )
+
+
+async def test_a_move_whose_caller_goes_is_whole(clock: ManualClock) -> None:
+    """No queue goes on with what was read ahead of it."""
+    store = await filled(9, 9)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await receive(owned, 4, wait_s=1.0)
+        await receive(owned, 4, wait_s=1.0)
+        moving = asyncio.create_task(owned.move(GROUP, TOPIC, {0: 0, 1: 0}))
+        await asyncio.sleep(0)
+        assert [queue.next for queue in owned.groups.queues(GROUP)] == [0, 0]
+        moving.cancel()
+        await asyncio.gather(moving, return_exceptions=True)
+        assert len(set(await received(owned, 18))) == 18
+
+
+async def test_what_is_read_ahead_is_counted_down_whoever_goes(clock: ManualClock) -> None:
+    """A caller that goes while a feed is stopped, or a group is deleted, leaves no feed, and nothing that counts."""
+    store = await filled(9, 9)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await receive(owned, 1, wait_s=1.0)
+        await receive(owned, 1, wait_s=1.0)
+        await eventually(lambda: owned.ahead.size_bytes > 0)
+        deleting = asyncio.create_task(owned.set_policy(GROUP, None))
+        await asyncio.sleep(0)
+        assert not owned.groups.is_known(GROUP)
+        deleting.cancel()
+        await asyncio.gather(deleting, return_exceptions=True)
+        await eventually(lambda: not feeds())
+        assert owned.ahead.size_bytes == 0
+
+
+async def test_a_group_that_is_deleted_while_it_receives_leaves_no_feed(clock: ManualClock) -> None:
+    """The receive ends with nothing, or begins anew; what it had begun is not there any more."""
+    store = await filled(4)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        assert len(await received(owned, 1)) == 1
+        clock.advance(1_000)
+        store.held_call = "read 0"
+        receiving = asyncio.create_task(receive(owned))
+        async with held(store, "read 0"):
+            await owned.set_policy(GROUP, None)
+            assert not feeds()
+        await receiving
+        await owned.set_policy(GROUP, Policy())
+        await owned.set_policy(GROUP, None)
+        await eventually(lambda: not feeds())
+
+
+async def test_an_end_of_deliveries_leaves_no_feed_of_who_receives(clock: ManualClock) -> None:
+    """A receive that goes on a little longer than its process reads nothing ahead."""
+    store = await filled(4)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        assert len(await received(owned, 1)) == 1
+        clock.advance(1_000)
+        store.held_call = "read 0"
+        receiving = asyncio.create_task(receive(owned))
+        async with held(store, "read 0"):
+            await owned.stop()
+        await asyncio.gather(receiving, return_exceptions=True)
+        assert not feeds()
+
+
+async def test_a_repeated_receive_that_fails_changes_nothing(clock: ManualClock) -> None:
+    """The receiver that comes once more gets its messages, as it would have the first time."""
+    store = await filled(2, 2)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await received(owned, 4)
+        clock.advance(1_000)
+        first = await receive(owned, attempt_id="a")
+        assert len(first) == 4
+        store.held_call = "read 1"
+        repeating = asyncio.create_task(receive(owned, attempt_id="a"))
+        async with held(store, "read 1"):
+            store.is_away = True
+        assert isinstance((await asyncio.gather(repeating, return_exceptions=True))[0], DependencyUnavailable)
+        store.is_away = False
+        again = await receive(owned, attempt_id="a")
+        messages = [f"{queue_id}/{number}" for queue_id in range(2) for number in range(2)]
+        assert [(one.message, one.attempt) for one in again] == [(message, 2) for message in messages]
+        store.held = is_under_way, arrives = asyncio.Event(), asyncio.Event()
+        repeating = asyncio.create_task(receive(owned, attempt_id="a"))
+        await is_under_way.wait()
+        repeating.cancel()
+        await asyncio.gather(repeating, return_exceptions=True)
+        arrives.set()
+        assert await received(owned, 4) == messages
+
+
+async def test_what_is_settled_beside_a_burial_is_in_the_journal(clock: ManualClock) -> None:
+    """Whoever goes while a message is buried has settled the others, for the next process, too."""
+    store = await filled(2)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        one, other = await receive(owned, wait_s=1.0)
+        store.held_call = "read 0"
+        settling = asyncio.create_task(owned.settle([Wish(one.handle, "ack"), Wish(other.handle, "bury")]))
+        async with held(store, "read 0"):
+            await asyncio.sleep(0)
+            settling.cancel()
+            await asyncio.gather(settling, return_exceptions=True)
+        record_count = len(store.journal_records)
+        await owned.set_policy("another", Policy())
+        assert len(store.journal_records) > record_count
+    store.offsets.clear()  # so that the journal alone counts
+    clock.advance(1_000)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        assert await received(owned, 1) == ["0/1"]
+        assert await receive(owned) == []
+
+
+async def test_a_dead_letter_that_the_log_does_not_take_stops_nobody(clock: ManualClock) -> None:
+    """It is tried again, and told to who buries it; when the log takes it, it is there once."""
+    store = await filled(3)
+    store.takes_letters = False
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await owned.set_policy(GROUP, Policy(attempts_max=1))
+        (poison,) = await receive(owned, 1, wait_s=1.0)
+        await owned.settle([Wish(poison.handle, "nack", delay_ms=0)])
+        others = await receive(owned, wait_s=1.0)
+        assert [one.message for one in others] == ["0/1", "0/2"]
+        (outcome,) = await owned.settle([Wish(others[0].handle, "bury")])
+        assert isinstance(outcome.error, DependencyUnavailable)
+        assert "TOPIC_NOT_FOUND" in str(outcome.error)
+        assert (await owned.settle([Wish(others[1].handle, "ack")]))[0].error is None
+        assert ownership.began_count == 1
+        assert [lag.committed for lag in await owned.lags(GROUP)] == [0]
+        store.takes_letters = True
+        clock.advance(LETTER_AGAIN_MS - 1)
+        assert await receive(owned) == []
+        assert not any(store.queues(f"%DLQ%{GROUP}"))
+        clock.advance(1)
+        assert await receive(owned) == []
+        letters = store.queues(f"%DLQ%{GROUP}")[0]
+        await eventually(lambda: len(letters) == 2)
+        assert [one.message for one in letters] == ["0/0", "0/1"]
+        await eventually(lambda: owned.groups.queues(GROUP)[0].committed == 3)
+    async with delivering(store, clock) as ownership:
+        assert await receive(await owned_of(ownership)) == []
+
+
+async def test_a_policy_that_is_set_while_a_group_begins_stays(clock: ManualClock) -> None:
+    """What RocketMQ had of the group does not take its place."""
+    store = await filled(1)
+    store.policies[GROUP] = Policy(attempts_max=2)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        store.held_call = "stored offset"
+        receiving = asyncio.create_task(receive(owned, wait_s=1.0))
+        async with held(store, "stored offset"):
+            await owned.set_policy(GROUP, Policy(attempts_max=9))
+        assert len(await receiving) == 1
+        assert owned.groups.policy(GROUP).attempts_max == 9
+
+
+async def test_a_topic_that_is_gone_hides_no_group(clock: ManualClock) -> None:
+    """How far groups are is told, although messages are in flight that nobody has any more."""
+    store = await filled(1)
+    await store.append("gone", "a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        for topic in (TOPIC, "gone"):
+            await owned.receive(GROUP, topic, count=1, invisible_ms=1_000, wanted=Wanted(), wait_s=LIMIT_S)
+        store.gone_topics.add("gone")
+        counts = {lag.place.topic: (lag.flight_count, lag.lag_ms is None) for lag in await owned.lags(GROUP)}
+        assert counts == {TOPIC: (1, False), "gone": (1, True)}

@@ -55,7 +55,8 @@ def _received(client: Client, words: dict[str, str], count: int) -> dict[str, fl
     """Receive all that a filter lets through as a new group. Returns seconds until the first, all, and no lag."""
     group = f"filters-{uuid.uuid4().hex}"
     start_s = time.perf_counter()
-    with client.share_consumer(batches.TOPIC, group=group, **words) as consumer:
+    tags, where = words.get("tags", "*"), words.get("where", "")
+    with client.share_consumer(batches.TOPIC, group=group, tags=tags, where=where) as consumer:
         first = consumer.receive(1, WAIT_S)
         first_s = time.perf_counter() - start_s
         consumer.ack(*first)

@@ -16,6 +16,7 @@ from cli.output.lines import JsonOption, print_json, printable, styled, write
 from cli.output.moments import time_text
 from cli.output.progress import progress
 from cli.output.tables import cell, output_width, table_lines
+from cli.output.wrapping import beside
 
 TABLED = frozenset({"unit", "entry", "epoch", "delay level", "group", "topic"})
 """Kinds of items that are many and small."""
@@ -103,7 +104,7 @@ def _block(head: str, fields: Mapping[str, object]) -> Iterator[str]:
     yield styled(printable(head), bold=True)
     width = max(map(len, fields), default=0)
     for title, value in fields.items():
-        yield f"  {title:<{width}}  {cell(title, value)}".rstrip()
+        yield from beside(f"  {title}", width + 4, cell(title, value), output_width())
 
 
 def exact(values: Mapping[str, object]) -> dict[str, object]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of the store: for people a line about each and its body, for programs JSON without a loss."""
+"""Messages of the store: for people a line about each and its body as it is, for programs JSON without a loss."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from cli.output.lines import print_json, printable, styled, write
 from cli.output.moments import time_text
+from cli.output.tables import output_width
+from cli.output.wrapping import wrapped
 
 if TYPE_CHECKING:
     from reput_client import Message
@@ -75,4 +77,5 @@ def print_message(message: Message, *, as_json: bool, raw: bool = False) -> None
         text = body_text(body)
         shown = list(map(printable, text.split("\n"))) if text is not None else [f"0x{body.hex()}"]
         told = [printable(f"({error})")] if error else []
-        write("\n  ".join([styled(printable(about), bold=True), *told, *shown]) + "\n")
+        head = wrapped(printable(about), output_width(), indent="    ")
+        write("\n  ".join(["\n".join(styled(line, bold=True) for line in head), *told, *shown]) + "\n")

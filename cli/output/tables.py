@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables and fields for people. A number is never broken: what does not fit stands below, or line by line.
 
+A long name has a line of its own in its row, so that one of them does not take the table from all the others.
+
 How a value is shown follows from its name, as names end with their units: `_bytes` is a size, `_time` a moment, `_ms`
 and `_s` a duration, `_per_s` a rate, `_percent` a share. The JSON of the same rows has the values as they are.
 """
 
 import shutil
 import sys
-import textwrap
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from cli.output.figures import duration_text, size_text
 from cli.output.lines import print_json, printable, styled, write
 from cli.output.moments import parse_time, short_text
+from cli.output.wrapping import beside, folded, text_width, wrapped
 
 GAP = "  "
-WITHOUT_LIMIT = 10_000
+PROSE_INDENT = "    "
+NAME_WIDTH_MIN = 20
+"""A column of names is at least so wide when longer ones have lines of their own. No number and no time is longer."""
+WITHOUT_LIMIT = sys.maxsize
 """Columns where standard output is no terminal: nothing is rearranged for a program."""
 UNITS_IN_VALUES = ("_bytes", "_percent", "_ms", "_s")
 PER_SECOND = "_per_s"
@@ -54,9 +58,9 @@ def print_fields(fields: Row, *, as_json: bool) -> None:
         print_json(fields)
         return
     lines = {title_of(name): cell(name, value) for name, value in _flat("", fields) if not _is_list_of_rows(value)}
-    width = max(map(len, lines), default=0)
+    title_width = max(map(len, lines), default=0) + len(GAP)
     for title, text in lines.items():
-        write(f"{title:<{width}}  {text}".rstrip() + "\n")
+        write("".join(f"{line}\n" for line in beside(title, title_width, text, output_width())))
     for name, value in _flat("", fields):
         if _is_list_of_rows(value):
             assert isinstance(value, list)
@@ -70,20 +74,61 @@ def table_lines(
     """Yield the lines of a table that is at most `width` wide, if that can be without breaking a value.
 
     It tries one line of titles, then titles over several lines, then fewer columns, then the prose below each row, then
-    records.
+    the same with long names in lines of their own, then records.
     """
     texts = [{name: cell(name, row.get(name)) for name in columns} for row in rows]
     numeric = {name for name in columns if all(_is_number(row.get(name)) for row in rows)}
-    for names, titles in _arrangements(columns, prose, spare):
-        widths = {name: max(map(text_width, [*titles[name], *(text[name] for text in texts)])) for name in names}
-        if sum(widths.values()) + len(GAP) * (len(names) - 1) <= width:
-            yield from _titles(titles, widths, numeric)
-            for text in texts:
-                yield _line([_padded(text[name], widths[name], is_right=name in numeric) for name in names])
-                if prose and prose not in names and text[prose]:
-                    yield from textwrap.wrap(text[prose], width, initial_indent="    ", subsequent_indent="    ")
-            return
+    for has_steps in (False, True):
+        for names, titles in _arrangements(columns, prose, spare):
+            least = {name: max(map(text_width, titles[name])) for name in names}
+            widths = {name: max([least[name], *(text_width(text[name]) for text in texts)]) for name in names}
+            room = width - len(GAP) * (len(names) - 1)
+            if has_steps:
+                widths = _narrowed(widths, {name: least[name] for name in names if name not in numeric}, room)
+            if sum(widths.values()) <= room:
+                yield from _titles(titles, widths, numeric)
+                for text in texts:
+                    yield from _row(text, widths, numeric, width)
+                    if prose and prose not in names and text[prose]:
+                        yield from wrapped(text[prose], width, first=PROSE_INDENT, indent=PROSE_INDENT)
+                return
     yield from _records(texts, columns, width)
+
+
+def _narrowed(widths: Mapping[str, int], least: Mapping[str, int], room: int) -> dict[str, int]:
+    """Return widths with which a table fits: those of long names, of which `least` has all, are lowered alike."""
+    limit = max(widths.values(), default=0)
+    while True:
+        found = {
+            name: min(size, max(limit, least[name], NAME_WIDTH_MIN)) if name in least else size
+            for name, size in widths.items()
+        }
+        excess = sum(found.values()) - room
+        if excess <= 0 or limit <= NAME_WIDTH_MIN:
+            return found
+        limit = max(limit - max(excess // len(found), 1), NAME_WIDTH_MIN)
+
+
+def _row(text: Mapping[str, str], widths: Mapping[str, int], numeric: set[str], width: int) -> Iterator[str]:
+    """Yield a row. What is too long for its column ends its line, and stands further left if it has to."""
+    line, at = "", 0
+    for name, size in widths.items():
+        value = text[name]
+        line += " " * (at - text_width(line))
+        if text_width(value) <= size:
+            line += _padded(value, size, is_right=name in numeric)
+        else:
+            if at + text_width(value) > width:
+                if line.strip():
+                    yield line.rstrip()
+                line = " " * max(width - text_width(value), 0)
+            *full, last = folded(value, width - text_width(line))
+            yield from full
+            yield line + last
+            line = ""
+        at += size + len(GAP)
+    if line.strip() or not any(text.values()):
+        yield line.rstrip()
 
 
 def _arrangements(
@@ -114,16 +159,13 @@ def _titles(titles: Mapping[str, list[str]], widths: Mapping[str, int], numeric:
 
 
 def _records(texts: Sequence[Mapping[str, str]], columns: Sequence[str], width: int) -> Iterator[str]:
-    """Yield each row line by line, with an empty line between two. Only words are moved to the next line."""
-    indent = max((len(title_of(name)) for name in columns), default=0) + len(GAP)
+    """Yield each row line by line, with an empty line between two."""
+    title_width = max((len(title_of(name)) for name in columns), default=0) + len(GAP)
     for number, text in enumerate(texts):
         if number:
             yield ""
         for name in columns:
-            value = text[name]
-            pieces = textwrap.wrap(value, max(width - indent, 20), break_long_words=False, break_on_hyphens=False)
-            yield f"{title_of(name):<{indent}}{pieces[0] if pieces else ''}".rstrip()
-            yield from (" " * indent + piece for piece in pieces[1:])
+            yield from beside(title_of(name), title_width, text[name], width)
 
 
 def title_of(name: str) -> str:
@@ -169,13 +211,6 @@ def _figure(name: str, value: float) -> str:
     if name.endswith("_count") or name == "lag":
         return f"{value:,}"
     return str(value)
-
-
-def text_width(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
-    if text.isascii():
-        return len(text)
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else not unicodedata.combining(c) for c in text)
 
 
 def _padded(text: str, width: int, *, is_right: bool) -> str:

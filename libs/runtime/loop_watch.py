@@ -5,7 +5,8 @@ A timer looks every TICK_S how late it is: that is how long a callback that was 
 short by up to one tick, because it may begin between two. Whatever held the loop counts: a long step of ours, a thread
 that kept the interpreter, a machine that had no core to give. What the loop's thread computed meanwhile is told beside
 the pause, so that our own steps can be told from the machine's.
-Cost: a hundred short callbacks a second, and nothing for each call that is served.
+Where the loop has next to nothing to do nobody waits for it, and a tick has IDLE_TICK_S.
+Cost: a hundred short callbacks a second, five when idle, and nothing for each call that is served.
 While a service starts nobody is served, so nothing is measured.
 Callers: `running` in the loop's thread; `statistics` in any.
 """
@@ -18,8 +19,18 @@ from dataclasses import dataclass
 
 TICK_S = 0.01
 
+IDLE_TICK_S = 0.2
+
+BUSY_SHARE = 0.05
+"""A loop whose thread computes for more than this share of the time has something to do."""
+
+BUSY_S = 1.0
+"""For so long at a time it is looked at every TICK_S; then, or at an idle tick, its share is judged anew."""
+
 LONG_PAUSE_S = 0.02
 """Longer pauses are counted: no call of ours may hold the loop for so long."""
+
+assert BUSY_SHARE * IDLE_TICK_S < LONG_PAUSE_S, "a long step of ours always ends idleness"
 
 WINDOW_S = 60.0
 """The longest pause is told of the last one to two of these, so that a scrape in each misses none."""
@@ -72,6 +83,8 @@ class LoopWatch:
         self.due_s = 0.0
         """When the next tick should come."""
         self._worked_before_s = 0.0
+        self._tick_s = TICK_S
+        self._judged_s = self._worked_judged_s = 0.0
         self._window_end_s = 0.0
         self._pause = _Longest()
         self._work = _Longest()
@@ -81,7 +94,8 @@ class LoopWatch:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Watch the running loop within the block."""
-        self._window_end_s = self._now_s() + WINDOW_S
+        self._tick_s, self._judged_s, self._worked_judged_s = TICK_S, self._now_s(), self._worked_s()
+        self._window_end_s = self._judged_s + WINDOW_S
         self._wait()
         try:
             yield
@@ -103,19 +117,28 @@ class LoopWatch:
 
     def _wait(self) -> None:
         self._worked_before_s = self._worked_s()
-        self.due_s = self._now_s() + TICK_S
-        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        self.due_s = self._now_s() + self._tick_s
+        self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
 
     def _tick(self) -> None:
-        late_s = self._late_s()
-        if self.due_s + late_s >= self._window_end_s:
-            self._window_end_s = self.due_s + late_s + WINDOW_S
+        late_s, worked_s = self._late_s(), self._worked_s()
+        seen_s = self.due_s + late_s
+        if seen_s >= self._window_end_s:
+            self._window_end_s = seen_s + WINDOW_S
             self._pause.begin_window()
             self._work.begin_window()
         self._pause.note(late_s)
-        self._work.note(min(late_s, self._worked_s() - self._worked_before_s))
+        self._work.note(min(late_s, worked_s - self._worked_before_s))
         self._long_pause_count += late_s > LONG_PAUSE_S
+        if self._tick_s == IDLE_TICK_S or seen_s - self._judged_s >= BUSY_S:
+            self._judge(seen_s, worked_s)
         self._wait()
+
+    def _judge(self, seen_s: float, worked_s: float) -> None:
+        """Choose the next ticks by what the loop's thread has computed since this was done last."""
+        is_busy = worked_s - self._worked_judged_s > BUSY_SHARE * (seen_s - self._judged_s)
+        self._tick_s = TICK_S if is_busy else IDLE_TICK_S
+        self._judged_s, self._worked_judged_s = seen_s, worked_s
 
     def _late_s(self) -> float:
         return max(0.0, self._now_s() - self.due_s)

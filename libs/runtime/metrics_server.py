@@ -5,6 +5,7 @@ Invariants: at most CONNECTION_COUNT_MAX connections are open, each with a threa
 callers who never finish their request keep no scraper out. Callers: any thread; the server runs in one of its own.
 """
 
+import contextlib
 import socket
 import threading
 from collections import OrderedDict
@@ -19,7 +20,8 @@ CONNECTION_COUNT_MAX = 16
 REQUEST_TIMEOUT_S = 5.0
 """How long a connection may say nothing, or take nothing of its answer."""
 
-_CLOSE_LOOK_S = 0.1
+_CLOSE_LOOK_S = 1.0
+"""So often the thread looks whether it is to end where the system does not wake it."""
 
 
 class Handler(WSGIRequestHandler):
@@ -65,7 +67,9 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         """Ignore the error: a caller that went away, or was ended, is nobody's error."""
 
     def close(self) -> None:
-        """Stop serving."""
+        """Stop serving, at once: the thread wakes when nothing more can arrive."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
         self.shutdown()
         self.server_close()
         self._thread.join()

@@ -4,7 +4,6 @@
 Pure but for colours: states in, lines out.
 """
 
-import textwrap
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from cli.commands.state.verdict import Trouble, verdict_of
 from cli.output.figures import duration_text, many, rate_text, size_rate_text, size_text
 from cli.output.lines import printable, styled
 from cli.output.moments import short_text
+from cli.output.wrapping import VALUE_WIDTH_MIN, wrapped
 
 LABEL_WIDTH = 11
 DISKS_MAX = 4
@@ -54,7 +54,7 @@ class Rates(NamedTuple):
 
 
 def page_lines(states: States, troubles: list[Trouble], rates: Rates | None, width: int) -> Iterator[str]:
-    """Yield the page, line by line, at most `width` wide but for words that are longer."""
+    """Yield the page, line by line, at most `width` wide."""
     yield from verdict_lines(troubles, width)
     yield ""
     yield from labelled_lines(_blocks(states, rates), width)
@@ -65,15 +65,10 @@ def labelled_lines(blocks: Iterable[tuple[str, Iterable[str]]], width: int) -> I
     for label, texts in blocks:
         for number, text in enumerate(texts):
             name = "" if number else label
-            lines = textwrap.wrap(
-                printable(text), max(width - LABEL_WIDTH, 20), break_long_words=False, break_on_hyphens=False
-            )
-            yield (
-                (styled(name, bold=True) if name else "")
-                + " " * (LABEL_WIDTH - len(name))
-                + (lines[0] if lines else "")
-            )
-            yield from (" " * LABEL_WIDTH + line for line in lines[1:])
+            lead = (styled(name, bold=True) if name else "") + " " * (LABEL_WIDTH - len(name))
+            first, *more = wrapped(printable(text), max(width - LABEL_WIDTH, VALUE_WIDTH_MIN))
+            yield lead + first
+            yield from (" " * LABEL_WIDTH + line for line in more)
 
 
 def verdict_lines(troubles: list[Trouble], width: int) -> Iterator[str]:
@@ -82,14 +77,7 @@ def verdict_lines(troubles: list[Trouble], width: int) -> Iterator[str]:
     yield styled(verdict_of(troubles), fg="red" if bad else "green", bold=True)
     for trouble in troubles[:TROUBLES_MAX]:
         text = f"{'note: ' if trouble.is_note else ''}{trouble.text}{f'; {trouble.action}' if trouble.action else ''}"
-        for line in textwrap.wrap(
-            printable(text),
-            width,
-            initial_indent="- ",
-            subsequent_indent="  ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        ):
+        for line in wrapped(printable(text), width, first="- ", indent="  "):
             yield styled(line, fg=None if trouble.is_note else "red")
     if len(troubles) > TROUBLES_MAX:
         yield f"- and {len(troubles) - TROUBLES_MAX} more: reput status --json"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import textwrap
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +16,8 @@ import typer
 
 from cli.connection.addresses import OF_EVERY_STORE, away_text, is_listening, targets_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output.lines import JsonOption, print_json, styled, write
+from cli.output.lines import JsonOption, print_json, printable, styled, write
+from cli.output.wrapping import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,8 +117,7 @@ def _show_nobody(away: dict[str, str], *, as_json: bool, in_place: bool, is_firs
         print_json({**states, "verdict": {"is_healthy": False, "troubles": troubles}})
         return
     verdict = styled("not well: no service is there", fg="red", bold=True)
-    layout = textwrap.TextWrapper(page_width(), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    lines = [line for why in away.values() for line in layout.wrap(f"- {why}")]
+    lines = [line for why in away.values() for line in wrapped(printable(why), page_width(), first="- ", indent="  ")]
     print_page(iter([verdict, *lines]), in_place=in_place, is_first=is_first)
 
 

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from cli.output.moments import short_text
-from cli.output.tables import cell, print_fields, print_rows, table_lines, text_width, title_of
+from cli.output.tables import cell, print_fields, print_rows, table_lines, title_of
+from cli.output.wrapping import text_width
 
 SEGMENTS = [
     {
@@ -62,9 +63,9 @@ def test_prose_stands_below_its_row() -> None:
 
 def test_records_line_by_line() -> None:
     """What is too wide for any table has a line for each value."""
-    rows = [{"path": "/" + "x" * 50, "used_percent": 37}, {"path": "/y", "used_percent": 5}]
-    assert list(table_lines(rows, ("path", "used_percent"), 40)) == [
-        f"path  /{'x' * 50}",
+    rows = [{"path": "/" + "x" * 15, "used_percent": 37}, {"path": "/y", "used_percent": 5}]
+    assert list(table_lines(rows, ("path", "used_percent"), 20)) == [
+        f"path  /{'x' * 15}",
         "used  37 %",
         "",
         "path  /y",
@@ -125,3 +126,39 @@ def test_fields_with_lists_of_things(capsys: pytest.CaptureFixture[str]) -> None
     """They are tables below, not Python's dictionaries."""
     print_fields({"is_full": False, "disks": [{"service": "commitlog", "free_bytes": 1024}]}, as_json=False)
     assert capsys.readouterr().out.splitlines() == ["is full  no", "disks", "service       free", "commitlog  1.0 KiB"]
+
+
+LONG = "prod-eu-central-1-checkout-payment-events-v2-" + "x" * 60
+GROUPS = [
+    {"group": group, "topic": topic, "queue_id": 0, "queue_offset": 1 << 40, "lag": 25_004, "is_shared": True}
+    for group in ("billing", "billing-of-the-finance-department-in-the-north")
+    for topic in ("orders", LONG, "\u8ba2\u5355" * 30)
+]
+GROUP_COLUMNS = tuple(GROUPS[0])
+
+
+@pytest.mark.parametrize("width", [40, 80, 140])
+def test_a_long_name_takes_no_table_away(width: int) -> None:
+    """It has a line of its own in its row; nothing is lost, cut or wider than the terminal, and numbers stay whole."""
+    lines = list(table_lines(GROUPS, GROUP_COLUMNS, width, spare=("is_shared",)))
+    assert max(map(text_width, lines)) <= width
+    text = "\n".join(lines)
+    assert text.count(str(1 << 40)) == len(GROUPS)
+    unbroken = "".join(text.split())
+    for row in GROUPS:
+        assert str(row["group"]) in (text if width > 60 else unbroken)
+        assert str(row["topic"]) in (text if width > len(LONG) else unbroken)
+    if width > 60:
+        titles, first = next((one, lines[at + 1]) for at, one in enumerate(lines) if one.startswith("group "))
+        assert titles.index("topic") == first.index("orders")
+        assert len({line.index(str(1 << 40)) for line in lines if str(1 << 40) in line}) == 1
+
+
+def test_long_values_of_one_thing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """They go on beside their title."""
+    monkeypatch.setattr("cli.output.tables.output_width", lambda: 40)
+    print_fields({"backoffs_s": [10, 30, 60, 120, 180, 240], "topic": LONG}, as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["backoffs  10 s, 30 s, 1 min, 2 min,", "          3 min, 4 min"]
+    assert max(map(len, lines)) <= 40
+    assert "".join(line[10:] for line in lines[2:]) == LONG

@@ -7,7 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
-from libs.runtime.loop_watch import LONG_PAUSE_S, TICK_S, WINDOW_S, LoopWatch
+from libs.runtime.loop_watch import (
+    BUSY_S,
+    BUSY_SHARE,
+    IDLE_TICK_S,
+    LONG_PAUSE_S,
+    TICK_S,
+    WINDOW_S,
+    LoopWatch,
+)
 from tests.support.patience import LIMIT_S
 
 
@@ -81,6 +89,27 @@ async def test_work_is_told_from_a_machine_without_a_core_to_give() -> None:
             assert watch.statistics().longest_work_ms == pytest.approx(longest_ms)
             assert watch.statistics().longest_work_since_start_ms == pytest.approx(longest_ms)
     assert watch.statistics().longest_pause_ms == pytest.approx(2_000)
+
+
+async def test_an_idle_loop_is_looked_at_less_often() -> None:
+    """Until it computes for more than a small share of the time; and again once it does not."""
+    hand, work = Hand(), Hand()
+    watch = LoopWatch(hand, work)
+
+    async def next_tick_s(passed_s: float, worked_s: float) -> float:
+        hand.now_s = watch.due_s = watch.due_s + passed_s
+        work.now_s += worked_s
+        await ticked(watch, hand, 0)
+        return round(watch.due_s - hand.now_s, 6)
+
+    with watch.running():
+        assert await next_tick_s(0, 0) == TICK_S
+        assert await next_tick_s(BUSY_S, BUSY_SHARE * BUSY_S / 2) == IDLE_TICK_S
+        assert await next_tick_s(0, BUSY_SHARE * IDLE_TICK_S / 2) == IDLE_TICK_S
+        assert await next_tick_s(0, BUSY_SHARE * IDLE_TICK_S * 2) == TICK_S
+        assert await next_tick_s(0, 0) == TICK_S
+        assert await next_tick_s(BUSY_S, BUSY_SHARE * BUSY_S * 2) == TICK_S
+        assert await next_tick_s(BUSY_S, 0) == IDLE_TICK_S
 
 
 async def test_a_callback_that_holds_the_loop_is_seen() -> None:

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from libs.runtime import metrics_server
 from libs.runtime.metrics_server import CONNECTION_COUNT_MAX, MetricsServer
+from tests.support.patience import LIMIT_S
 
 TIMEOUT_S = 20.0
 
@@ -60,6 +61,17 @@ def test_a_silent_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_server.Handler, "timeout", 0.1)
     with serving() as server, half_request(server) as half:
         assert half.recv(1) == b""
+
+
+def test_an_end_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not look again and again whether it is to end."""
+    monkeypatch.setattr(metrics_server, "_CLOSE_LOOK_S", 100 * LIMIT_S)
+    with serving() as server:
+        assert "seen_total 1.0" in scraped(server)
+        ending = threading.Thread(target=server.close, daemon=True)
+        ending.start()
+        ending.join(LIMIT_S)
+        assert not ending.is_alive()
 
 
 def test_it_serves_ipv6() -> None:

@@ -48,9 +48,9 @@ async def test_what_was_not_sent_goes_back_when_a_caller_goes() -> None:
         assert owned.groups.open_count <= WAITING_COUNT_MAX + 2
         await responses.aclose()
         await session.close()
-        received = await owned.receive(GROUP, TOPIC, count=99, invisible_ms=None, wanted=Wanted(), wait_s=5)
+        received = await owned.receive(GROUP, TOPIC, count=99, invisible_ms=None, wanted=Wanted(), wait_s=LIMIT_S)
         while len(received) < COUNT - 1:
-            received += await owned.receive(GROUP, TOPIC, count=99, invisible_ms=None, wanted=Wanted(), wait_s=5)
+            received += await owned.receive(GROUP, TOPIC, count=99, invisible_ms=None, wanted=Wanted(), wait_s=LIMIT_S)
         assert {one.attempt for one in received} == {1}
         assert first.message.body not in {one.message.body for one in received}
 

@@ -85,7 +85,9 @@ def test_consume_until_interrupted(running: Store) -> None:
         assert process.stdout.readline() == "first\n"
         running.json("put", "awaited", "second", "--queue", "3")
         assert process.stdout.readline() == "second\n"
-        time.sleep(0.5)  # the acknowledgement is on its way
+        end_s = time.monotonic() + LIMIT_S
+        while running.json("groups", "show", "awaited")[0]["lag"]:  # the acknowledgement is on its way
+            assert time.monotonic() < end_s
         process.send_signal(signal.SIGINT)
         assert process.wait(LIMIT_S) == 130
         assert process.stderr.read() == ""

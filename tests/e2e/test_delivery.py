@@ -5,7 +5,6 @@ import asyncio
 import contextlib
 import random
 import signal
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from reput.indexer.v1.queue_service_pb2 import PullRequest
 from tests.support import served_commitlog, served_delivery, served_indexer
 from tests.support.delivery_stack import GROUP, TOPIC, Stack, delivery_stack, milliseconds
 from tests.support.service_process import Refusal
+from tests.support.surroundings import free_port
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ class Kills:
 async def test_kills_lose_nothing_and_bring_nothing_back_that_was_settled(tmp_path: Path) -> None:
     """Log, index and Delivery are killed again and again: all is delivered, and nothing after its ack was answered."""
     chance = random.Random(7)
-    ports = [_free_port() for _ in range(3)]
+    ports = [free_port() for _ in range(3)]
     log_target, index_target, target = (f"127.0.0.1:{port}" for port in ports)
     starts = [
         lambda: served_commitlog.Process.start(tmp_path, "--port", str(ports[0])),
@@ -216,9 +216,3 @@ async def test_kills_lose_nothing_and_bring_nothing_back_that_was_settled(tmp_pa
     assert set(kills.seen) == everything
     assert kills.acked <= everything
     assert len(kills.acked) > len(everything) / 2
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -27,6 +27,7 @@ from services.janitor.bootstrap import Settings as JanitorSettings
 from services.janitor.config import JanitorConfig
 from tests.support.commitlog import make_config
 from tests.support.methods import path_of, proto_methods
+from tests.support.patience import LIMIT_S
 from tests.support.served_indexer import SMALL
 from tests.support.service_process import Refusal
 
@@ -104,7 +105,7 @@ async def test_a_service_with_another_token_says_so(tmp_path: Path) -> None:
         async with (
             running(Indexer, index_settings) as index,
             grpc.aio.insecure_channel(f"127.0.0.1:{index.server.port}") as channel,
-            asyncio.timeout(60),
+            asyncio.timeout(LIMIT_S),
         ):
             stub = index_service_pb2_grpc.IndexServiceStub(channel)
             while True:
@@ -154,7 +155,7 @@ async def test_each_method_asks_for_its_role(tmp_path: Path, *, asks_clients: bo
     """All methods of the protos, by nobody, a stranger, a client, a service and an operator."""
     wrong = []
     count = 0
-    async with asyncio.timeout(120), store(tmp_path, asks_clients=asks_clients) as channels:
+    async with asyncio.timeout(LIMIT_S), store(tmp_path, asks_clients=asks_clients) as channels:
         for role in ("nobody", "stranger", *ROLE_NAMES):
             metadata = (("authorization", f"Bearer {role}-token"),) if role != "nobody" else None
             for method in proto_methods():

@@ -35,7 +35,9 @@ class Stack:
         messages = [AppendMessage(topic=TOPIC, body=body, **fields) for body in bodies]  # type: ignore[arg-type]
         await self.log.append.Append(AppendRequest(messages=messages))
 
-    async def receive(self, count: int = 10, *, wait_ms: int = 5_000, **fields: object) -> Sequence[pb.ReceivedMessage]:
+    async def receive(
+        self, count: int = 10, *, wait_ms: int = 30_000, **fields: object
+    ) -> Sequence[pb.ReceivedMessage]:
         """Receive messages."""
         fields = {"group": GROUP, "topic": TOPIC, "wait": milliseconds(wait_ms), **fields}
         request = pb.ReceiveRequest(message_count_max=count, **fields)  # type: ignore[arg-type]

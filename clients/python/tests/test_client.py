@@ -91,7 +91,7 @@ def test_retry_and_token() -> None:
 def test_retries_end_with_the_timeout() -> None:
     """A server that stays away fails the call within its time-out."""
     with (
-        reput_client.connect(commitlog="127.0.0.1:1", timeout_s=0.3, retry=RetryPolicy(retries=99)) as client,
+        reput_client.connect(commitlog="127.0.0.1:1", timeout_s=2.0, retry=RetryPolicy(retries=99)) as client,
         pytest.raises(reput_client.UnavailableError),
     ):
         client.topics.get("a")

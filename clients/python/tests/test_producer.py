@@ -152,7 +152,7 @@ def test_close_without_waiting(log: Log, target: str) -> None:
 
 def test_close_ends_with_the_time_out_of_the_client() -> None:
     """A store that stays away holds a close no longer than it may hold any call."""
-    with reput_client.connect(commitlog="127.0.0.1:1", timeout_s=0.2) as store:
+    with reput_client.connect(commitlog="127.0.0.1:1", timeout_s=1.0) as store:
         with store.producer(options(retry=ENDLESS)) as producer:
             future = producer.send("t", b"x")
         assert isinstance(future.exception(0), reput_client.UnavailableError)
@@ -162,7 +162,7 @@ def test_close_ends_with_the_time_out_of_the_client() -> None:
 
 async def test_async_close_ends_with_the_time_out_of_the_client() -> None:
     """So it is with asyncio."""
-    async with aio.connect(commitlog="127.0.0.1:1", timeout_s=0.2) as store:
+    async with aio.connect(commitlog="127.0.0.1:1", timeout_s=1.0) as store:
         async with store.producer(options(retry=ENDLESS)) as producer:
             future = await producer.send("t", b"x")
         assert isinstance(future.exception(), reput_client.UnavailableError)

@@ -205,9 +205,9 @@ def test_more_time_is_asked_for_while_a_callback_runs(client: reput_client.Clien
 
     def handle(received: Received) -> None:
         seen.append(received.attempt)
-        time.sleep(4.0)
+        time.sleep(6.5)
 
-    consumer = both.do(lambda: both.client.share_consumer(topic, group=topic, invisible_s=1.5))
+    consumer = both.do(lambda: both.client.share_consumer(topic, group=topic, invisible_s=3.0))
     run = both.begin(lambda: consumer.run(both.handler(handle), concurrency=2))
     until(lambda: bool(seen) and lag(client, topic) == 0)
     assert seen == [1]

@@ -3,7 +3,8 @@
 
 A reading task takes the caller's steps, a delivering task waits for messages within the caller's credit; both, and what
 became of entries, put answers into a queue that the stream is made of. A caller that does not read fills that queue,
-and then neither is chosen for it nor read from it. What is in the queue when the stream breaks goes back at once.
+and then neither is chosen for it nor read from it. What is in the queue when the stream breaks goes back at once, and
+so does what could not leave then.
 Callers: one servicer call.
 """
 
@@ -43,6 +44,8 @@ class ConsumeSession:
         self._settling = asyncio.Semaphore(SETTLING_COUNT_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
+        self._leaving: Answer = None
+        """What the stream has not sent yet."""
 
     async def responses(self, requests: Requests) -> AsyncGenerator[messages.ConsumeResponse, None]:
         """Yield answers until the caller has ended its side and has all outcomes. Raises what its requests deserve."""
@@ -61,7 +64,9 @@ class ConsumeSession:
         while (answer := await self._answers.get()) is not None:
             if isinstance(answer, Exception):
                 raise answer
+            self._leaving = answer
             yield answer
+            self._leaving = None
 
     async def close(self) -> None:
         """End, and give back what was not sent."""
@@ -69,12 +74,11 @@ class ConsumeSession:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        unsent: list[str] = []
+        answers = [self._leaving]
         while not self._answers.empty():
-            answer = self._answers.get_nowait()
-            if isinstance(answer, messages.ConsumeResponse):
-                unsent += [one.handle for one in answer.messages.messages]
-        await self._give_back(unsent)
+            answers.append(self._answers.get_nowait())
+        found = [answer for answer in answers if isinstance(answer, messages.ConsumeResponse)]
+        await self._give_back([one.handle for answer in found for one in answer.messages.messages])
 
     def _consumption(self, begin: messages.ConsumeBegin) -> Consumption:
         count = len(begin.topics)

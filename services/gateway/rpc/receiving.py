@@ -3,7 +3,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable, Sequence
 
 from google.protobuf.duration import from_milliseconds
 from google.protobuf.duration_pb2 import Duration
@@ -37,22 +38,26 @@ class Receiving:
     async def receive(
         self, request: wire.ReceiveMessageRequest, caller: Caller, context: Context
     ) -> AsyncGenerator[wire.ReceiveMessageResponse, None]:
-        """Give the status, the messages, and the time. Those that its caller does not take come again at once."""
+        """Give the status, the messages, and the time. Those that its caller does not take come again at once.
+
+        The one that was on its way counts as an attempt, because its caller may have begun with it.
+        """
         await context.send_initial_metadata(())
         invisible_ms = _invisible_ms(request)
-        received = list(await self._received(request, caller, context, invisible_ms))
+        received = deque(await self._received(request, caller, context, invisible_ms))
+        tried: list[ReceivedMessage] = []
         try:
             yield wire.ReceiveMessageResponse(status=OK)
             while received:
-                one = received[0]
+                tried = [one := received.popleft()]
                 if request.auto_renew:
                     self._renewals.add(caller.client, one.handle)
                 yield wire.ReceiveMessageResponse(message=to_client(one, caller, invisible_ms=invisible_ms))
-                received.pop(0)
+                tried = []
             yield wire.ReceiveMessageResponse(delivery_timestamp=timestamp(self._clock.now_ms()))
         finally:
-            if received:
-                self._give_back(received)
+            if tried or received:
+                self._give_back(tried, received)
 
     async def _received(
         self, request: wire.ReceiveMessageRequest, caller: Caller, context: Context, invisible_ms: int | None
@@ -74,20 +79,22 @@ class Receiving:
             return receiving.result() if await self._ending.unless(receiving) else ()
         except asyncio.CancelledError:  # the caller went in the moment in which they came
             if receiving.done() and not receiving.cancelled() and receiving.exception() is None:
-                self._give_back(receiving.result())
+                self._give_back((), receiving.result())
             raise
 
-    def _give_back(self, received: Sequence[ReceivedMessage]) -> None:
-        for one in received:
-            self._renewals.drop(one.handle)
-        task = asyncio.create_task(self._nack([one.handle for one in received]), name="give messages back")
+    def _give_back(self, tried: Iterable[ReceivedMessage], untried: Iterable[ReceivedMessage]) -> None:
+        entries: list[Entry] = []
+        for some, is_untried in ((tried, False), (untried, True)):
+            for one in some:
+                self._renewals.drop(one.handle)
+                entries.append(Entry(handle=one.handle, nack=Nack(delay=Duration(), is_untried=is_untried)))
+        task = asyncio.create_task(self._settle(entries), name="give messages back")
         self._giving_back.add(task)
         task.add_done_callback(self._giving_back.discard)
 
-    async def _nack(self, handles: list[str]) -> None:
+    async def _settle(self, entries: Sequence[Entry]) -> None:
         with contextlib.suppress(ServiceError):  # then they come again when their time is over
-            untried = Nack(delay=Duration(), is_untried=True)
-            await self._delivery.settle([Entry(handle=handle, nack=untried) for handle in handles])
+            await self._delivery.settle(entries)
 
     async def ack(self, request: wire.AckMessageRequest) -> wire.AckMessageResponse:
         """Settle messages, each by itself."""

@@ -18,6 +18,7 @@ from libs.runtime.trust import tokens
 from libs.runtime.trust.tokens import TokenFile
 from tests.support.certificates import self_signed
 from tests.support.patience import LIMIT_S
+from tests.support.surroundings import free_port
 from tests.unit.libs.runtime.servers import APPEND, DISPATCH, Served, serving
 
 pytestmark = [
@@ -190,8 +191,8 @@ async def test_a_renewed_certificate_is_shown(
         )
 
     install("client")
-    async with serving(config("client", 0), credentials=channel_credentials(pairs, "client")) as served:
-        port = served.server.port
+    port = free_port()
+    async with serving(config("client", port), credentials=channel_credentials(pairs, "client")):
         peer = Peer(
             name="commitlog",
             config=PeerConfig(

@@ -19,7 +19,7 @@ class Delivery:
 
     def __init__(self) -> None:
         self.gave = asyncio.Event()
-        self.given_back: list[str] = []
+        self.given_back: list[tuple[str, bool]] = []
         self.took_back = asyncio.Event()
 
     async def receive(self, *_: object, **__: object) -> list[ReceivedMessage]:
@@ -29,7 +29,7 @@ class Delivery:
 
     async def settle(self, entries: Any) -> list[str]:
         """See DeliveryClient."""
-        self.given_back += [entry.handle for entry in entries if entry.nack.is_untried]
+        self.given_back += [(entry.handle, entry.nack.is_untried) for entry in entries if entry.HasField("nack")]
         self.took_back.set()
         return [""] * len(entries)
 
@@ -44,9 +44,8 @@ class Context:
         """See ServicerContext."""
 
 
-async def test_a_caller_that_goes_in_the_moment_in_which_messages_come() -> None:
-    """They are nobody's otherwise, until their time is over."""
-    delivery = Delivery()
+def receive(delivery: Delivery) -> Any:
+    """The answers to a receive."""
     subject: Any = Receiving(
         delivery,  # type: ignore[arg-type]
         Renewals(delivery, ManualClock(), count_max=1),  # type: ignore[arg-type]
@@ -56,7 +55,13 @@ async def test_a_caller_that_goes_in_the_moment_in_which_messages_come() -> None
     request = wire.ReceiveMessageRequest(
         group=wire.Resource(name="g"), message_queue=wire.MessageQueue(topic=wire.Resource(name="t"))
     )
-    answers = subject.receive(request, Caller("c", "", "", ""), Context())
+    return subject.receive(request, Caller("c", "", "", ""), Context())
+
+
+async def test_a_caller_that_goes_in_the_moment_in_which_messages_come() -> None:
+    """They are nobody's otherwise, until their time is over."""
+    delivery = Delivery()
+    answers = receive(delivery)
     first = asyncio.ensure_future(anext(answers))
     await delivery.gave.wait()
     first.cancel()
@@ -64,4 +69,15 @@ async def test_a_caller_that_goes_in_the_moment_in_which_messages_come() -> None
     assert first.cancelled()
     async with asyncio.timeout(LIMIT_S):
         await delivery.took_back.wait()
-    assert delivery.given_back == ["h1", "h2"]  # as what nobody has tried: no dead letters of a bad line
+    assert delivery.given_back == [("h1", True), ("h2", True)], "a bad line makes no dead letters"
+
+
+async def test_a_caller_that_goes_while_it_is_given_messages() -> None:
+    """The one on its way counts as an attempt, which may have killed its receiver; the others do not."""
+    delivery = Delivery()
+    answers = receive(delivery)
+    assert [(await anext(answers)).WhichOneof("content") for _ in range(2)] == ["status", "message"]
+    await answers.aclose()
+    async with asyncio.timeout(LIMIT_S):
+        await delivery.took_back.wait()
+    assert delivery.given_back == [("h1", False), ("h2", True)]

@@ -7,7 +7,7 @@ import grpc
 
 from libs.runtime.rpc.peer import Peer
 from libs.runtime.settings import PeerConfig
-from libs.runtime.trust.tokens import TokenFile, find_local_token, local_token_path
+from libs.runtime.trust.tokens import TokenFile, ensure_local_token, find_local_token
 from tests.support.patience import LIMIT_S
 
 
@@ -18,7 +18,7 @@ def said() -> Any:
 
 def channel_to(target: str, kind: Any = "http2", reconnect_ms_max: int = 1_000) -> Any:
     """A channel as services make it."""
-    token = TokenFile("token", local_token_path())
+    token = TokenFile("token", ensure_local_token())
     peer = Peer(name="peer", config=PeerConfig(target=target, channel=kind), token=token)
     return peer.connect(interceptors=(), reconnect_ms_max=reconnect_ms_max).channel
 

@@ -21,6 +21,7 @@ from libs.runtime.http2.wire import ANSWER_WINDOW_BYTES, CALLING_WINDOW_BYTES
 from libs.runtime.rpc.errors import error_info
 from libs.runtime.settings import ServerConfig
 from tests.support.patience import LIMIT_S, eventually
+from tests.support.surroundings import free_port
 from tests.unit.libs.runtime.http2.channels import channel_to, code_of, said
 from tests.unit.libs.runtime.servers import APPEND, APPEND_STREAM, DISPATCH, Served, TooLate, serving
 
@@ -164,8 +165,7 @@ class TestSame:
 
     async def test_server_goes_and_comes(self, kind: str) -> None:
         """A call to nobody fails soon; once somebody is there calls succeed again."""
-        async with serving() as served:
-            port = served.server.port
+        port = free_port()
         channel = channel_to(f"localhost:{port}", kind, reconnect_ms_max=100)
         method = channel.unary_unary(APPEND)
         try:

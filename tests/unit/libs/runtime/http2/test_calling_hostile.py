@@ -203,14 +203,14 @@ async def test_no_http2() -> None:
 async def test_silent_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that answers no call but pings is waited for."""
     monkeypatch.setattr(links, "SILENCE_S", 0.05)
-    monkeypatch.setattr(links, "ANSWER_S", 0.1)
+    monkeypatch.setattr(links, "ANSWER_S", 1.0)
     async with scripted(lambda _, one: None) as (server, channel):
         method = channel.unary_unary("/a/B")
         for _ in range(2):
             call = method(b"")
             await server.received.wait()
             server.received.clear()
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(1.5)
             assert not call.done()
             call.cancel()
         assert server.connection_count == 1

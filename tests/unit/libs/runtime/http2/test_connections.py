@@ -10,7 +10,7 @@ import pytest
 from libs.runtime.http2 import connections
 from libs.runtime.http2.connections import Connections
 from libs.runtime.http2.limits import ConnectionLimits
-from tests.support.patience import eventually
+from tests.support.patience import LIMIT_S, eventually
 from tests.unit.libs.runtime.http2.test_connection import serving
 
 
@@ -52,11 +52,12 @@ def looked_after(found: Connections, **limits: int) -> Iterator[None]:
 
 async def test_one_more_takes_the_place_of_the_longest_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those with calls stay; when all have some, or have just had some, the new one has to go."""
-    monkeypatch.setattr(connections, "CLOSE_S", 0.05)
+    monkeypatch.setattr(connections, "CLOSE_S", LIMIT_S)
     found = Connections(ConnectionLimits(connection_count_max=3))
     first, second, third, fourth, fifth, sixth = [Opened() for _ in range(6)]
     assert all(found.opened(one) for one in (first, second, third))
     assert not found.opened(fifth), "nobody has been idle for long"
+    monkeypatch.setattr(connections, "CLOSE_S", 0.05)
     found.busy(first)
     found.busy(second)
     found.idle(first)  # since later than the third

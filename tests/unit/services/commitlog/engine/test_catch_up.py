@@ -13,6 +13,7 @@ from services.commitlog.engine.replicate.catch_up import CatchUpPace
 from services.commitlog.engine.replicate.steps import Beat, Chunk, Hello, Step
 from services.commitlog.engine.replicate.stream import ReplicaStream
 from tests.support.commitlog import Machine, append, message
+from tests.support.patience import LIMIT_S
 
 PIECE_BYTES = 1_000
 
@@ -94,5 +95,5 @@ async def test_what_is_new_does_not_wait() -> None:
         )  # fmt: skip
         await append(leader, message(bytes(1_000)))
         assert not new.look().is_catching_up
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT_S):
             await steps_until(leader, new, leader.marks.committed.value)

@@ -321,7 +321,7 @@ async def test_a_watch_that_is_silent() -> None:
         await asyncio.sleep(3600)
 
     first.read = read  # type: ignore[method-assign]
-    a = door(first, second, timeout_ms=20)
+    a = door(first, second, timeout_ms=1_000)
     views = a.watch()
     await anext(views)
     with pytest.raises(CoordinatorUnavailable, match="the watch is silent"):

@@ -14,6 +14,7 @@ from services.delivery.engine.ports import Wanted
 from services.delivery.engine.subscription import Delivered
 from services.delivery.errors import HandleOutdated
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.patience import LIMIT_S
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def clock() -> ManualClock:
 
 async def receive(owned: Owned, attempt_id: str, **more: Any) -> list[Delivered]:
     """Receive some messages of the topic."""
-    words = {"count": 3, "invisible_ms": 1_000, "wanted": Wanted("*"), "wait_s": 0.1, "attempt_id": attempt_id}
+    words = {"count": 3, "invisible_ms": 1_000, "wanted": Wanted("*"), "wait_s": LIMIT_S, "attempt_id": attempt_id}
     return await owned.receive("g", "t", **(words | more))
 
 
@@ -46,7 +47,7 @@ async def test_the_same_again(clock: ManualClock) -> None:
         clock.advance(1_500)
         again = await receive(owned, "c", count=6)
         assert {one.message: one.attempt for one in again} == dict.fromkeys(("m0", "m2", "m3", "m4", "m5"), 2)
-        assert await receive(owned, "a") == []
+        assert await receive(owned, "a", wait_s=0.05) == []
         assert [one.message for one in await receive(owned, "c")] == [one.message for one in again]
 
 
@@ -60,7 +61,7 @@ async def test_an_ordered_group_does_not_stand_still(clock: ManualClock) -> None
         await owned.set_policy("g", Policy(is_ordered=True))
         lost = await receive(owned, "a")
         assert [one.message for one in lost] == ["m0"]
-        assert await receive(owned, "b") == []
+        assert await receive(owned, "b", wait_s=0.05) == []
         (same,) = await receive(owned, "a")
         await owned.settle([Wish(same.handle, "ack")])
         assert [one.message for one in await receive(owned, "b")] == ["m1"]

@@ -145,7 +145,7 @@ async def test_a_receive_that_waits_hears_that_the_process_begins_anew(clock: Ma
                 await waiting
 
 
-async def receive(owned: Owned, *, wait_s: float = 0.2) -> list[Delivered]:
+async def receive(owned: Owned, *, wait_s: float) -> list[Delivered]:
     return await owned.receive(GROUP, TOPIC, count=10, invisible_ms=None, wanted=Wanted(), wait_s=wait_s)
 
 
@@ -154,7 +154,7 @@ async def test_a_receive_of_a_paused_group_sleeps_until_it_goes_on(clock: Manual
     store = await filled("a")
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
-        (a,) = await receive(owned, wait_s=5)
+        (a,) = await receive(owned, wait_s=LIMIT_S)
         await owned.settle([Wish(a.handle, "nack", 0)])
         await owned.set_policy(GROUP, Policy(is_paused=True))
         with mock.patch.object(Subscription, "take", autospec=True, side_effect=Subscription.take) as take:
@@ -174,7 +174,7 @@ async def test_a_message_that_was_not_tried_keeps_its_attempts(clock: ManualCloc
         owned = await owned_of(ownership)
         await owned.set_policy(GROUP, Policy(attempts_max=2))
         for _ in range(5):
-            (a,) = await receive(owned, wait_s=5)
+            (a,) = await receive(owned, wait_s=LIMIT_S)
             assert a.attempt == 1
             await owned.settle([Wish(a.handle, "nack", 0, is_untried=True)])
 
@@ -190,7 +190,7 @@ async def test_lags_are_measured_while_this_process_delivers(clock: ManualClock)
         assert measuring.lags == {}
         assert not ownership.is_owner
         owned = await owned_of(ownership)
-        first, *_ = await receive(owned, wait_s=5)
+        first, *_ = await receive(owned, wait_s=LIMIT_S)
         await owned.settle([Wish(first.handle, "ack")])
         clock.advance(2_500)
         await measuring.look()
@@ -204,7 +204,7 @@ async def test_lag_is_told_in_messages_and_in_time(clock: ManualClock) -> None:
         await store.append(TOPIC, str(number), store_time_ms=clock.now_ms() + number * 1_000)
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
-        first, second, *_ = await receive(owned, wait_s=5)
+        first, second, *_ = await receive(owned, wait_s=LIMIT_S)
         await owned.settle([Wish(first.handle, "ack")])
         clock.advance(10_000)
         (lag,) = await owned.lags(GROUP)

@@ -8,6 +8,7 @@ from services.delivery.engine.owned import Owned, Wish
 from services.delivery.engine.ports import Wanted
 from services.delivery.engine.subscription import Delivered
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.patience import LIMIT_S
 
 GROUP, TOPIC = "g", "t"
 JOURNAL = "rmq_sys_reput_delivery"
@@ -18,8 +19,8 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-async def receive(owned: Owned, count: int = 10) -> list[Delivered]:
-    return await owned.receive(GROUP, TOPIC, count=count, invisible_ms=1_000, wanted=Wanted(), wait_s=0.2)
+async def receive(owned: Owned, count: int = 10, *, wait_s: float = LIMIT_S) -> list[Delivered]:
+    return await owned.receive(GROUP, TOPIC, count=count, invisible_ms=1_000, wanted=Wanted(), wait_s=wait_s)
 
 
 async def left(clock: ManualClock) -> MemoryStore:
@@ -35,13 +36,14 @@ async def left(clock: ManualClock) -> MemoryStore:
     return store
 
 
-async def attempts(store: MemoryStore, clock: ManualClock) -> dict[str, int]:
-    """What the group gets now, and for which time."""
+async def attempts(store: MemoryStore, clock: ManualClock, count: int) -> dict[str, int]:
+    """What the group gets now, `count` messages and no more, and for which time."""
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
         found: list[Delivered] = []
-        while some := await receive(owned):
-            found += some
+        while len(found) < count:
+            found += await receive(owned)
+        found += await receive(owned, wait_s=0.05)
         return {one.message: one.attempt for one in found}
 
 
@@ -49,7 +51,7 @@ async def test_the_index_knows_where_groups_are_after_an_orderly_end(clock: Manu
     """RocketMQ goes on with the first message that is not settled, and an unchanged store as if nothing had been."""
     store = await left(clock)
     assert store.offsets[GROUP] == {(TOPIC, 0): 1}
-    assert await attempts(store, clock) == {"m1": 2, "m2": 2, "m3": 2, "m4": 1, "m5": 1}
+    assert await attempts(store, clock, 5) == {"m1": 2, "m2": 2, "m3": 2, "m4": 1, "m5": 1}
 
 
 @pytest.mark.parametrize(
@@ -67,9 +69,9 @@ async def test_a_group_goes_on_where_rocketmq_left_it(
     """What was acknowledged there does not come again, what was not has the attempts of before; and so ever after."""
     store = await left(clock)
     store.offsets[GROUP][TOPIC, 0] = offset
-    assert await attempts(store, clock) == expected
+    assert await attempts(store, clock, len(expected)) == expected
     clock.advance(1_000)
-    assert await attempts(store, clock) == {text: attempt + 1 for text, attempt in expected.items()}
+    assert await attempts(store, clock, len(expected)) == {text: attempt + 1 for text, attempt in expected.items()}
 
 
 async def test_the_journal_counts_unless_it_is_as_it_was_left(clock: ManualClock) -> None:
@@ -77,4 +79,4 @@ async def test_the_journal_counts_unless_it_is_as_it_was_left(clock: ManualClock
     store = await left(clock)
     store.offsets[JOURNAL][JOURNAL, 1] -= 1
     store.offsets[GROUP][TOPIC, 0] = 0
-    assert await attempts(store, clock) == {"m1": 2, "m2": 2, "m3": 2, "m4": 1, "m5": 1}
+    assert await attempts(store, clock, 5) == {"m1": 2, "m2": 2, "m3": 2, "m4": 1, "m5": 1}

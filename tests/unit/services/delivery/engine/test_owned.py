@@ -3,6 +3,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -11,12 +12,12 @@ from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import WindowFull
 from services.delivery.engine.owned import STORE_INTERVAL_S, Outcome, Owned, Wish
 from services.delivery.engine.ownership import WAIT_S
-from services.delivery.engine.ports import Wanted
+from services.delivery.engine.ports import Pulled, Wanted
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.subscription import Delivered
 from services.delivery.errors import BadHandle, GroupNotFound, HandleOutdated, NotOwner, TopicNotFound
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
-from tests.support.patience import eventually
+from tests.support.patience import LIMIT_S, eventually
 
 GROUP, TOPIC = "g", "t"
 
@@ -35,7 +36,7 @@ async def filled(*messages: str, keys: Sequence[int] = ()) -> MemoryStore:
 
 
 async def receive(
-    owned: Owned, count: int = 10, *, invisible_ms: int | None = None, tags: str = "*", wait_s: float = 0.2
+    owned: Owned, count: int = 10, *, invisible_ms: int | None = None, tags: str = "*", wait_s: float = LIMIT_S
 ) -> list[Delivered]:
     return await owned.receive(GROUP, TOPIC, count=count, invisible_ms=invisible_ms, wanted=Wanted(tags), wait_s=wait_s)
 
@@ -191,7 +192,7 @@ async def test_a_receive_waits_for_a_message(clock: ManualClock) -> None:
     store = await filled()
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
-        waiting = asyncio.create_task(receive(owned, wait_s=10))
+        waiting = asyncio.create_task(receive(owned, wait_s=LIMIT_S))
         await asyncio.sleep(0.05)
         await store.append(TOPIC, "late")
         assert texts(await waiting) == ["late"]
@@ -205,10 +206,10 @@ async def test_a_receiver_that_goes_while_it_is_answered_got_nothing(clock: Manu
         assert await owned.receive(GROUP, TOPIC, count=1, invisible_ms=1, wanted=Wanted("b"), wait_s=0.05) == []
         await owned.move(GROUP, TOPIC, {0: 0})
         store.write_delay_s = 0.2
-        receiving = asyncio.create_task(receive(owned, wait_s=10))
+        receiving = asyncio.create_task(receive(owned, wait_s=LIMIT_S))
         await eventually(lambda: owned.groups.open_count > 0)
         receiving.cancel()
-        (again,) = await receive(owned, wait_s=5)
+        (again,) = await receive(owned, wait_s=LIMIT_S)
         assert (again.message, again.attempt) == ("a", 1)
         await settle(owned, "ack", again)
         counters = ownership.counters()
@@ -222,7 +223,7 @@ async def test_a_paused_group_receives_nothing(clock: ManualClock) -> None:
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
         await owned.set_policy(GROUP, Policy(is_paused=True))
-        waiting = asyncio.create_task(receive(owned, wait_s=10))
+        waiting = asyncio.create_task(receive(owned, wait_s=LIMIT_S))
         await asyncio.sleep(0.05)
         assert not waiting.done()
         await owned.set_policy(GROUP, Policy())
@@ -237,8 +238,8 @@ async def test_groups_begin_where_they_committed_or_at_an_end(clock: ManualClock
         owned = await owned_of(ownership)
         await owned.set_policy("from_end", Policy(from_end=True))
         seen = {}
-        for group in ("committed", "from_end", "new"):
-            found = await owned.receive(group, TOPIC, count=9, invisible_ms=None, wanted=Wanted("*"), wait_s=0.05)
+        for group, wait_s in (("committed", LIMIT_S), ("from_end", 0.05), ("new", LIMIT_S)):
+            found = await owned.receive(group, TOPIC, count=9, invisible_ms=None, wanted=Wanted("*"), wait_s=wait_s)
             seen[group] = texts(found)
         assert seen == {"committed": ["c"], "from_end": [], "new": ["a", "b", "c"]}
 
@@ -279,8 +280,8 @@ async def test_an_index_that_is_behind_settles_nothing_and_brings_nothing_back(c
         assert await receive(owned, wait_s=0.5) == []
         assert (await owned.lags(GROUP))[0].flight_count == 2
         store.indexed_count = None
-        assert sorted(texts(await receive(owned, wait_s=5))) == ["b", "c"]
-        assert texts(await receive(owned, wait_s=5)) == ["d"]
+        assert sorted(texts(await receive(owned, wait_s=LIMIT_S))) == ["b", "c"]
+        assert texts(await receive(owned, wait_s=LIMIT_S)) == ["d"]
 
 
 async def test_an_ack_that_comes_while_its_message_is_read_again_counts(clock: ManualClock) -> None:
@@ -290,10 +291,21 @@ async def test_an_ack_that_comes_while_its_message_is_read_again_counts(clock: M
         owned = await owned_of(ownership)
         (a,) = await receive(owned, invisible_ms=1)
         clock.advance(10)
-        store.pull_delay_s = 0.2
+        pull, reads, goes_on = store.pull, asyncio.Event(), asyncio.Event()
+
+        async def held(*place: Any, wait_s: float, **words: Any) -> Pulled:
+            if not wait_s:
+                reads.set()
+                await goes_on.wait()
+            return await pull(*place, wait_s=wait_s, **words)
+
+        store.pull = held  # type: ignore[method-assign]
         receiving = asyncio.create_task(receive(owned, wait_s=0.1))
-        await asyncio.sleep(0.05)
-        assert (await settle(owned, "ack", a))[0].error is None
+        await reads.wait()
+        settling = asyncio.create_task(settle(owned, "ack", a))
+        await asyncio.sleep(0)
+        goes_on.set()
+        assert (await settling)[0].error is None
         assert await receiving == []
         assert (await owned.lags(GROUP))[0].committed == 1
 
@@ -307,7 +319,7 @@ async def test_a_receive_has_a_size(clock: ManualClock) -> None:
         owned = await owned_of(ownership)
         got: list[Delivered] = []
         while len(got) < 6:
-            some = await receive(owned, invisible_ms=1, wait_s=5)
+            some = await receive(owned, invisible_ms=1, wait_s=LIMIT_S)
             assert 1 <= len(some) <= 3
             got += some
         clock.advance(10)
@@ -388,7 +400,8 @@ async def test_what_is_read_ahead_has_a_bound_over_all_groups(clock: ManualClock
         ahead = owned.ahead
         ahead.size_bytes_max = 1 << 20
         for number in range(30):
-            found = await owned.receive(f"g{number}", TOPIC, count=1, invisible_ms=None, wanted=Wanted(), wait_s=5)
+            place = f"g{number}", TOPIC
+            found = await owned.receive(*place, count=1, invisible_ms=None, wanted=Wanted(), wait_s=LIMIT_S)
             assert texts(found) == ["m0"]
         most = ahead.size_bytes_max + 30 * (100 << 10) + (1 << 20)
         assert ahead.size_bytes <= most
@@ -397,8 +410,9 @@ async def test_what_is_read_ahead_has_a_bound_over_all_groups(clock: ManualClock
         for number in range(30):
             rest: list[str] = []
             while len(rest) < 19:
-                group = f"g{number}"
-                rest += texts(await owned.receive(group, TOPIC, count=5, invisible_ms=None, wanted=Wanted(), wait_s=5))
+                place = f"g{number}", TOPIC
+                found = await owned.receive(*place, count=5, invisible_ms=None, wanted=Wanted(), wait_s=LIMIT_S)
+                rest += texts(found)
             assert rest == [f"m{count}" for count in range(1, 20)]
 
 

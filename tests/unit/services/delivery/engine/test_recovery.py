@@ -16,9 +16,10 @@ from services.delivery.engine.ownership import Ownership
 from services.delivery.engine.ports import Wanted
 from services.delivery.engine.subscription import Delivered
 from services.delivery.engine.takeover import loading
+from services.delivery.engine.takeover.copying import JOURNAL_GROUP as JOURNAL
 from services.delivery.errors import JournalLost, NotOwner
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
-from tests.support.patience import eventually
+from tests.support.patience import LIMIT_S, eventually
 
 GROUP, TOPIC = "g", "t"
 LOST = (JournalLost, DependencyUnavailable, NotOwner)
@@ -37,7 +38,7 @@ async def filled(count: int) -> MemoryStore:
     return store
 
 
-async def receive(owned: Owned, count: int = 10, wait_s: float = 0.2) -> list[Delivered]:
+async def receive(owned: Owned, count: int = 10, wait_s: float = LIMIT_S) -> list[Delivered]:
     return await owned.receive(GROUP, TOPIC, count=count, invisible_ms=1_000, wanted=Wanted("*"), wait_s=wait_s)
 
 
@@ -158,7 +159,7 @@ async def test_a_copy_is_enough(clock: ManualClock) -> None:
         before = [queue.copied() for queue in owned.groups.all_queues()]
         await asyncio.sleep(1.2)  # a turn of what is done from time to time
         assert before == [queue.copied() for queue in owned.groups.all_queues()]
-    begin = store.offsets["rmq_sys_reput_delivery"]["rmq_sys_reput_delivery", 0]
+    begin = store.offsets[JOURNAL][JOURNAL, 0]
     assert begin > 0
     store.min_journal_offset = begin
     async with delivering(store, clock) as ownership:
@@ -173,10 +174,12 @@ async def test_a_copy_without_an_end_is_none(clock: ManualClock) -> None:
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
         await receive(owned, 2)
+        await eventually(lambda: (JOURNAL, 0) in store.offsets[JOURNAL])
+        former = store.offsets[JOURNAL][JOURNAL, 0]
         store.segment_size_bytes = 100
-        await asyncio.sleep(1.2)
+        await eventually(lambda: store.offsets[JOURNAL][JOURNAL, 0] > former)
         before = [queue.copied() for queue in owned.groups.all_queues()]
-    begin = store.offsets["rmq_sys_reput_delivery"]["rmq_sys_reput_delivery", 0]
+    begin = store.offsets[JOURNAL][JOURNAL, 0]
     del store.journal_records[begin + 1 :]
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
@@ -275,14 +278,14 @@ async def test_many_at_once_share_everything(seed: int, clock: ManualClock) -> N
 
 async def _drain(run: Run, ownership: Ownership) -> None:
     owned = await owned_of(ownership)
-    for _ in range(200):
-        run.clock.advance(1_000)
-        found = await receive(owned, 10, wait_s=0.02)
-        run._see(found)
-        await ack(owned, found)
-        run.acked |= {one.message for one in found}
-        run.maybe |= {one.message for one in found}
-        lags = await owned.lags(GROUP)
-        if not found and all(lag.committed == lag.max_queue_offset for lag in lags):
-            return
-    raise AssertionError("there is always something left")
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            run.clock.advance(1_000)
+            found = await receive(owned, 10, wait_s=0.02)
+            run._see(found)
+            await ack(owned, found)
+            run.acked |= {one.message for one in found}
+            run.maybe |= {one.message for one in found}
+            lags = await owned.lags(GROUP)
+            if not found and all(lag.committed == lag.max_queue_offset for lag in lags):
+                return

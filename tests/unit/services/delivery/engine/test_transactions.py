@@ -22,7 +22,7 @@ from services.delivery.errors import (
 )
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
 from tests.support.memory_transactions import Record
-from tests.support.patience import eventually
+from tests.support.patience import LIMIT_S, eventually
 
 TOPIC = "t"
 FIRST_MS, INTERVAL_MS = 6_000, 30_000
@@ -35,9 +35,9 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture(autouse=True)
-def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here is about how long an index may take."""
-    monkeypatch.setattr(transactions, "INDEX_S", 0.3)
+def patiently(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here is about how long an index takes, unless a test says so."""
+    monkeypatch.setattr(transactions, "INDEX_S", LIMIT_S)
 
 
 async def of(ownership: Ownership) -> Transactions:
@@ -49,7 +49,7 @@ def seen(store: MemoryStore, topic: str = TOPIC) -> list[str]:
     return [one.message for queue in store.queues(topic) for one in queue]
 
 
-async def asked(subject: Transactions, *groups: str, wait_s: float = 1.0) -> list[str]:
+async def asked(subject: Transactions, *groups: str, wait_s: float = LIMIT_S) -> list[str]:
     """Whom a member of these groups is asked about."""
     return [check.half.id for check in await subject.checks(groups or ["p"], 10, wait_s=wait_s)]
 
@@ -275,7 +275,9 @@ async def test_an_index_that_fails_once_forgets_nobody(clock: ManualClock, monke
         assert sorted(await asked(subject)) == ["a", "b", "c"]
 
 
-async def test_an_end_does_not_wait_for_ever_for_what_was_appended_again(clock: ManualClock) -> None:
+async def test_an_end_does_not_wait_for_ever_for_what_was_appended_again(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its caller hears that the index is behind, and nothing of it goes on."""
     store = MemoryStore()
     async with delivering(store, clock) as ownership:
@@ -285,10 +287,12 @@ async def test_an_end_does_not_wait_for_ever_for_what_was_appended_again(clock: 
         store.transactions.seen_count = 1
         clock.advance(FIRST_MS)
         await subject.tend()
+        monkeypatch.setattr(transactions, "INDEX_S", 0.3)
         with pytest.raises(DependencyUnavailable, match="transaction a"):
             await subject.end("a", "p", COMMIT)
         store.transactions.seen_count = None
         await store.tell()
+        monkeypatch.setattr(transactions, "INDEX_S", LIMIT_S)
         assert await subject.end("a", "p", COMMIT) is False
 
 
@@ -325,7 +329,7 @@ async def test_a_log_that_does_not_take_it_leaves_it_open_and_others_go_on(clock
     assert seen(store) == ["b"]
 
 
-async def test_what_is_wrong_is_named(clock: ManualClock) -> None:
+async def test_what_is_wrong_is_named(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another group, an unknown id, an index that is behind, too many that are open."""
     store = MemoryStore()
     async with delivering(store, clock, transaction_count_max=1) as ownership:
@@ -343,10 +347,12 @@ async def test_what_is_wrong_is_named(clock: ManualClock) -> None:
         await subject.end("b", "p", COMMIT)
         store.transactions.seen_count = 2
         await store.transactions.begin("c")
+        monkeypatch.setattr(transactions, "INDEX_S", 0.3)
         with pytest.raises(DependencyUnavailable):
             await subject.end("c", "p", COMMIT)
         store.transactions.seen_count = None
         await store.tell()
+        monkeypatch.setattr(transactions, "INDEX_S", LIMIT_S)
         await subject.end("c", "p", COMMIT)
     assert seen(store) == ["b", "c"]
 
@@ -423,8 +429,11 @@ class Run:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_whatever_dies_each_commit_is_seen_once_and_each_orphan_ends(seed: int, clock: ManualClock) -> None:
+async def test_whatever_dies_each_commit_is_seen_once_and_each_orphan_ends(
+    seed: int, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Restarts, lost answers, refused writes and repeated messages between all steps."""
+    monkeypatch.setattr(transactions, "INDEX_S", 0.3)  # a process that is replaced reads no more
     store = MemoryStore()
     run = Run(seed, store, clock)
     if seed % 2:
@@ -438,6 +447,7 @@ async def test_whatever_dies_each_commit_is_seen_once_and_each_orphan_ends(seed:
                 except LOST:
                     continue
     store.lost_answers = store.refused_writes = 0
+    monkeypatch.setattr(transactions, "INDEX_S", LIMIT_S)
     async with delivering(store, clock, **settings) as ownership:
         await _until_none_is_open(run, ownership)
         run.judge()

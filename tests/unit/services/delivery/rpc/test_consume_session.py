@@ -16,6 +16,8 @@ from tests.support.patience import LIMIT_S, eventually
 
 GROUP, TOPIC = "g", "t"
 COUNT = 20
+HELD_COUNT = WAITING_COUNT_MAX + 3
+"""Messages, each an answer: one that was sent, one that is being sent, those that wait, and one that has no room."""
 
 
 async def filled() -> MemoryStore:
@@ -26,7 +28,10 @@ async def filled() -> MemoryStore:
 
 
 async def test_what_was_not_sent_goes_back_when_a_caller_goes() -> None:
-    """A caller that does not read holds what waits for it and no more, and its end gives that back as untried."""
+    """A caller that does not read holds what waits for it and no more, and its end gives that back as untried.
+
+    What it was about to be sent, too: that is what such a caller leaves stuck.
+    """
     store = await filled()
     async with delivering(store, ManualClock()) as ownership:
         owned = await owned_of(ownership)
@@ -34,25 +39,29 @@ async def test_what_was_not_sent_goes_back_when_a_caller_goes() -> None:
 
         async def steps() -> AsyncGenerator[pb.ConsumeRequest, None]:
             yield pb.ConsumeRequest(begin=pb.ConsumeBegin(group=GROUP, topics=[TOPIC]))
-            for _ in range(COUNT):
+            for count in range(1, COUNT + 1):
                 yield pb.ConsumeRequest(credit=pb.ConsumeCredit(message_count=1, size_bytes=1 << 20))
-                await asyncio.sleep(0.01)  # so that each message is an answer of its own
+                least = min(count, HELD_COUNT)
+                await eventually(lambda: owned.groups.open_count >= least)  # noqa: B023 - it is awaited at once
             await over.wait()
 
         session = ConsumeSession(ownership)
         responses = session.responses(steps())
         assert (await anext(responses)).WhichOneof("step") == "begun"
         (first,) = (await anext(responses)).messages.messages
-        await eventually(lambda: owned.groups.open_count >= WAITING_COUNT_MAX + 1)
+        (stuck,) = (await anext(responses)).messages.messages
+        await eventually(lambda: owned.groups.open_count == HELD_COUNT)
         await asyncio.sleep(0.3)
-        assert owned.groups.open_count <= WAITING_COUNT_MAX + 2
+        assert owned.groups.open_count == HELD_COUNT
         await responses.aclose()
         await session.close()
-        received = await owned.receive(GROUP, TOPIC, count=99, invisible_ms=None, wanted=Wanted(), wait_s=5)
+        received = await owned.receive(GROUP, TOPIC, count=99, invisible_ms=None, wanted=Wanted(), wait_s=LIMIT_S)
         while len(received) < COUNT - 1:
-            received += await owned.receive(GROUP, TOPIC, count=99, invisible_ms=None, wanted=Wanted(), wait_s=5)
+            received += await owned.receive(GROUP, TOPIC, count=99, invisible_ms=None, wanted=Wanted(), wait_s=LIMIT_S)
         assert {one.attempt for one in received} == {1}
-        assert first.message.body not in {one.message.body for one in received}
+        bodies = {one.message.body for one in received}
+        assert first.message.body not in bodies
+        assert stuck.message.body in bodies
 
 
 async def test_a_stop_of_the_process_ends_streams_at_once() -> None:

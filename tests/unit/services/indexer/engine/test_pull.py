@@ -290,7 +290,7 @@ async def test_a_waiting_pull_steps_over_what_does_not_pass() -> None:
     async with running(log) as indexer:
         await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
         patient = asyncio.create_task(indexer.answers.puller.pull(query(0, tags="a"), wait_s=30))
-        hasty = asyncio.create_task(indexer.answers.puller.pull(query(0, tags="a"), wait_s=0.05))
+        hasty = asyncio.create_task(indexer.answers.puller.pull(query(0, tags="a"), wait_s=2.0))
         await eventually(lambda: indexer.follow.polls.count == 2)
         log.append(tag="b")
         result = await hasty

@@ -20,7 +20,7 @@ from services.indexer.engine.log.source import Standing
 from services.indexer.errors import GroupsUnknown
 from tests.support.fake_sink import delay
 from tests.support.indexer import DATA_DIR
-from tests.support.patience import eventually
+from tests.support.patience import LIMIT_S, eventually
 from tests.support.shared_log import Copies
 from tests.unit.services.indexer.delay_world import settle
 
@@ -226,7 +226,7 @@ async def test_saves_come_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -
             nonlocal writers, most
             writers += path == PATH
             most = max(most, writers)
-            assert path != PATH or may_end.wait(10)
+            assert path != PATH or may_end.wait(LIMIT_S)
             write_atomic(path, data)
             writers -= path == PATH
 

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from cli.output.figures import duration_text, size_text
-from cli.output.lines import print_json, printable, styled, write
+from cli.output.lines import note_line, print_json, printable, styled, write
 from cli.output.moments import parse_time, short_text
 from cli.output.wrapping import beside, folded, text_width, wrapped
 
 GAP = "  "
 PROSE_INDENT = "    "
-NAME_WIDTH_MIN = 20
-"""A column of names is at least so wide when longer ones have lines of their own. No number and no time is longer."""
+NAME_WIDTH_MIN = 16
+"""A column of names is at least so wide when longer ones have lines of their own. No time is longer."""
 WITHOUT_LIMIT = sys.maxsize
 """Columns where standard output is no terminal: nothing is rearranged for a program."""
 UNITS_IN_VALUES = ("_bytes", "_percent", "_ms", "_s")
@@ -42,14 +42,17 @@ def print_rows(
     """Print a list: JSON lines with all keys, or a table of the named columns.
 
     Where the table is too wide for the terminal, columns of `spare` are left out, the first one first, and the column
-    `prose`, a sentence, stands below its row.
+    `prose`, a sentence, stands below its row. Whoever sits at a terminal is told that a table is empty.
     """
     if as_json:
         for row in rows:
             print_json(row)
         return
-    for line in table_lines(list(rows), columns, output_width(), prose=prose, spare=spare):
+    listed = list(rows)
+    for line in table_lines(listed, columns, output_width(), prose=prose, spare=spare):
         write(f"{line}\n")
+    if not listed:
+        note_line("there is none")
 
 
 def print_fields(fields: Row, *, as_json: bool) -> None:
@@ -84,7 +87,8 @@ def table_lines(
             widths = {name: max([least[name], *(text_width(text[name]) for text in texts)]) for name in names}
             room = width - len(GAP) * (len(names) - 1)
             if has_steps:
-                widths = _narrowed(widths, {name: least[name] for name in names if name not in numeric}, room)
+                long = {name for name in names if name not in numeric and not name.endswith("id")}
+                widths = _narrowed(widths, {name: least[name] for name in long}, room)
             if sum(widths.values()) <= room:
                 yield from _titles(titles, widths, numeric)
                 for text in texts:

@@ -79,6 +79,13 @@ def test_put_delayed(running: Store, tmp_path: Path) -> None:
     assert messages[0]["store_time_ms"] >= stored["store_time_ms"] + 1_000
 
 
+def test_put_with_a_delay_level_that_there_is_not(running: Store) -> None:
+    """It is the last one, as with RocketMQ, and that is said."""
+    result = running.run("put", "later", "one", "--delay-level", "99")
+    assert (result.code, result.errors) == (0, "warning: the store has 18 delay levels: level 99 counts as 18\n")
+    assert running.run("put", "later", "one", "--delay-level", "18").errors == ""
+
+
 def test_put_lines(running: Store) -> None:
     """Each line of standard input is a message; the order within a queue is the order of the lines."""
     lines = [f"line {number}" for number in range(2500)]
@@ -285,7 +292,8 @@ def test_states(running: Store) -> None:
     assert page[0] == "healthy"
     assert {line.split()[0] for line in page[2:] if not line.startswith(" ")} >= {"log", "index", "disk", "retention"}
     assert running.json("segments")[-1]["is_active"] is True
-    assert {row["health"] for row in running.json("health")} == {"SERVING"}
+    healths = [(row["service"], row["health"]) for row in running.json("health")]
+    assert healths == [(name, "SERVING") for name in ("commitlog", "indexer", "janitor")]
     assert running.json("janitor", "policy")[0]["retention_hours"] == 72
     (run_,) = running.json("janitor", "run", "--dry-run")
     assert (run_["is_dry_run"], run_["decisions"][-1]["reason"]) == (True, "ACTIVE")

@@ -240,7 +240,7 @@ async def test_status_and_progress(tmp_path: Path) -> None:
         assert status.HasField("indexed_time")
         assert status.is_writable
         assert (status.segment_count, status.segment_size_bytes) == (1, SEGMENT_SIZE)
-        assert (status.topic_count, status.appended_message_count, status.sync_count) == (5, 1, 1)
+        assert (status.topic_count, status.appended_message_count, status.sync_count) == (1, 1, 1)
         assert 0 < status.disk_free_bytes <= status.disk_total_bytes
         assert status.recovery.scan_end == "clean end"
 

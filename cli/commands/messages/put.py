@@ -104,7 +104,9 @@ def put(
 
         source = sending.source_of(bodies, file, defaults)
         with source, client.producer(sending.producer_options(durability.name, options.timeout_s)) as producer:
-            is_interrupted = sending.send_all(producer, source, durability.name, as_json=as_json)
+            is_interrupted = sending.send_all(
+                producer, source, durability.name, as_json=as_json, delay_level=delay_level if file is None else 0
+            )
     if is_interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
 

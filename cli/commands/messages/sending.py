@@ -42,12 +42,13 @@ def producer_options(durability_name: str, timeout_s: float) -> ProducerOptions:
     return ProducerOptions(durability=Durability[durability_name], retry=retry)
 
 
-def send_all(producer: Producer, source: Source, durability_name: str, *, as_json: bool) -> bool:
+def send_all(producer: Producer, source: Source, durability_name: str, *, as_json: bool, delay_level: int = 0) -> bool:
     """Send all messages, and tell what became of them. Returns True if Ctrl-C ended it: what was read is sent.
 
+    `delay_level` is that of all messages, 0 if they have none or each has its own.
     Raises CommandFailed if a message was not stored, or can't be sent as it is; those before it are stored.
     """
-    tally = Tally(Durability[durability_name], as_json=as_json)
+    tally = Tally(Durability[durability_name], as_json=as_json, delay_level=delay_level)
     sender = _Sender(producer, tally)
     is_interrupted, failure = False, None
     with progress("put", source.total, "messages") as meter:
@@ -126,9 +127,9 @@ class _Sender:
 class Tally:
     """Counts outcomes and prints them."""
 
-    def __init__(self, asked: Durability, *, as_json: bool) -> None:
+    def __init__(self, asked: Durability, *, as_json: bool, delay_level: int) -> None:
         self.topics: set[str] = set()
-        self._asked, self._as_json = asked, as_json
+        self._asked, self._as_json, self._delay_level = asked, as_json, delay_level
         self._stored_count = self._failed_count = self._unknown_count = 0
         self._last: SendResult | None = None
         self._lowest: Durability | None = None
@@ -173,6 +174,8 @@ class Tally:
             write(f"{counted(self._stored_count, 'message')} stored{place}\n")
         if self._lowest is not None and self._lowest < self._asked:
             warning_line(f"the store gave durability {self._lowest.name}, less than {self._asked.name}")
+        if self._last is not None and self._delay_level > (level := self._last.queue_id + 1):
+            warning_line(f"the store has {counted(level, 'delay level')}: level {self._delay_level} counts as {level}")
         if self._first_error is not None:
             total = counted(self.message_count, "message")
             text = f"{self._failed_count} of {total} not stored"

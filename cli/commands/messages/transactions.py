@@ -38,7 +38,7 @@ def list_transactions(
     Example: reput tx list --group shop
     """
     with client_of(context, "delivery") as client:
-        rows = [_row(one) for one in client.transactions.list(group)]
+        rows = [_document(one) if as_json else asdict(one) for one in client.transactions.list(group)]
     print_rows(rows, COLUMNS, as_json=as_json, spare=SPARE_COLUMNS)
 
 
@@ -69,8 +69,8 @@ def resolve(
     print_fields({"id": transaction_id, "ended_as": ended_as}, as_json=as_json)
 
 
-def _row(transaction: OpenTransaction) -> dict[str, object]:
-    """Return a transaction for a row, with times as text."""
+def _document(transaction: OpenTransaction) -> dict[str, object]:
+    """Return a transaction with exact times, for --json."""
     times = {"begun": transaction.begun, "next_check": transaction.next_check}
     texts = {name: time and time_text(round(time.timestamp() * 1000)) for name, time in times.items()}
     return {**asdict(transaction), **texts}

@@ -38,14 +38,16 @@ def health(
     options = options_of(context)
     if target is not None:
         check_target(target, flag="--target", port=PORTS["commitlog"])
-    targets = [target] if target else [each for service in OF_EVERY_STORE for each in options.targets(service)]
+    services = (
+        {target: ""} if target else {one: service for service in OF_EVERY_STORE for one in options.targets(service)}
+    )
     if not target:
-        beside = beside_of(context.find_root().obj).values()
-        targets += [each for named, is_named in beside if is_named for each in named]
+        beside = beside_of(context.find_root().obj).items()
+        services |= {one: service for service, (named, is_named) in beside if is_named for one in named}
     end_s = time.monotonic() + wait
-    answers = {server: health_of(options, server, end_s) for server in targets}
-    rows = ({"target": server, "health": answer} for server, answer in answers.items())
-    print_rows(rows, ("target", "health"), as_json=as_json)
+    answers = {server: health_of(options, server, end_s) for server in services}
+    rows = [{"service": services[server], "target": server, "health": answer} for server, answer in answers.items()]
+    print_rows(rows, ("target", "health") if target else ("service", "target", "health"), as_json=as_json)
     bad = [server for server, answer in answers.items() if answer != SERVING]
     if bad:
         raise CommandFailed("NOT_SERVING", f"not serving: {', '.join(bad)}", code=ExitCode.UNAVAILABLE)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Groups of commands: their help names every command with a whole sentence, however narrow the terminal is."""
 
+import itertools
 from typing import Any
 
 import typer
@@ -15,6 +16,8 @@ class Group(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the options in front of a command's name, also those that Typer has added."""
         read_quickly(self.get_params(ctx))
+        if "--json" in itertools.takewhile(lambda argument: argument.startswith("-"), args):
+            ctx.fail("--json stands behind the command: reput topics list --json")
         return super().parse_args(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

@@ -35,14 +35,14 @@ INTERNAL_TOPICS = (HALF_TOPIC, OP_TOPIC, CHECKED_TOPIC, DELIVERY_TOPIC, STATE_TO
 some of them too, when it has to wait."""
 
 _MADE_PREFIXES = ("%", "RMQ_SYS_", SYSTEM_TOPIC_PREFIX, "OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC", "TBW102")
-_SYSTEM_NAMES = frozenset([CHECKED_TOPIC, *(topic.name for topic in SYSTEM_TOPICS)])
+SYSTEM_NAMES = frozenset([CHECKED_TOPIC, *(topic.name for topic in SYSTEM_TOPICS)])
 
 
 def is_system_topic(name: str) -> bool:
     """Return whether the store itself needs the topic. Nobody else appends to it, changes it or deletes it."""
-    return name in _SYSTEM_NAMES or name.startswith(SYSTEM_TOPIC_PREFIX)
+    return name in SYSTEM_NAMES or name.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_made_by_store(name: str) -> bool:
     """Return whether RocketMQ's broker makes the topic by itself, so that a list of topics may lack it."""
-    return name in _SYSTEM_NAMES or name.startswith(_MADE_PREFIXES)
+    return name in SYSTEM_NAMES or name.startswith(_MADE_PREFIXES)

@@ -26,7 +26,7 @@ _SOURCES: dict[str, Callable[[OpenLog], int]] = {
     "confirmed_physical_offset": lambda log: log.marks.visible.value,
     "indexed_physical_offset": lambda log: log.checkpoint.indexed_physical_offset,
     "segment_count": lambda log: len(log.chain.segments),
-    "topic_count": lambda log: log.topics.topic_count,
+    "topic_count": lambda log: log.topics.user_topic_count,
     "epoch": lambda log: log.epochs.number,
     "replica_count": lambda log: len(log.replicas.connected),
     "replica_lag_bytes": lambda log: log.replicas.lag_bytes,

@@ -106,6 +106,14 @@ def test_typos() -> None:
     assert "Did you mean 'list'?" in run_here("topics", "lits").errors
 
 
+@pytest.mark.parametrize("arguments", [("--json", "status"), ("--timeout=5", "--json", "status"), ("topics", "--json")])
+def test_json_in_front_of_the_command(arguments: tuple[str, ...]) -> None:
+    """Whoever puts it there is told where it stands."""
+    result = run_here(*arguments)
+    assert (result.code, result.output) == (2, "")
+    assert "--json stands behind the command" in result.errors
+
+
 def test_completion() -> None:
     """Shells are told names of commands and options."""
     found = run_here(extra={"_REPUT_COMPLETE": "complete_bash", "COMP_WORDS": "reput topi", "COMP_CWORD": "1"})

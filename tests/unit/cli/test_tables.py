@@ -116,6 +116,17 @@ def test_wide_characters() -> None:
     assert {text_width(line) for line in lines} == {7}
 
 
+def test_an_empty_table_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """To people: titles alone look like an answer that got lost. Scripts get the titles."""
+    print_rows([], ("name", "n"), as_json=False)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    print_rows([], ("name", "n"), as_json=False)
+    assert capsys.readouterr() == ("name  n\n", "there is none\n")
+    print_rows([], ("name", "n"), as_json=True)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_json_is_exact(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever people get."""
     print_rows(SEGMENTS, COLUMNS, as_json=True)
@@ -152,6 +163,15 @@ def test_a_long_name_takes_no_table_away(width: int) -> None:
         titles, first = next((one, lines[at + 1]) for at, one in enumerate(lines) if one.startswith("group "))
         assert titles.index("topic") == first.index("orders")
         assert len({line.index(str(1 << 40)) for line in lines if str(1 << 40) in line}) == 1
+
+
+def test_an_id_keeps_its_column() -> None:
+    """All ids are as long, so that the long names beside them make room."""
+    rows = [{"id": f"{number:032X}", "group": "shop" * 9, "topic": LONG, "begun_time": None} for number in range(2)]
+    lines = list(table_lines(rows, tuple(rows[0]), 80))
+    assert [line.split()[0] for line in lines if line[:4] == "0000"] == [row["id"] for row in rows]
+    assert lines[0].index("group") == 34
+    assert f"{rows[0]['id']}  {rows[0]['group']}" in lines
 
 
 def test_long_values_of_one_thing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

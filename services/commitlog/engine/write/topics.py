@@ -20,7 +20,13 @@ from libs.formats.limits import TOPIC_SIZE_BYTES_MAX
 from libs.formats.names import is_appendable_topic
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.state.set_apart import why_by_attributes
-from libs.formats.state.system_topics import INTERNAL_TOPICS, SYSTEM_TOPICS, is_system_topic
+from libs.formats.state.system_topics import (
+    INTERNAL_TOPICS,
+    SYSTEM_NAMES,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPICS,
+    is_system_topic,
+)
 from libs.kernel.append.topic_table import REDIRECTS, TopicTable
 from libs.log.state import topics_file
 from libs.log.state.set_apart import SetApart
@@ -87,6 +93,14 @@ class TopicRegistry:
     def topic_count(self) -> int:
         """Number of topics, the store's own included."""
         return len(self._names)
+
+    @property
+    def user_topic_count(self) -> int:
+        """Number of topics, those that the store itself needs left out."""
+        bounds = (SYSTEM_TOPIC_PREFIX, f"{SYSTEM_TOPIC_PREFIX}\uffff")
+        first, end = (bisect.bisect_left(self._names, bound) for bound in bounds)
+        named = [name for name in SYSTEM_NAMES if not name.startswith(SYSTEM_TOPIC_PREFIX)]
+        return len(self._names) - (end - first) - sum(name in self._file.topics for name in named)
 
     def get(self, name: str) -> TopicConfig:
         """Return a topic, also of a name that only RocketMQ gives. Raises BadTopicName and TopicNotFound."""

@@ -227,6 +227,7 @@ async def test_listing() -> None:
             "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         ]
         assert log.topics.list_after("zz", 9, include_system=True) == []
+        assert log.topics.user_topic_count == 3 < log.topics.topic_count
 
 
 @pytest.mark.parametrize("content", [b"", b"{broken", None])

@@ -176,7 +176,7 @@ class CommitLogConfig:
     """Bytes of batches of one AppendStream whose outcomes are not yet sent; the stream is not read meanwhile."""
 
     auto_create_topics: bool = True
-    """Make a topic when the first message for it arrives."""
+    """Make a topic when the first message for it arrives. Those of groups' dead letters are made in any case."""
 
     default_queue_count: Annotated[int, Meta(ge=1, le=limits.QUEUE_COUNT_MAX)] = 4
     """Queues of a topic when nobody says how many."""

@@ -64,11 +64,11 @@ def test_consume(running: Store) -> None:
     assert running.run("consume", "eaten", "-g", "eaten", "-n", "1", "--raw").output == "b\n"
     text = running.run("consume", "eaten", "-g", "eaten", "-n", "1").output
     assert text.startswith("eaten queue 0 offset 2, ")
-    assert consumed(running, "eaten", "--wait", "1") == ["d"]
+    assert consumed(running, "eaten", "--wait", "10") == ["d"]
     nothing = running.run("consume", "eaten", "--group", "eaten", "--wait", "0.5")
     assert (nothing.code, nothing.output) == (3, "")
     assert "NO_MESSAGES" in nothing.errors
-    assert running.run("consume", "eaten", "--group", "other", "--wait", "1", "--raw").output == "a\nb\nc\nd\n"
+    assert running.run("consume", "eaten", "--group", "other", "-n", "4", "--raw").output == "a\nb\nc\nd\n"
     assert running.run("consume", "nobody-made-it", "--group", "g").code == 3
     (shown,) = running.json("groups", "show", "eaten")
     assert (shown["is_shared"], shown["lag"], shown["in_flight_count"]) == (True, 0, 0)

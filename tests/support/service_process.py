@@ -15,7 +15,7 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from google.rpc.status_pb2 import Status
 
 from tests.support.patience import LIMIT_S
-from tests.support.surroundings import ANY_DISK
+from tests.support.surroundings import ANY_DISK, free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STATUS_KEY = "grpc-status-details-bin"
@@ -76,7 +76,7 @@ class ServiceProcess:
         environment = {**os.environ, **ANY_DISK, **json, "REPUT_FAILPOINTS": failpoints}
         command = [sys.executable, "-m", f"services.{cls.service}", "--metrics-port", "0"]
         command += ["--data-dir", str(data_dir)] if cls.has_files else []
-        port = [] if "--port" in flags else ["--port", "0"]
+        port = [] if "--port" in flags else ["--port", str(free_port())]  # where the test may start it again
         child = await asyncio.create_subprocess_exec(
             *command, *cls.flags, *port, *flags, cwd=REPOSITORY, env=environment, stderr=asyncio.subprocess.PIPE
         )

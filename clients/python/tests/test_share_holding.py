@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a share consumer asks for beside its receives, over channels in memory."""
+"""What a share consumer asks for beside its receives, and how a transaction ends, over channels in memory."""
 
 import asyncio
 from typing import Any
 
+import pytest
 from reput.delivery.v1 import delivery_service_pb2 as pb
 from reput.delivery.v1 import group_service_pb2
 from reput_client.aio.sharing.consumer import AsyncShareConsumer
+from reput_client.aio.transactions import AsyncTransaction
 from reput_client.core.errors import ReputError
 from reput_client.core.sharing.holding import Received, Sharing
 
@@ -35,7 +37,7 @@ class Channels:
             await asyncio.sleep(0.001)
             given, self.left = self.left, []
             return call.convert(pb.ReceiveResponse(messages=given))
-        if request.entries[0].WhichOneof("action") == "extend":
+        if isinstance(request, pb.SettleRequest) and request.entries[0].WhichOneof("action") == "extend":
             self.extended += [entry.handle for entry in request.entries]
             return call.convert(pb.SettleResponse(outcomes=[pb.SettleOutcome() for _ in request.entries]))
         self.was_asked.set()
@@ -91,3 +93,14 @@ async def test_receives_of_one_moment_share_what_asks_for_more_time() -> None:
     channels.policy_is_told.set()
     assert await late == []
     assert ticking() == 0
+
+
+async def test_a_roll_back_that_fails_hides_no_exception() -> None:
+    """Whoever looks at the error sees what went wrong in the block; a commit that fails is told as ever."""
+    channels: Any = Channels()
+    with pytest.raises(KeyError, match="card"):
+        async with AsyncTransaction(channels, "t1", "shop"):
+            raise KeyError("card")
+    with pytest.raises(ReputError, match="nobody is there"):
+        async with AsyncTransaction(channels, "t1", "shop"):
+            pass

@@ -14,6 +14,8 @@ CHECKED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 """Where messages are put whose producers were asked too often."""
 
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+DEAD_LETTER_PREFIX = "%DLQ%"
+"""Of the topics of groups' dead letters, which the store makes."""
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 """Of RocketMQ's light queues (4.9.3 and later), whose units are of records of other topics; no list has them."""
 SYSTEM_TOPICS = (

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+from weakref import WeakValueDictionary
 
 from libs.formats.records.delivery_record import Event, Flight, Moved, Place, Policy, PolicySet, Postponed, Settled
 from libs.machine.clock import Clock
@@ -115,7 +116,8 @@ class Owned:
         self._stored: dict[Place, int] = {}
         self._stored_policies: dict[str, Policy] = {}
         self._stored_s = clock.monotonic_s()
-        self._opening = asyncio.Lock()
+        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By group: what the index is slow to tell of one holds up no other."""
         self._is_over = False
         self.ahead = ReadAhead()
         self.letters = Letters(groups, journal, tally, log, index, self.begin)
@@ -392,7 +394,7 @@ class Owned:
         if not missing:
             return
         self._check_room(len(missing))
-        async with self._opening:
+        async with self._opening.setdefault(group, asyncio.Lock()):
             bounds = await self._index.bounds(topic)
             events: list[Event] = []
             policy = None if self.groups.is_known(group) else await self._index.stored_policy(group)

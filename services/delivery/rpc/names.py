@@ -2,9 +2,9 @@
 """Names of groups: short enough that their dead letters can have a topic."""
 
 from libs.formats.limits import TOPIC_SIZE_BYTES_MAX
+from libs.formats.state.system_topics import DEAD_LETTER_PREFIX
 from libs.requests import arguments
 from libs.requests.errors import BadArgument
-from services.delivery.engine.letters.place import DEAD_LETTER_PREFIX
 
 GROUP_SIZE_MAX = TOPIC_SIZE_BYTES_MAX - len(DEAD_LETTER_PREFIX)
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from libs.formats.limits import BATCH_MESSAGE_COUNT_MAX, BLANK_SIZE_BYTES_MIN, RECORD_SIZE_SLACK_BYTES
 from libs.formats.records import writer_stamp
 from libs.formats.state.queue_snapshot import WriterBatch
+from libs.formats.state.system_topics import DEAD_LETTER_PREFIX
 from libs.kernel import layout
 from libs.kernel.append import append_cy
 from libs.kernel.append.append_columns import AppendColumns, AppendLimits
@@ -131,7 +132,7 @@ class AppendPipeline:
             raise BatchTooLarge(reason, value=size_bytes, limit=limit)
         segment = await self._tail.segment()
         code = self._place(segment, segment.room, request, born_host, self._topics.table, limits)
-        if code == layout.E_TOPIC_UNKNOWN and self._config.auto_create_topics:
+        if code == layout.E_TOPIC_UNKNOWN and (self._config.auto_create_topics or limits.first.is_internal):
             code = await self._create_topics(segment, request, born_host, limits)
             if code == layout.E_FULL:
                 self._gate.check()
@@ -277,13 +278,18 @@ class AppendPipeline:
             raise BatchTooLarge(reason, value=needed, limit=limit)
 
     async def _create_topics(self, segment: Segment, request: bytes, born_host: bytes, limits: Limits) -> int:
-        """Make the topics that the batch names, if nothing else is wrong with it. Returns E_FULL then."""
+        """Make the topics that the batch names, if nothing else is wrong with it. Returns E_FULL then.
+
+        If none is made by itself, the store still makes those of dead letters, as RocketMQ's does.
+        """
         field = f"messages[{self._columns.error_index}].topic"
         names = [topic.decode("ascii") for topic in self._columns.topics(request)]
         if len(names) > NEW_BATCH_TOPIC_COUNT_MAX:
             reason = f"a batch that makes a topic names at most {NEW_BATCH_TOPIC_COUNT_MAX}"
             raise BatchTooLarge(reason, value=len(names), limit=NEW_BATCH_TOPIC_COUNT_MAX)
         missing, table = self._topics.trial(names, field=field)
+        if not self._config.auto_create_topics and not all(one.name.startswith(DEAD_LETTER_PREFIX) for one in missing):
+            return layout.E_TOPIC_UNKNOWN
         # Without room nothing fits, so a request without a fault is told apart and leaves nothing behind.
         code = self._place(segment, segment.room[:0], request, born_host, table, limits)
         if code == layout.E_FULL:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the dead letters of a group are."""
 
-DEAD_LETTER_PREFIX = "%DLQ%"
+from libs.formats.state.system_topics import DEAD_LETTER_PREFIX
 
 
 def dead_letter_topic(group: str) -> str:

@@ -12,7 +12,9 @@ from reput.delivery.v1 import transaction_service_pb2
 
 from reput_client.core.call import PAGE_SIZE, Call
 from reput_client.core.encode import Encoder
+from reput_client.core.errors import ReputError
 from reput_client.core.sharing.transactions import OpenTransaction, half_message, open_transaction, seconds_of
+from reput_client.core.telemetry.log import log
 from reput_client.core.types import Message, NewMessage
 from reput_client.sync.channels import Channels
 
@@ -91,7 +93,10 @@ class Transactions:
 
 
 class Transaction:
-    """A transaction that this producer began. A block with it commits it, or rolls it back after an exception."""
+    """A transaction that this producer began. A block with it commits it, or rolls it back after an exception.
+
+    If the roll-back fails, the exception is still that of the block.
+    """
 
     def __init__(self, channels: Channels, transaction_id: str, group: str) -> None:
         self.id, self.group = transaction_id, group
@@ -113,8 +118,11 @@ class Transaction:
     ) -> None:
         if kind is None:
             self.commit()
-        else:
+            return
+        try:
             self.rollback()
+        except ReputError as failure:  # the block's own exception says more
+            log.warning("transaction %s is not rolled back, and is asked about later: %s", self.id, failure)
 
 
 class Check(Transaction):

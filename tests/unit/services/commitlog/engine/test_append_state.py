@@ -4,7 +4,7 @@
 import pytest
 
 from libs.formats.state.system_topics import STATE_TOPIC
-from services.commitlog.errors import TopicForbidden
+from services.commitlog.errors import TopicForbidden, TopicNotFound
 from tests.support.commitlog import LISTEN_HOST, Machine, append, bodies, message, request
 
 BORN = LISTEN_HOST.to_bytes()
@@ -28,6 +28,18 @@ async def test_the_store_alone_appends() -> None:
             await append(log, message(topic=STATE_TOPIC, queue_id=0))
         await log.pipeline.append_state(request(message(b"s2", topic=STATE_TOPIC, queue_id=0)), BORN)
         assert bodies(log) == [b"u", b"s", b"s2"]
+
+
+async def test_dead_letters_have_a_topic() -> None:
+    """Where nobody's messages make a topic, those of dead letters are made, by the store alone."""
+    async with Machine(auto_create_topics=False).running() as log:
+        letter = message(b"a", topic="%DLQ%g")
+        for append_one, topics in ((log.pipeline.append, ["%DLQ%g"]), (log.pipeline.append_state, ["%DLQ%g", "other"])):
+            with pytest.raises(TopicNotFound):
+                await append_one(request(*(message(b"a", topic=topic) for topic in topics)), BORN)
+        assert log.topics.find("%DLQ%g") is None
+        await log.pipeline.append_state(request(letter), BORN)
+        assert bodies(log) == [b"a"]
 
 
 async def test_a_log_says_what_it_is() -> None:

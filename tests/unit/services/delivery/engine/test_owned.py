@@ -3,7 +3,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import WindowFull
 from services.delivery.engine.owned import STORE_INTERVAL_S, Outcome, Owned, Wish
 from services.delivery.engine.ownership import WAIT_S
-from services.delivery.engine.ports import Pulled, Wanted
+from services.delivery.engine.ports import Wanted
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.subscription import Delivered
 from services.delivery.errors import BadHandle, GroupNotFound, HandleOutdated, NotOwner, TopicNotFound
@@ -282,32 +281,6 @@ async def test_an_index_that_is_behind_settles_nothing_and_brings_nothing_back(c
         store.indexed_count = None
         assert sorted(texts(await receive(owned, wait_s=LIMIT_S))) == ["b", "c"]
         assert texts(await receive(owned, wait_s=LIMIT_S)) == ["d"]
-
-
-async def test_an_ack_that_comes_while_its_message_is_read_again_counts(clock: ManualClock) -> None:
-    """A late ack that is answered well is the end of its message, also if that was about to be delivered again."""
-    store = await filled("a")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        (a,) = await receive(owned, invisible_ms=1)
-        clock.advance(10)
-        pull, reads, goes_on = store.pull, asyncio.Event(), asyncio.Event()
-
-        async def held(*place: Any, wait_s: float, **words: Any) -> Pulled:
-            if not wait_s:
-                reads.set()
-                await goes_on.wait()
-            return await pull(*place, wait_s=wait_s, **words)
-
-        store.pull = held  # type: ignore[method-assign]
-        receiving = asyncio.create_task(receive(owned, wait_s=0.1))
-        await reads.wait()
-        settling = asyncio.create_task(settle(owned, "ack", a))
-        await asyncio.sleep(0)
-        goes_on.set()
-        assert (await settling)[0].error is None
-        assert await receiving == []
-        assert (await owned.lags(GROUP))[0].committed == 1
 
 
 async def test_a_receive_has_a_size(clock: ManualClock) -> None:

@@ -313,3 +313,30 @@ async def test_a_topic_that_is_gone_hides_no_group(clock: ManualClock) -> None:
         store.gone_topics.add("gone")
         counts = {lag.place.topic: (lag.flight_count, lag.lag_ms is None) for lag in await owned.lags(GROUP)}
         assert counts == {TOPIC: (1, False), "gone": (1, True)}
+
+
+async def test_a_group_that_begins_holds_up_no_other(clock: ManualClock) -> None:
+    """However long the index takes to tell where it was."""
+    store = await filled(1)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        store.held_call = "stored offset"
+        receiving = asyncio.create_task(receive(owned, wait_s=LIMIT_S))
+        async with held(store, "stored offset"), asyncio.timeout(LIMIT_S / 2):
+            other = await owned.receive("other", TOPIC, count=1, invisible_ms=1, wanted=Wanted(), wait_s=LIMIT_S)
+        assert [one.message for one in other] == [one.message for one in await receiving] == ["0/0"]
+
+
+async def test_an_ack_that_comes_while_its_message_is_read_again_counts(clock: ManualClock) -> None:
+    """A late ack that is answered well is the end of its message, also if that was about to be delivered again."""
+    store = await filled(1)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (late,) = await receive(owned, wait_s=LIMIT_S)
+        clock.advance(1_000)
+        store.held_call = "read 0"
+        receiving = asyncio.create_task(receive(owned))
+        async with held(store, "read 0"):
+            assert (await owned.settle([Wish(late.handle, "ack")]))[0].error is None
+        assert await receiving == []
+        assert (await owned.lags(GROUP))[0].committed == 1

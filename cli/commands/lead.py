@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.connection.addresses import PORTS, check_target
+from cli.connection.addresses import PORTS, check_target, is_reached
 from cli.connection.client import client_of, new_client, options_of
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.lines import JsonOption
@@ -120,7 +120,8 @@ def _members(options: Options, *, as_json: bool) -> None:
     rows: list[dict[str, object]] = []
     for target, answer in answers.items():
         if isinstance(answer, ReputError):
-            rows.append({"target": target, "state": "UNREACHABLE", "reason": answer.text})
+            reason = answer.text if is_reached(target) else "nobody answers"
+            rows.append({"target": target, "state": "UNREACHABLE", "reason": reason})
         else:
             rows.append({"target": target, **_member(answer, seen.get(answer.replica_id, {}))})
     print_rows(rows, MEMBER_COLUMNS, as_json=as_json, prose="reason")
@@ -151,7 +152,12 @@ def _leads(state: GetStatusResponse) -> bool:
 
 
 def _member(state: GetStatusResponse, seen: dict[str, object]) -> dict[str, object]:
-    """Return a line about a log, by what it says, and by what its leader has seen of it."""
+    """Return a line about a log, by what it says, and by what its leader has seen of it.
+
+    The last error of a log that follows again is over.
+    """
+    from reput.commitlog.v1.log_service_pb2 import FOLLOWING_STATE_FOLLOWING
+
     from cli.output.protos import plain
 
     election, following = state.election, state.following
@@ -161,6 +167,7 @@ def _member(state: GetStatusResponse, seen: dict[str, object]) -> dict[str, obje
         "lag_bytes": lag_bytes,
         "lag_s": None if state.HasField("following") else 0.0,
     }
+    trouble = "" if following.state == FOLLOWING_STATE_FOLLOWING else following.last_error
     stated = str(plain(following)["state"]) if state.HasField("following") else str(plain(state)["state"])
     return {
         "replica_id": state.replica_id,
@@ -168,7 +175,7 @@ def _member(state: GetStatusResponse, seen: dict[str, object]) -> dict[str, obje
         "epoch": state.epoch,
         **figures,
         **{name: value for name, value in seen.items() if name in figures},
-        "reason": election.last_error or following.last_error or election.decision,
+        "reason": election.last_error or trouble or election.decision,
     }
 
 

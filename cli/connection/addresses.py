@@ -142,3 +142,22 @@ def away_text(service: str, targets: Sequence[str]) -> str:
         f"nobody answers at {', '.join(targets)}, where the {SERVICES[service]} should be; {start}, "
         f"or name its address with {sources_of(service)}"
     )
+
+
+def is_reached(target: str) -> bool:
+    """Return whether somebody takes connections at a target of any machine."""
+    host, _, port = target.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), PROBE_TIMEOUT_S).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def stranger_text(service: str, targets: Sequence[str]) -> str:
+    """Return what to say, and to do, when somebody takes connections, and no call gets through."""
+    return (
+        f"somebody listens at {', '.join(targets)}, but no call gets through: the {SERVICES[service]} there may want "
+        "TLS or none, authorities may not fit its certificate, or it wants a client's certificate; look at --ca-file, "
+        "--certificate-file and --key-file"
+    )

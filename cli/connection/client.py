@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 import typer
 
 from cli.connection import lean
-from cli.connection.addresses import OF_EVERY_STORE, SERVICES, WAIT_S, away_text, targets_of, wait_listening
+from cli.connection.addresses import (
+    OF_EVERY_STORE,
+    SERVICES,
+    WAIT_S,
+    away_text,
+    is_reached,
+    stranger_text,
+    targets_of,
+    wait_listening,
+)
 from cli.connection.contexts import environment_of
 from cli.exit_codes import CommandFailed, ExitCode
 
@@ -81,8 +90,10 @@ def explained(options: Options, services: Sequence[str]) -> Iterator[None]:
     except UnavailableError as error:
         if not error.text.startswith(NO_CONNECTION):
             raise
+        meant = {service: options.targets(service) for service in services_meant(options, error.text, services)}
         text = "; ".join(
-            away_text(service, options.targets(service)) for service in services_meant(options, error.text, services)
+            stranger_text(service, targets) if any(map(is_reached, targets)) else away_text(service, targets)
+            for service, targets in meant.items()
         )
         raise CommandFailed("UNAVAILABLE", text, code=ExitCode.UNAVAILABLE) from error
 

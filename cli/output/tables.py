@@ -83,6 +83,8 @@ def table_lines(
     numeric = {name for name in columns if all(_is_number(row.get(name)) for row in rows)}
     for has_steps in (False, True):
         for names, titles in _arrangements(columns, prose, spare):
+            if has_steps and prose in names:
+                continue
             least = {name: max(map(text_width, titles[name])) for name in names}
             widths = {name: max([least[name], *(text_width(text[name]) for text in texts)]) for name in names}
             room = width - len(GAP) * (len(names) - 1)

@@ -121,6 +121,17 @@ def test_what_grpc_says_of_other_machines(text: str) -> None:
     assert services_meant(options, "failed to connect to all addresses", ["commitlog"]) == ["commitlog"]
 
 
+def test_somebody_is_there_who_understands_nothing() -> None:
+    """That is no service to start, but a matter of TLS."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        target = f"127.0.0.1:{other.getsockname()[1]}"
+        with (
+            pytest.raises(CommandFailed, match=f"somebody listens at {target}, but no call gets through.*--ca-file"),
+            explained(Options(indexer=target), ["indexer"]),
+        ):
+            raise UnavailableError(f"failed to connect to all addresses; last error: UNKNOWN: ipv4:{target}: closed")
+
+
 @pytest.mark.parametrize(
     ("arguments", "service"),
     [

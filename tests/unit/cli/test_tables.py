@@ -59,6 +59,10 @@ def test_prose_stands_below_its_row() -> None:
     assert narrow[1].split() == [str(1 << 40), "NOT_EXPIRED"]
     assert " ".join(" ".join(narrow[2:]).split()) == str(PROSE[0]["explanation"]).strip()
     assert max(map(len, narrow)) <= 60
+    named = [{**row, "topic": LONG} for row in PROSE]
+    steps = list(table_lines(named, ("topic", *columns), 70, prose="explanation"))
+    assert str(PROSE[0]["explanation"]).strip() in " ".join(" ".join(steps).split())
+    assert max(map(len, steps)) <= 70
 
 
 def test_records_line_by_line() -> None:

@@ -123,7 +123,7 @@ def _members(options: Options, *, as_json: bool) -> None:
             reason = answer.text if is_reached(target) else "nobody answers"
             rows.append({"target": target, "state": "UNREACHABLE", "reason": reason})
         else:
-            rows.append({"target": target, **_member(answer, seen.get(answer.replica_id, {}))})
+            rows.append({"target": target, **member_of(answer, seen.get(answer.replica_id, {}))})
     print_rows(rows, MEMBER_COLUMNS, as_json=as_json, prose="reason")
     if len(known) < len(targets):
         away = ", ".join(target for target in targets if target not in known)
@@ -151,7 +151,7 @@ def _leads(state: GetStatusResponse) -> bool:
     return state.state == LOG_STATE_SERVING and not state.HasField("following")
 
 
-def _member(state: GetStatusResponse, seen: dict[str, object]) -> dict[str, object]:
+def member_of(state: GetStatusResponse, seen: dict[str, object]) -> dict[str, object]:
     """Return a line about a log, by what it says, and by what its leader has seen of it.
 
     The last error of a log that follows again is over.

@@ -10,7 +10,7 @@ from reput.commitlog.v1.log_service_pb2 import (
     GetStatusResponse,
 )
 
-from cli.commands.lead import _member
+from cli.commands.lead import member_of
 from tests.support.reput_up import run_here
 
 
@@ -20,7 +20,7 @@ from tests.support.reput_up import run_here
 def test_an_error_that_is_over_is_no_reason(state: FollowingState.ValueType, reason: str) -> None:
     """A log that follows again keeps its last error, but needs nobody."""
     following = Following(state=state, is_in_sync=True, last_error="the leader is away")
-    row = _member(GetStatusResponse(replica_id="b", following=following), {})
+    row = member_of(GetStatusResponse(replica_id="b", following=following), {})
     assert (row["reason"], row["is_in_sync"]) == (reason, True)
 
 

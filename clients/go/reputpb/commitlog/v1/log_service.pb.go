@@ -1630,7 +1630,7 @@ type GetStatusResponse struct {
 	SegmentCount int32 `protobuf:"varint,11,opt,name=segment_count,json=segmentCount,proto3" json:"segment_count,omitempty"`
 	// Size of a segment, in bytes.
 	SegmentSizeBytes int64 `protobuf:"varint,12,opt,name=segment_size_bytes,json=segmentSizeBytes,proto3" json:"segment_size_bytes,omitempty"`
-	// Number of topics.
+	// Number of topics, without those that the store itself needs.
 	TopicCount int32 `protobuf:"varint,13,opt,name=topic_count,json=topicCount,proto3" json:"topic_count,omitempty"`
 	// Bytes of the log's file system; of several, of the emptiest one that takes new segments.
 	DiskTotalBytes int64 `protobuf:"varint,14,opt,name=disk_total_bytes,json=diskTotalBytes,proto3" json:"disk_total_bytes,omitempty"`

@@ -860,7 +860,7 @@ class GetStatusResponse(_message.Message):
     segment_size_bytes: _builtins.int
     """Size of a segment, in bytes."""
     topic_count: _builtins.int
-    """Number of topics."""
+    """Number of topics, without those that the store itself needs."""
     disk_total_bytes: _builtins.int
     """Bytes of the log's file system; of several, of the emptiest one that takes new segments."""
     disk_free_bytes: _builtins.int

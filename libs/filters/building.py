@@ -158,7 +158,7 @@ def number_of(text: bytes | None) -> int | float | None:
         return int(text)
     if _NUMBER.fullmatch(text) is None:
         return None
-    return int(text) if is_short and text[1:].isdigit() else float(text)
+    return int(text) if is_short and text[:1] in b"+-" and text[1:].isdigit() else float(text)
 
 
 def truth_of(text: bytes | None) -> bool | None:

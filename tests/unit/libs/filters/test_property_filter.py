@@ -63,6 +63,7 @@ def refusal(expression: str, field: str = "where") -> BadArgument:
         ("a BETWEEN 2 AND 10", "2", True),
         ("a BETWEEN 2 AND 10", "10", True),
         ("a BETWEEN 2 AND 10", "10.5", False),
+        ("a < 1", ".5", True),
         ("a NOT BETWEEN 2 AND 10", "1", True),
         ("a NOT BETWEEN 2 AND 10", "2", False),
         ("a BETWEEN 2 AND 10 AND a <> 5", "5", False),

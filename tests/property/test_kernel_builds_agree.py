@@ -123,7 +123,7 @@ def test_append(chance: random.Random) -> None:
     """Random and hostile requests are stored or refused alike, byte for byte and counter for counter."""
     requests, segments = Guarded(1 << 20), [Guarded(1 << 14) for _ in BUILDS]
     appended = delayed = 0
-    for number in range(1500 if len(BUILDS) == 2 else 500):
+    for number in range(1500):
         if number % 50 == 0:
             hosts = {
                 "store_host": chance.choice([IPV4_STORE, IPV6_STORE]).to_bytes(),
@@ -140,8 +140,8 @@ def test_append(chance: random.Random) -> None:
         assert all(state == states[0] for state in states)
         appended += states[0][0] > 0
         delayed += states[0][0] > 0 and b"REAL_QID" in states[0][4]
-    assert appended > 0
-    assert delayed > 0
+    assert appended > 20
+    assert delayed > 10
 
 
 def some_records(chance: random.Random) -> bytes:

@@ -49,7 +49,8 @@ class KubernetesApi:
             found = _kube_config(self._config).get()
             assert found is not None
             self.server = found.cluster.server
-            timeout = httpx2.Timeout(self.timeout_s)
+            # Connecting gives up first by itself: when it is cancelled within a handshake, its socket stays open.
+            timeout = httpx2.Timeout(self.timeout_s, connect=self.timeout_s / 2)
             self.client = AsyncClient(found, self._config.namespace or None, timeout, trust_env=False)
         except Exception as error:
             raise ConfigError(f"coordinator kubernetes: {type(error).__name__}: {error}") from error

@@ -7,6 +7,10 @@ READY := .venv/.ready
 KERNEL := $(wildcard $(addprefix libs/kernel/,*.py *.pxd */*.py */*.pxd) libs/formats/fields.pxd)
 TESTS ?=
 
+# Python's bytecode stays in .cache, also where the surroundings want none: tests start some thousand processes.
+export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/bytecode
+
 .DEFAULT_GOAL := help
 .PHONY: help setup wheels demo test test-pure test-containers test-kubernetes test-clients clients failovers interop conformance timed crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-long test-spark spark-matrix spark-dist clean
 

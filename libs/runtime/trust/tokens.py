@@ -8,11 +8,9 @@ and operator of the stores that this user runs, as with Erlang's cookie. The tok
 """
 
 import contextlib
-import hmac
 import ipaddress
 import logging
 import os
-import secrets
 import stat
 import time
 from collections.abc import Iterable
@@ -80,9 +78,11 @@ class TokenFile:
 
     def has(self, given: bytes) -> bool:
         """Return whether this is one of the tokens. A wrong token needs as long as a right one."""
+        from hmac import compare_digest  # a command that shows a token does not wait for OpenSSL
+
         is_right = False
         for token in self._current():
-            is_right |= hmac.compare_digest(given, token)
+            is_right |= compare_digest(given, token)
         return is_right
 
     def _current(self) -> list[bytes]:
@@ -145,6 +145,8 @@ def ensure_local_token() -> Path:
 
 def _make(path: Path) -> None:
     """Make the file with its content in one step: a link to a finished file."""
+    import secrets  # as above
+
     draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     # O_SYNC: after a power cut an empty one would keep all services from starting
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_SYNC, 0o600)

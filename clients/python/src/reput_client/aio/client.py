@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import cached_property
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reput.commitlog.v1 import append_service_pb2, log_service_pb2
 
@@ -16,10 +17,6 @@ from reput_client.aio.closing import AsyncClosing
 from reput_client.aio.consumer import AsyncConsumer
 from reput_client.aio.parts import AsyncAdmin, AsyncGroups, AsyncQueries, AsyncQueues, AsyncTopics
 from reput_client.aio.producer import AsyncProducer
-from reput_client.aio.sharing.admin import AsyncDeadLetters, AsyncShareGroups
-from reput_client.aio.sharing.consumer import AsyncShareConsumer
-from reput_client.aio.sharing.delayed import AsyncDelayedMessages
-from reput_client.aio.transactions import AsyncTransactions
 from reput_client.aio.writer import AsyncAppendStream, AsyncWriter
 from reput_client.core.call import Call
 from reput_client.core.encode import Encoder, request_end
@@ -27,9 +24,14 @@ from reput_client.core.errors import ReputError
 from reput_client.core.options import SERVICES, Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.sending import ONCE_PREFIX, as_first, results_of
-from reput_client.core.sharing.holding import Sharing
 from reput_client.core.types import Durability, NewMessage, Place, SendResult
 from reput_client.core.writing import WriteQueue
+
+if TYPE_CHECKING:  # imported by who uses them: they take as long as the rest
+    from reput_client.aio.sharing.admin import AsyncDeadLetters, AsyncShareGroups
+    from reput_client.aio.sharing.consumer import AsyncShareConsumer
+    from reput_client.aio.sharing.delayed import AsyncDelayedMessages
+    from reput_client.aio.transactions import AsyncTransactions
 
 
 class AsyncClient(AsyncClosing):
@@ -47,15 +49,39 @@ class AsyncClient(AsyncClosing):
         self.query = AsyncQueries(self._channels)
         self.queues = AsyncQueues(self._channels)
         self.groups = AsyncGroups(self._channels)
-        self.share_groups = AsyncShareGroups(self._channels)
-        self.dead_letters = AsyncDeadLetters(self._channels)
-        self.transactions = AsyncTransactions(self._channels)
-        self.delayed = AsyncDelayedMessages(self._channels)
         self.admin = AsyncAdmin(self._channels)
 
     def __repr__(self) -> str:
         targets = ", ".join(f"{name}={self._channels.target(name)!r}" for name in SERVICES)
         return f"AsyncClient({targets})"
+
+    @cached_property
+    def share_groups(self) -> "AsyncShareGroups":
+        """Groups whose members share messages: policy, lag, reset."""
+        from reput_client.aio.sharing.admin import AsyncShareGroups
+
+        return AsyncShareGroups(self._channels)
+
+    @cached_property
+    def dead_letters(self) -> "AsyncDeadLetters":
+        """Messages that a group has given up: look and replay."""
+        from reput_client.aio.sharing.admin import AsyncDeadLetters
+
+        return AsyncDeadLetters(self._channels)
+
+    @cached_property
+    def transactions(self) -> "AsyncTransactions":
+        """Messages that nobody sees before they are committed."""
+        from reput_client.aio.transactions import AsyncTransactions
+
+        return AsyncTransactions(self._channels)
+
+    @cached_property
+    def delayed(self) -> "AsyncDelayedMessages":
+        """Messages whose time has not come: look and cancel."""
+        from reput_client.aio.sharing.delayed import AsyncDelayedMessages
+
+        return AsyncDelayedMessages(self._channels)
 
     def producer(self, options: ProducerOptions | None = None) -> AsyncProducer:
         """Return a new producer. The client closes it if you do not."""
@@ -126,7 +152,7 @@ class AsyncClient(AsyncClosing):
         where: str = "",
         invisible_s: float | None = None,
         hold_s_max: float = 3600.0,
-    ) -> AsyncShareConsumer:
+    ) -> "AsyncShareConsumer":
         """Return a new consumer that shares the messages of a topic with all others of its group.
 
         Each message is somebody's until it is settled, or its time is over: `invisible_s`, None for what the group's
@@ -134,6 +160,9 @@ class AsyncClient(AsyncClosing):
         after it came. `tags` and `where` (docs/filters.md) are the group's: what they do not let through is settled for
         all of it. The client closes it if you do not.
         """
+        from reput_client.aio.sharing.consumer import AsyncShareConsumer
+        from reput_client.core.sharing.holding import Sharing
+
         consumer = AsyncShareConsumer(
             self._channels, topic, Sharing(group, tags, where, invisible_s=invisible_s, hold_s_max=hold_s_max)
         )

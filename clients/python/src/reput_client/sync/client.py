@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reput.commitlog.v1 import append_service_pb2, log_service_pb2
 
@@ -18,7 +19,6 @@ from reput_client.core.errors import ReputError
 from reput_client.core.options import SERVICES, Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.sending import ONCE_PREFIX, as_first, results_of
-from reput_client.core.sharing.holding import Sharing
 from reput_client.core.types import Durability, NewMessage, Place, SendResult
 from reput_client.core.writing import WriteQueue
 from reput_client.sync.channels import Channels
@@ -26,11 +26,13 @@ from reput_client.sync.closing import Closing
 from reput_client.sync.consumer import Consumer
 from reput_client.sync.parts import Admin, Groups, Queries, Queues, Topics
 from reput_client.sync.producer import Producer
-from reput_client.sync.sharing.admin import DeadLetters, ShareGroups
-from reput_client.sync.sharing.consumer import ShareConsumer
-from reput_client.sync.sharing.delayed import DelayedMessages
-from reput_client.sync.transactions import Transactions
 from reput_client.sync.writer import AppendStream, Writer
+
+if TYPE_CHECKING:  # imported by who uses them: they take as long as the rest
+    from reput_client.sync.sharing.admin import DeadLetters, ShareGroups
+    from reput_client.sync.sharing.consumer import ShareConsumer
+    from reput_client.sync.sharing.delayed import DelayedMessages
+    from reput_client.sync.transactions import Transactions
 
 
 class Client(Closing):
@@ -48,15 +50,39 @@ class Client(Closing):
         self.query = Queries(self._channels)
         self.queues = Queues(self._channels)
         self.groups = Groups(self._channels)
-        self.share_groups = ShareGroups(self._channels)
-        self.dead_letters = DeadLetters(self._channels)
-        self.transactions = Transactions(self._channels)
-        self.delayed = DelayedMessages(self._channels)
         self.admin = Admin(self._channels)
 
     def __repr__(self) -> str:
         targets = ", ".join(f"{name}={self._channels.target(name)!r}" for name in SERVICES)
         return f"Client({targets})"
+
+    @cached_property
+    def share_groups(self) -> "ShareGroups":
+        """Groups whose members share messages: policy, lag, reset."""
+        from reput_client.sync.sharing.admin import ShareGroups
+
+        return ShareGroups(self._channels)
+
+    @cached_property
+    def dead_letters(self) -> "DeadLetters":
+        """Messages that a group has given up: look and replay."""
+        from reput_client.sync.sharing.admin import DeadLetters
+
+        return DeadLetters(self._channels)
+
+    @cached_property
+    def transactions(self) -> "Transactions":
+        """Messages that nobody sees before they are committed."""
+        from reput_client.sync.transactions import Transactions
+
+        return Transactions(self._channels)
+
+    @cached_property
+    def delayed(self) -> "DelayedMessages":
+        """Messages whose time has not come: look and cancel."""
+        from reput_client.sync.sharing.delayed import DelayedMessages
+
+        return DelayedMessages(self._channels)
 
     def producer(self, options: ProducerOptions | None = None) -> Producer:
         """Return a new producer. The client closes it if you do not."""
@@ -127,7 +153,7 @@ class Client(Closing):
         where: str = "",
         invisible_s: float | None = None,
         hold_s_max: float = 3600.0,
-    ) -> ShareConsumer:
+    ) -> "ShareConsumer":
         """Return a new consumer that shares the messages of a topic with all others of its group.
 
         Each message is somebody's until it is settled, or its time is over: `invisible_s`, None for what the group's
@@ -135,6 +161,9 @@ class Client(Closing):
         after it came. `tags` and `where` (docs/filters.md) are the group's: what they do not let through is settled for
         all of it. The client closes it if you do not.
         """
+        from reput_client.core.sharing.holding import Sharing
+        from reput_client.sync.sharing.consumer import ShareConsumer
+
         consumer = ShareConsumer(
             self._channels, topic, Sharing(group, tags, where, invisible_s=invisible_s, hold_s_max=hold_s_max)
         )

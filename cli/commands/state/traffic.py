@@ -60,6 +60,7 @@ def look_at_traffic(client: Client, time_s: float) -> Traffic:
         ((group.name, offset.topic, offset.queue_id), Place(offset.queue_offset, offset.lag))
         for group in client.groups.list()
         for offset in group.offsets
+        if not is_system_topic(offset.topic)
     )
     offsets = list(islice(places, OFFSETS_MAX + 1))
     is_cut = len(found) > QUEUES_MAX or len(offsets) > OFFSETS_MAX

@@ -70,6 +70,7 @@ class _Some:
             yield Queue("rmq_sys_x", 0, 0, 5, None, None)
             yield from (Queue("t", number, 0, 5, None, None) for number in range(self.count))
         else:
+            yield ConsumerGroup("rmq_sys_g", (ConsumerOffset("rmq_sys_x", 0, 1, 4),))
             yield ConsumerGroup("g", tuple(ConsumerOffset("t", number, 1, 4) for number in range(self.count)))
 
 

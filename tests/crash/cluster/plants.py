@@ -322,6 +322,15 @@ OF_THE_CODE = (
             "        shown = min(self._told_physical_offset, self._marks.wrote.value)\n",
         ),
     ),
+    plant(
+        "an answer of an election that is older than what was watched counts",
+        50012654,
+        (
+            f"{ELECT}/member.py",
+            "                self._know(await self._coordinator.read())\n                raise\n",
+            "                raise\n",
+        ),
+    ),
 )
 
 PLANTS = (*OF_THE_MODEL, *OF_THE_CODE)

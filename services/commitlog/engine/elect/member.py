@@ -209,8 +209,13 @@ class ElectedMember:
 
     async def _step(self) -> None:
         async with self._deciding:
-            if self.view is not None and not self._roles.is_changing:
+            if self.view is None or self._roles.is_changing:
+                return
+            try:
                 await self._act(self.view)
+            except Lost:  # the watch may say nothing more: it may have overtaken the answer of an election
+                self._know(await self._coordinator.read())
+                raise
 
     async def _act(self, view: View) -> None:
         seen_for_ms = round((self._clock.monotonic_s() - self._seen_at_s) * 1000)

@@ -6,8 +6,9 @@ from functools import partial
 
 import pytest
 
+from libs.formats.state.leadership import LeadershipRecord
 from libs.log.state.small_files import load_checkpoint
-from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable
+from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable, View
 from services.commitlog.engine.elect.tenure import ASKING_SHARE
 from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.engine.write.marks import DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED
@@ -85,6 +86,26 @@ async def test_a_leader_that_slept() -> None:
         with pytest.raises(NotLeader):
             await append(leader.log, message(b"two"))
         assert leader.log.marks.wrote.value == end
+
+
+async def test_an_answer_that_the_watch_overtakes() -> None:
+    """The lease ends before its winner hears of the election: nothing changes any more, and it stands again."""
+    cluster = Cluster(1)
+    async with cluster.running() as leader:
+        door, member, elect = leader.door, leader.member, leader.door.elect
+
+        async def elect_late(seen: View, record: LeadershipRecord) -> View:
+            door.elect = elect
+            won = await elect(seen, record)
+            cluster.coordinator.expire()
+            over = View(record, "", won.record_version)
+            await eventually(lambda: member.view == over)
+            return won
+
+        door.elect = elect_late
+        cluster.pass_lease()
+        await eventually(lambda: cluster.coordinator.there.record.epoch == 3)
+        await eventually(lambda: cluster.leader is leader)
 
 
 async def test_what_alarms_are_told() -> None:

@@ -156,12 +156,11 @@ async def test_kills_of_both(tmp_path: Path) -> None:
     flags = ("--message-delay-level", "1s")
     port = str(free_port())
     target = f"127.0.0.1:{port}"
-    log = await log_served.Process.start(tmp_path, *flags, "--port", port, failpoints="append.after_write=kill@5")
+    log = await log_served.Process.start(tmp_path, *flags, "--port", port, failpoints="append.after_write=kill@4")
     await log.wait_serving()
     async with log.client() as client:
-        for first in (0, 100):
-            batch = [delayed(number, 1) for number in range(first, first + 100)]
-            await client.append.Append(append_pb.AppendRequest(messages=batch, durability=DURABILITY_LOCAL_DISK))
+        batch = [delayed(number, 1) for number in range(count)]  # all are due at once
+        await client.append.Append(append_pb.AppendRequest(messages=batch, durability=DURABILITY_LOCAL_DISK))
     for failpoints in ("delay.before_append=kill", "delay.after_append=kill", "delay_offsets.before_save=kill"):
         indexer = await indexer_served.Process.start(tmp_path, "--commitlog-target", target, failpoints=failpoints)
         assert await indexer.wait_ended() == -signal.SIGKILL

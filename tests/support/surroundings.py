@@ -6,13 +6,18 @@ with settings of a store in the environment, and on a disk that others have fill
 """
 
 import contextlib
+import fcntl
+import functools
 import importlib
 import logging
 import os
 import random
 import signal
 import socket
+import tempfile
+from collections import deque
 from collections.abc import Iterator
+from pathlib import Path
 
 STORE_SETTINGS = tuple(
     f"REPUT_{part}" for part in ("COMMITLOG_", "INDEXER_", "JANITOR_", "CLIENT_", "FAILPOINTS", "DATA_")
@@ -29,6 +34,8 @@ ANY_DISK = {
 GRPC_FORKS = "GRPC_ENABLE_FORK_SUPPORT"
 PORTS = (20_000, 32_000)
 """Below the range that Linux takes ports of outgoing connections from, so that a port stays free through a restart."""
+RESERVED_MAX = 2_000
+_reserved: deque[int] = deque()
 
 
 def forget_surroundings() -> None:
@@ -66,11 +73,27 @@ def interrupt_by_default() -> Iterator[None]:
 
 
 def free_port(*, below: int = 0) -> int:
-    """A port that nobody uses now, and neither the one that lies `below` lower."""
+    """A port that nobody uses now and no other test on this machine is given, and neither the one `below` lower."""
     while True:
-        with socket.socket() as probe, socket.socket() as other, contextlib.suppress(OSError):
-            port = random.randrange(*PORTS)
-            probe.bind(("127.0.0.1", port))
-            if below:
-                other.bind(("127.0.0.1", port - below))
+        port = random.randrange(*PORTS)
+        with contextlib.suppress(OSError):
+            for one in {port, port - below}:
+                _reserve(one)
             return port
+
+
+def _reserve(port: int) -> None:
+    """Lock the port's byte of a file until this process ends, or has taken very many more. Raises OSError."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", port))
+    if port in _reserved:
+        raise BlockingIOError(f"{port} was given to another test of this process")
+    fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    _reserved.append(port)
+    if len(_reserved) > RESERVED_MAX:
+        fcntl.lockf(_reservations(), fcntl.LOCK_UN, 1, _reserved.popleft())
+
+
+@functools.cache
+def _reservations() -> int:
+    return os.open(Path(tempfile.gettempdir(), "reput-test-ports"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

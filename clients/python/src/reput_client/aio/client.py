@@ -14,10 +14,7 @@ from reput.commitlog.v1 import append_service_pb2, log_service_pb2
 
 from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
-from reput_client.aio.consumer import AsyncConsumer
 from reput_client.aio.parts import AsyncAdmin, AsyncGroups, AsyncQueries, AsyncQueues, AsyncTopics
-from reput_client.aio.producer import AsyncProducer
-from reput_client.aio.writer import AsyncAppendStream, AsyncWriter
 from reput_client.core.call import Call
 from reput_client.core.encode import Encoder, request_end
 from reput_client.core.errors import ReputError
@@ -25,13 +22,15 @@ from reput_client.core.options import SERVICES, Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.sending import ONCE_PREFIX, as_first, results_of
 from reput_client.core.types import Durability, NewMessage, Place, SendResult
-from reput_client.core.writing import WriteQueue
 
-if TYPE_CHECKING:  # imported by who uses them: they take as long as the rest
+if TYPE_CHECKING:  # each is imported by who makes one: a program that needs one of them starts without the others
+    from reput_client.aio.consumer import AsyncConsumer
+    from reput_client.aio.producer import AsyncProducer
     from reput_client.aio.sharing.admin import AsyncDeadLetters, AsyncShareGroups
     from reput_client.aio.sharing.consumer import AsyncShareConsumer
     from reput_client.aio.sharing.delayed import AsyncDelayedMessages
     from reput_client.aio.transactions import AsyncTransactions
+    from reput_client.aio.writer import AsyncWriter
 
 
 class AsyncClient(AsyncClosing):
@@ -83,8 +82,10 @@ class AsyncClient(AsyncClosing):
 
         return AsyncDelayedMessages(self._channels)
 
-    def producer(self, options: ProducerOptions | None = None) -> AsyncProducer:
+    def producer(self, options: ProducerOptions | None = None) -> "AsyncProducer":
         """Return a new producer. The client closes it if you do not."""
+        from reput_client.aio.producer import AsyncProducer
+
         options = options or ProducerOptions()
         if options.retry is None:
             options = replace(options, retry=self._channels.retry)
@@ -100,12 +101,15 @@ class AsyncClient(AsyncClosing):
         first_sequence: int = 0,
         durability: Durability = Durability.DEFAULT,
         window_bytes: int = 8 << 20,
-    ) -> AsyncWriter:
+    ) -> "AsyncWriter":
         """Return a new writer, whose first batch has the number `first_sequence`. The client closes it if you do not.
 
         One writer at a time uses an id: 1 to 200 printable ASCII characters without spaces. `append` waits while more
         than `window_bytes` have no outcome.
         """
+        from reput_client.aio.writer import AsyncAppendStream, AsyncWriter
+        from reput_client.core.writing import WriteQueue
+
         batches = WriteQueue(writer_id, first_sequence=first_sequence, durability=durability, window_bytes=window_bytes)
         writer = AsyncWriter(lambda: AsyncAppendStream(self._channels), batches, self._channels.retry)
         self._closers.push_async_exit(writer)
@@ -121,7 +125,7 @@ class AsyncClient(AsyncClosing):
         tags: str = "*",
         where: str = "",
         auto_commit_s: float | None = None,
-    ) -> AsyncConsumer:
+    ) -> "AsyncConsumer":
         """Return a new consumer of one topic or several: all queues of each, or those in `queue_ids`.
 
         It begins where the group has committed, and at `start` in queues where it has not, or without a group. With
@@ -130,6 +134,8 @@ class AsyncClient(AsyncClosing):
         crash, and a message that was handed out and not worked off does not. `where` is a condition of the messages'
         properties (docs/filters.md): those for which it does not hold do not come. The client closes it if you do not.
         """
+        from reput_client.aio.consumer import AsyncConsumer
+
         consumer = AsyncConsumer(
             self._channels,
             topics=topics,

@@ -20,19 +20,18 @@ from reput_client.core.options import SERVICES, Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.sending import ONCE_PREFIX, as_first, results_of
 from reput_client.core.types import Durability, NewMessage, Place, SendResult
-from reput_client.core.writing import WriteQueue
 from reput_client.sync.channels import Channels
 from reput_client.sync.closing import Closing
-from reput_client.sync.consumer import Consumer
 from reput_client.sync.parts import Admin, Groups, Queries, Queues, Topics
-from reput_client.sync.producer import Producer
-from reput_client.sync.writer import AppendStream, Writer
 
-if TYPE_CHECKING:  # imported by who uses them: they take as long as the rest
+if TYPE_CHECKING:  # each is imported by who makes one: a program that needs one of them starts without the others
+    from reput_client.sync.consumer import Consumer
+    from reput_client.sync.producer import Producer
     from reput_client.sync.sharing.admin import DeadLetters, ShareGroups
     from reput_client.sync.sharing.consumer import ShareConsumer
     from reput_client.sync.sharing.delayed import DelayedMessages
     from reput_client.sync.transactions import Transactions
+    from reput_client.sync.writer import Writer
 
 
 class Client(Closing):
@@ -84,8 +83,10 @@ class Client(Closing):
 
         return DelayedMessages(self._channels)
 
-    def producer(self, options: ProducerOptions | None = None) -> Producer:
+    def producer(self, options: ProducerOptions | None = None) -> "Producer":
         """Return a new producer. The client closes it if you do not."""
+        from reput_client.sync.producer import Producer
+
         options = options or ProducerOptions()
         if options.retry is None:
             options = replace(options, retry=self._channels.retry)
@@ -101,12 +102,15 @@ class Client(Closing):
         first_sequence: int = 0,
         durability: Durability = Durability.DEFAULT,
         window_bytes: int = 8 << 20,
-    ) -> Writer:
+    ) -> "Writer":
         """Return a new writer, whose first batch has the number `first_sequence`. The client closes it if you do not.
 
         One writer at a time uses an id: 1 to 200 printable ASCII characters without spaces. `append` waits while more
         than `window_bytes` have no outcome.
         """
+        from reput_client.core.writing import WriteQueue
+        from reput_client.sync.writer import AppendStream, Writer
+
         batches = WriteQueue(writer_id, first_sequence=first_sequence, durability=durability, window_bytes=window_bytes)
         writer = Writer(lambda: AppendStream(self._channels), batches, self._channels.retry)
         self._closers.push(writer)
@@ -122,7 +126,7 @@ class Client(Closing):
         tags: str = "*",
         where: str = "",
         auto_commit_s: float | None = None,
-    ) -> Consumer:
+    ) -> "Consumer":
         """Return a new consumer of one topic or several: all queues of each, or those in `queue_ids`.
 
         It begins where the group has committed, and at `start` in queues where it has not, or without a group. With
@@ -131,6 +135,8 @@ class Client(Closing):
         crash, and a message that was handed out and not worked off does not. `where` is a condition of the messages'
         properties (docs/filters.md): those for which it does not hold do not come. The client closes it if you do not.
         """
+        from reput_client.sync.consumer import Consumer
+
         consumer = Consumer(
             self._channels,
             topics=topics,

@@ -8,7 +8,6 @@ can be cut anywhere between two chunks without touching the messages again.
 import itertools
 import math
 import os
-import secrets
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -199,7 +198,7 @@ class UniqueIds:
     """
 
     def __init__(self) -> None:
-        prefix = _own_address() + (os.getpid() & 0xFFFF).to_bytes(2) + secrets.token_bytes(4)
+        prefix = _own_address() + (os.getpid() & 0xFFFF).to_bytes(2) + os.urandom(4)
         self._prefix = prefix.hex().upper()
         self._count = itertools.count()
         self._start_ns = self._end_ns = 0
@@ -225,4 +224,4 @@ def _own_address() -> bytes:
             probe.connect(("192.0.2.1", 9))  # an address for documentation: only the route matters
             return socket.inet_aton(probe.getsockname()[0])
         except OSError:
-            return secrets.token_bytes(4)
+            return os.urandom(4)

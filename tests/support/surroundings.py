@@ -35,6 +35,7 @@ GRPC_FORKS = "GRPC_ENABLE_FORK_SUPPORT"
 PORTS = (20_000, 32_000)
 """Below the range that Linux takes ports of outgoing connections from, so that a port stays free through a restart."""
 RESERVED_MAX = 2_000
+"""Most ports that one process keeps from others: the ones that it took first become free again."""
 _reserved: deque[int] = deque()
 
 
@@ -73,27 +74,32 @@ def interrupt_by_default() -> Iterator[None]:
 
 
 def free_port(*, below: int = 0) -> int:
-    """A port that nobody uses now and no other test on this machine is given, and neither the one `below` lower."""
+    """A port that nobody uses now and no other test of this user is given, and neither the one that lies `below` lower.
+
+    Raises OSError if the file of reservations can't be opened.
+    """
+    reservations = _reservations()
     while True:
         port = random.randrange(*PORTS)
         with contextlib.suppress(OSError):
             for one in {port, port - below}:
-                _reserve(one)
+                _reserve(reservations, one)
             return port
 
 
-def _reserve(port: int) -> None:
-    """Lock the port's byte of a file until this process ends, or has taken very many more. Raises OSError."""
+def _reserve(reservations: int, port: int) -> None:
+    """Lock the port's byte of the file until this process ends, or has taken very many more. Raises OSError."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", port))
     if port in _reserved:
         raise BlockingIOError(f"{port} was given to another test of this process")
-    fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    fcntl.lockf(reservations, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     _reserved.append(port)
     if len(_reserved) > RESERVED_MAX:
-        fcntl.lockf(_reservations(), fcntl.LOCK_UN, 1, _reserved.popleft())
+        fcntl.lockf(reservations, fcntl.LOCK_UN, 1, _reserved.popleft())
 
 
 @functools.cache
 def _reservations() -> int:
-    return os.open(Path(tempfile.gettempdir(), "reput-test-ports"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    path = Path(tempfile.gettempdir(), f"reput-test-ports-{os.getuid()}")
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -77,7 +77,8 @@ class KubernetesConfig:
     Service; empty labels nothing."""
 
     timeout_ms: Annotated[int, Meta(ge=1)] = 1_000
-    """Longest wait, in milliseconds, for what is asked of the API server; a change is a request or two more."""
+    """Longest wait, in milliseconds, for what is asked of the API server; a change is a request or two more.
+    A connection has half of it."""
 
     def __post_init__(self) -> None:
         if not self.lease:

@@ -58,6 +58,14 @@ class Incomplete(ServiceError):
         self.indexed, self.target = indexed, target
 
 
+class NotIndexed(ServiceError):
+    """The indexes do not reach a record within the time that a call waits for it."""
+
+    def __init__(self, physical_offset: int, *, indexed: int) -> None:
+        super().__init__(f"the record at physical offset {physical_offset} is not indexed yet, but all below {indexed}")
+        self.indexed, self.target = indexed, physical_offset + 1
+
+
 class GroupsUnknown(ServiceError):
     """The log has copies, and what groups committed at other Indexers was not read from it yet."""
 

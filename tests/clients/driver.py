@@ -12,6 +12,7 @@ from reput_client.core.types import SendResult
 
 Request = Mapping[str, Any]
 _client: Client | None = None
+_sent: SendResult | None = None
 
 
 def client() -> Client:
@@ -38,8 +39,9 @@ def do_send(request: Request) -> dict[str, Any]:
         request["topic"], request["body"].encode(), **{name: request[name] for name in names if name in request}
     )
     options = ProducerOptions(linger_ms=0, durability=Durability[request.get("durability", "DEFAULT")])
+    global _sent
     with client().producer(options) as producer:
-        result = producer.send_message(message).result()
+        _sent = result = producer.send_message(message).result()
     told = {name: getattr(result, name) for name in ("queue_id", "queue_offset", "physical_offset", "store_time_ms")}
     return told | {
         "durability": result.durability.name,
@@ -92,6 +94,13 @@ def do_pull(request: Request) -> dict[str, Any]:
         "bodies": bodies(result.messages),
         **{f"{name}_queue_offset": value for name, value in bounds.items()},
     }
+
+
+def do_wait_indexed(request: Request) -> dict[str, Any]:
+    """Wait for the message that was sent last."""
+    assert _sent is not None, "send comes first"
+    client().query.wait_indexed(_sent)
+    return {}
 
 
 def do_query_by_key(request: Request) -> dict[str, Any]:

@@ -4,11 +4,13 @@
 import argparse
 import asyncio
 import contextlib
+import functools
+import operator
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,26 +75,35 @@ async def _check(step: Mapping[str, Any], stage: Stage) -> str:
 
 
 async def run_all(languages: Mapping[str, Sequence[str]], cases: Sequence[Case], console: Console) -> Results:
-    """Run all cases of all languages, stage by stage."""
-    results: Results = {}
+    """Run all cases of all languages, stage beside stage."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("cases", total=len(cases) * len(languages))
-        for stage_name in dict.fromkeys(case.stage for case in cases):
-            here = [case for case in cases if case.stage == stage_name]
-            if lacking := stages.missing(stage_name):
-                for language in languages:
-                    results |= {(language, case.name): f"skipped: needs {lacking}" for case in here}
-                continue
-            with tempfile.TemporaryDirectory(prefix="reput-clients-") as directory:
-                async with contextlib.AsyncExitStack() as stack:
-                    stage = await stack.enter_async_context(stages.STAGES[stage_name](Path(directory)))
-                    for language, command in languages.items():
-                        driver = await stack.enter_async_context(drivers.running(command))
-                        for case in here:
-                            progress.update(bar, description=f"{language}: {case.name[:40]}")
-                            results[language, case.name] = await run_case(case, driver, stage)
-                            progress.advance(bar)
+
+        def begin(language: str, case: Case) -> None:
+            progress.update(bar, description=f"{language}: {case.name[:40]}", advance=1)
+
+        stage_names = dict.fromkeys(case.stage for case in cases)
+        by_stage = ([case for case in cases if case.stage == name] for name in stage_names)
+        results = await asyncio.gather(*(_run_stage(languages, here, begin) for here in by_stage))
+    return functools.reduce(operator.or_, results)
+
+
+async def _run_stage(
+    languages: Mapping[str, Sequence[str]], cases: Sequence[Case], begin: Callable[[str, Case], None]
+) -> Results:
+    """Run the cases of one stage."""
+    if lacking := stages.missing(cases[0].stage):
+        return {(language, case.name): f"skipped: needs {lacking}" for language in languages for case in cases}
+    results: Results = {}
+    with tempfile.TemporaryDirectory(prefix="reput-clients-") as directory:
+        async with contextlib.AsyncExitStack() as stack:
+            stage = await stack.enter_async_context(stages.STAGES[cases[0].stage](Path(directory)))
+            for language, command in languages.items():
+                driver = await stack.enter_async_context(drivers.running(command))
+                for case in cases:
+                    begin(language, case)
+                    results[language, case.name] = await run_case(case, driver, stage)
     return results
 
 

@@ -6,6 +6,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { connect, ReputError } from "../dist/index.js";
 
 let client = connect();
+let sent;
 
 const STEPS = {
   async connect({ commitlog, indexer, ca_file, certificate_file, key_file, token, timeout_s, retries }) {
@@ -37,6 +38,7 @@ const STEPS = {
         uniqueId: unique_id,
         delayLevel: delay_level,
       });
+      sent = result;
       return {
         queue_id: result.queueId,
         queue_offset: result.queueOffset,
@@ -99,6 +101,11 @@ const STEPS = {
       min_queue_offset: result.minQueueOffset,
       max_queue_offset: result.maxQueueOffset,
     };
+  },
+
+  async wait_indexed() {
+    await client.query.waitIndexed(sent);
+    return {};
   },
 
   async query_by_key({ topic, key, start_ms, end_ms }) {

@@ -2,7 +2,8 @@
 // What reads a store without following it: queries by key, time and id, and pull.
 
 import type { Channels, Method } from "./channels.js";
-import { Message, type Time, toDate } from "./core/message.js";
+import { Message, type SendResult, type Time, toDate } from "./core/message.js";
+import { IndexServiceService } from "./gen/reput/indexer/v1/index_service.js";
 import {
   PullRequest,
   type PullResponse,
@@ -71,6 +72,15 @@ export class Queries {
     const request = { messageId, topic: options.topic ?? "" };
     const answer = await this.#channels.run(QueryServiceService.queryById, request);
     return new Message(answer.message!);
+  }
+
+  /**
+   * Resolves once a message that was just sent is indexed, so that queries find it: some milliseconds after it was
+   * stored. Of several messages wait for the one with the largest physical offset. Throws ReputError with RECOVERING if
+   * the indexes do not reach it within the client's time-out.
+   */
+  async waitIndexed(sent: Pick<SendResult, "physicalOffset">): Promise<void> {
+    await this.#channels.run(IndexServiceService.waitIndexed, { physicalOffset: sent.physicalOffset });
   }
 }
 

@@ -72,6 +72,24 @@ def test_delay_level(client: reput_client.Client, running: Store, kind: str) -> 
     assert arrived.store_time_ms >= result.store_time_ms + 1_000
 
 
+def test_what_was_waited_for_is_found_at_once(client: reput_client.Client, running: Store) -> None:
+    """A query behind the wait finds the message, at both sides of the client."""
+
+    async def find(number: int) -> list[bytes]:
+        async with aio.connect(**running.targets) as other, other.producer(options) as producer:
+            sent = await (await producer.send("at-once", b"async", keys=f"async-{number}"))
+            await other.query.wait_indexed(sent)
+            return [message.body async for message in other.query.by_key("at-once", f"async-{number}")]
+
+    options = ProducerOptions(linger_ms=0)
+    with client.producer(options) as producer:
+        for number in range(20):
+            sent = producer.send("at-once", b"sync", keys=f"sync-{number}").result(LIMIT_S)
+            client.query.wait_indexed(sent)
+            assert [message.body for message in client.query.by_key("at-once", f"sync-{number}")] == [b"sync"]
+            assert asyncio.run(find(number)) == [b"async"]
+
+
 def test_round_trip(client: reput_client.Client) -> None:
     """All that was sent comes back equal, by every way to ask, and one bad message fails alone."""
     messages = [

@@ -63,7 +63,7 @@ _RULES: Mapping[str, Mapping[str, Role]] = {
         "ListConsumerGroups": _C,
     },
     "reput.indexer.v1.GroupConfigService": {"StoreGroupConfigs": _C, "GetGroupConfig": _C},
-    "reput.indexer.v1.IndexService": {"GetStatus": _C, "TrimTo": _S, "RemoveQueues": _O},
+    "reput.indexer.v1.IndexService": {"GetStatus": _C, "WaitIndexed": _C, "TrimTo": _S, "RemoveQueues": _O},
     "reput.indexer.v1.QueryService": {"QueryByKey": _C, "QueryByTime": _C, "QueryById": _C},
     "reput.indexer.v1.QueueService": {
         "Pull": _C,

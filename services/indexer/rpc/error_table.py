@@ -12,6 +12,7 @@ from services.indexer.errors import (
     Incomplete,
     MessageNotFound,
     NotARecord,
+    NotIndexed,
     OffsetBeyondEnd,
     OffsetTrimmed,
     QueueNotFound,
@@ -32,6 +33,7 @@ ERROR_TABLE: ErrorTable = {
     SegmentUnreadable: ErrorRow(_CODES.DATA_LOSS, "RECORD_DAMAGED", ("segment", "position", "reason")),
     NotARecord: ErrorRow(_CODES.DATA_LOSS, "NOT_A_RECORD", ("value",)),
     Incomplete: ErrorRow(_CODES.UNAVAILABLE, "RECOVERING", ("indexed", "target"), retry_after_ms=100),
+    NotIndexed: ErrorRow(_CODES.UNAVAILABLE, "RECOVERING", ("indexed", "target"), retry_after_ms=100),
     GroupsUnknown: ErrorRow(_CODES.UNAVAILABLE, "RECOVERING", (), retry_after_ms=500),
     RebuildRunning: ErrorRow(_CODES.FAILED_PRECONDITION, "RUN_IN_PROGRESS", ("started",)),
 }

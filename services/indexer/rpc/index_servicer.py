@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IndexService: the state of the indexes, and trimming for the Janitor."""
+"""IndexService: the state of the indexes, waiting for them, and trimming for the Janitor."""
 
 import dataclasses
 
@@ -20,6 +20,8 @@ from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.statistics import statistics
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
 
+WAIT_S = 5.0
+"""As in index_service.proto."""
 CONSUMER_COUNT_MAX = 100
 REMOVED_QUEUE_COUNT_MAX = 1_000
 STEPPED_OVER_COUNT_MAX = 100
@@ -58,6 +60,12 @@ class IndexServicer:
             disk_used_percent=disk.used_percent,
             stepped_over=_stepped_over(indexes.queues.stepped_over.notes()),
         )
+
+    async def WaitIndexed(self, request: messages.WaitIndexedRequest, _: object) -> messages.WaitIndexedResponse:
+        """Answer once a record is indexed."""
+        indexes = self._indexer.indexes
+        await indexes.wait_for(check_range(request.physical_offset, "physical_offset"), WAIT_S)
+        return messages.WaitIndexedResponse(indexed_physical_offset=indexes.reached.indexed_physical_offset)
 
     async def TrimTo(self, request: messages.TrimToRequest, _: object) -> messages.TrimToResponse:
         """Forget old records, or tell what that would be."""

@@ -42,6 +42,7 @@ NEEDS: dict[str, Need] = {
     "GroupConfigService/StoreGroupConfigs": NOTHING,
     "GroupConfigService/GetGroupConfig": NOTHING,
     "IndexService/GetStatus": NOTHING,
+    "IndexService/WaitIndexed": ALL,
     "IndexService/TrimTo": NOTHING,
     "IndexService/RemoveQueues": NOTHING,  # each of its steps asks
     "RebuildService/RebuildIndexes": NOTHING,

@@ -95,7 +95,10 @@ type step struct {
 // fields is a part of an answer.
 type fields = map[string]any
 
-type driver struct{ client *reput.Client }
+type driver struct {
+	client *reput.Client
+	sent   reput.Result // of the last send
+}
 
 func (d *driver) close() {
 	if d.client != nil {
@@ -115,6 +118,8 @@ func (d *driver) do(ctx context.Context, step *step) (fields, error) {
 		return d.sendMany(ctx, step)
 	case "pull":
 		return d.pull(ctx, step)
+	case "wait_indexed":
+		return fields{}, d.client.WaitIndexed(ctx, d.sent)
 	case "query_by_key", "query_by_time":
 		return d.query(ctx, step)
 	case "query_by_id":
@@ -178,6 +183,7 @@ func (d *driver) send(ctx context.Context, step *step) (fields, error) {
 		return nil, err
 	}
 	result, err := future.Wait(ctx)
+	d.sent = result
 	return fields{
 		"queue_id": result.QueueID, "queue_offset": result.QueueOffset, "physical_offset": result.PhysicalOffset,
 		"store_time_ms": result.StoreTime.UnixMilli(),

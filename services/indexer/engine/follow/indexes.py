@@ -10,6 +10,7 @@ RocketMQ's counterpart is CommitLogDispatcher and its two implementations.
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ from services.indexer.engine.log.source import RecordSource
 from services.indexer.engine.tables.index import IndexTable
 from services.indexer.engine.tables.progress import ProgressFile
 from services.indexer.engine.tables.queues import ConsumeQueueTable
-from services.indexer.errors import FilesMissing, Inapplicable
+from services.indexer.errors import FilesMissing, Inapplicable, NotIndexed
 
 _log = logging.getLogger(__name__)
 
@@ -161,7 +162,15 @@ class Indexes:
         if len(batch.store_times_ms):
             self.reached = self.reached._replace(last_store_time_ms=int(batch.store_times_ms[-1]))
         self.applied_record_count += len(batch.physical_offsets)
-        self._polls.wake(touched)
+        self._polls.wake(touched, batch.end_physical_offset)
+
+    async def wait_for(self, physical_offset: int, wait_s: float) -> None:
+        """Return once the record at this offset is indexed. Raises NotIndexed, WindowFull and Stopping."""
+        end_s = time.monotonic() + wait_s
+        while self.reached.indexed_physical_offset <= physical_offset:
+            if (left_s := end_s - time.monotonic()) <= 0:
+                raise NotIndexed(physical_offset, indexed=self.reached.indexed_physical_offset)
+            await self._polls.wait_indexed(physical_offset, left_s)
 
     def _note_entered(self, end_physical_offset: int) -> None:
         self.reached = self.reached._replace(

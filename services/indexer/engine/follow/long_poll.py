@@ -1,22 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LongPolls: who waits for the next message of which queue.
+"""LongPolls: who waits for the next message of which queue, and who for a record to be indexed.
 
-Invariants: at most `count_max` wait at once; a wake-up ends every wait for its queue; a waiter that goes away leaves
-nothing behind. Callers: the event loop's thread. A waiter must look at the queue and begin to wait without an await
-in between, otherwise it misses a message; RocketMQ's counterpart is PullRequestHoldService.
+Invariants: at most `count_max` wait at once; a wake-up ends every wait for what has come; a waiter that goes away
+leaves nothing behind. Callers: the event loop's thread. A waiter must look at what it waits for and begin to wait
+without an await in between, otherwise it misses it; RocketMQ's counterpart is PullRequestHoldService.
 """
 
 import asyncio
+import bisect
+import itertools
+from collections.abc import Iterable
+from typing import NamedTuple
 
+from libs.formats.limits import INT64_MAX
 from libs.requests.errors import Stopping, WindowFull
 
 
+class _Awaited(NamedTuple):
+    """A record that somebody waits for. The number tells apart who waits for the same one."""
+
+    physical_offset: int
+    number: int
+    waiter: asyncio.Future[None]
+
+
 class LongPolls:
-    """Waiters by topic and queue id."""
+    """Waiters by topic and queue id, and by physical offset."""
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
         self._waiters: dict[tuple[str, int], set[asyncio.Future[None]]] = {}
+        self._awaited: list[_Awaited] = []  # in order, the first one next
+        self._numbers = itertools.count()
         self.is_closed = False
         """Whether the service stops: whoever begins something long asks first."""
         self.count = 0
@@ -24,40 +39,61 @@ class LongPolls:
 
     async def wait(self, topic: str, queue_id: int, timeout_s: float) -> None:
         """Wait until the queue has grown, or for this time. Raises WindowFull when too many wait, and Stopping."""
+        waiter = self._waiter()
+        waiters = self._waiters.setdefault((topic, queue_id), set())
+        waiters.add(waiter)
+        try:
+            await self._end_of(waiter, timeout_s)
+        finally:
+            waiters.discard(waiter)
+            if not waiters and self._waiters.get((topic, queue_id)) is waiters:
+                del self._waiters[topic, queue_id]
+        self.check_open()
+
+    async def wait_indexed(self, physical_offset: int, timeout_s: float) -> None:
+        """Wait until the record at this offset is indexed, or for this time. Raises as `wait` does."""
+        awaited = _Awaited(physical_offset, next(self._numbers), self._waiter())
+        bisect.insort(self._awaited, awaited)
+        try:
+            await self._end_of(awaited.waiter, timeout_s)
+        finally:
+            del self._awaited[bisect.bisect_left(self._awaited, awaited)]
+        self.check_open()
+
+    def _waiter(self) -> asyncio.Future[None]:
         self.check_open()
         if self.count >= self._count_max:
             raise WindowFull("waiting pulls", limit=self._count_max)
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        timer = loop.call_later(timeout_s, _end, waiter)
-        waiters = self._waiters.setdefault((topic, queue_id), set())
-        waiters.add(waiter)
+        return asyncio.get_running_loop().create_future()
+
+    async def _end_of(self, waiter: asyncio.Future[None], timeout_s: float) -> None:
+        timer = asyncio.get_running_loop().call_later(timeout_s, _end, waiter)
         self.count += 1
         try:
             await waiter
         finally:
             timer.cancel()
             self.count -= 1
-            waiters.discard(waiter)
-            if not waiters and self._waiters.get((topic, queue_id)) is waiters:
-                del self._waiters[topic, queue_id]
-        self.check_open()
 
     def check_open(self) -> None:
         """Raise Stopping after `close`."""
         if self.is_closed:
             raise Stopping
 
-    def wake(self, queues: list[tuple[str, int]]) -> None:
-        """End the waits for these queues."""
+    def wake(self, queues: Iterable[tuple[str, int]], indexed_physical_offset: int) -> None:
+        """End the waits for these queues, and for all records below this offset."""
         for queue in queues:
             for waiter in self._waiters.get(queue, ()):
                 _end(waiter)
+        for awaited in self._awaited:
+            if awaited.physical_offset >= indexed_physical_offset:
+                break
+            _end(awaited.waiter)
 
     def close(self) -> None:
         """End all waits, now and from now on, with Stopping."""
         self.is_closed = True
-        self.wake(list(self._waiters))
+        self.wake(self._waiters, INT64_MAX + 1)
 
 
 def _end(waiter: asyncio.Future[None]) -> None:

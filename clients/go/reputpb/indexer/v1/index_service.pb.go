@@ -673,6 +673,98 @@ func (x *DelayedDelivery) GetLastError() string {
 	return ""
 }
 
+// Which record.
+type WaitIndexedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its first byte, as the answer to its append says.
+	PhysicalOffset int64 `protobuf:"varint,1,opt,name=physical_offset,json=physicalOffset,proto3" json:"physical_offset,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *WaitIndexedRequest) Reset() {
+	*x = WaitIndexedRequest{}
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitIndexedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitIndexedRequest) ProtoMessage() {}
+
+func (x *WaitIndexedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitIndexedRequest.ProtoReflect.Descriptor instead.
+func (*WaitIndexedRequest) Descriptor() ([]byte, []int) {
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *WaitIndexedRequest) GetPhysicalOffset() int64 {
+	if x != nil {
+		return x.PhysicalOffset
+	}
+	return 0
+}
+
+// How far the indexes are.
+type WaitIndexedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// End of what is indexed, exclusive: past the record.
+	IndexedPhysicalOffset int64 `protobuf:"varint,1,opt,name=indexed_physical_offset,json=indexedPhysicalOffset,proto3" json:"indexed_physical_offset,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
+}
+
+func (x *WaitIndexedResponse) Reset() {
+	*x = WaitIndexedResponse{}
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitIndexedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitIndexedResponse) ProtoMessage() {}
+
+func (x *WaitIndexedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitIndexedResponse.ProtoReflect.Descriptor instead.
+func (*WaitIndexedResponse) Descriptor() ([]byte, []int) {
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *WaitIndexedResponse) GetIndexedPhysicalOffset() int64 {
+	if x != nil {
+		return x.IndexedPhysicalOffset
+	}
+	return 0
+}
+
 // What to forget.
 type TrimToRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -686,7 +778,7 @@ type TrimToRequest struct {
 
 func (x *TrimToRequest) Reset() {
 	*x = TrimToRequest{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[4]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +790,7 @@ func (x *TrimToRequest) String() string {
 func (*TrimToRequest) ProtoMessage() {}
 
 func (x *TrimToRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[4]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +803,7 @@ func (x *TrimToRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimToRequest.ProtoReflect.Descriptor instead.
 func (*TrimToRequest) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{4}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TrimToRequest) GetMinPhysicalOffset() int64 {
@@ -750,7 +842,7 @@ type TrimToResponse struct {
 
 func (x *TrimToResponse) Reset() {
 	*x = TrimToResponse{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[5]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +854,7 @@ func (x *TrimToResponse) String() string {
 func (*TrimToResponse) ProtoMessage() {}
 
 func (x *TrimToResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[5]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +867,7 @@ func (x *TrimToResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimToResponse.ProtoReflect.Descriptor instead.
 func (*TrimToResponse) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{5}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TrimToResponse) GetDeletedQueueFileCount() int32 {
@@ -833,7 +925,7 @@ type RemoveQueuesRequest struct {
 
 func (x *RemoveQueuesRequest) Reset() {
 	*x = RemoveQueuesRequest{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[6]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -845,7 +937,7 @@ func (x *RemoveQueuesRequest) String() string {
 func (*RemoveQueuesRequest) ProtoMessage() {}
 
 func (x *RemoveQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[6]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -858,7 +950,7 @@ func (x *RemoveQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveQueuesRequest.ProtoReflect.Descriptor instead.
 func (*RemoveQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{6}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RemoveQueuesRequest) GetSelection() QueueSelection {
@@ -892,7 +984,7 @@ type RemoveQueuesResponse struct {
 
 func (x *RemoveQueuesResponse) Reset() {
 	*x = RemoveQueuesResponse{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[7]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -904,7 +996,7 @@ func (x *RemoveQueuesResponse) String() string {
 func (*RemoveQueuesResponse) ProtoMessage() {}
 
 func (x *RemoveQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[7]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -917,7 +1009,7 @@ func (x *RemoveQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveQueuesResponse.ProtoReflect.Descriptor instead.
 func (*RemoveQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{7}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RemoveQueuesResponse) GetRemovedQueueCount() int32 {
@@ -963,7 +1055,7 @@ type RemovedQueue struct {
 
 func (x *RemovedQueue) Reset() {
 	*x = RemovedQueue{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[8]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -975,7 +1067,7 @@ func (x *RemovedQueue) String() string {
 func (*RemovedQueue) ProtoMessage() {}
 
 func (x *RemovedQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[8]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -988,7 +1080,7 @@ func (x *RemovedQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedQueue.ProtoReflect.Descriptor instead.
 func (*RemovedQueue) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{8}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RemovedQueue) GetTopic() string {
@@ -1063,7 +1155,11 @@ const file_reput_indexer_v1_index_service_proto_rawDesc = "" +
 	"latenessMs\x12.\n" +
 	"\x13blocked_level_count\x18\x05 \x01(\x05R\x11blockedLevelCount\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\x06 \x01(\tR\tlastError\"X\n" +
+	"last_error\x18\x06 \x01(\tR\tlastError\"=\n" +
+	"\x12WaitIndexedRequest\x12'\n" +
+	"\x0fphysical_offset\x18\x01 \x01(\x03R\x0ephysicalOffset\"M\n" +
+	"\x13WaitIndexedResponse\x126\n" +
+	"\x17indexed_physical_offset\x18\x01 \x01(\x03R\x15indexedPhysicalOffset\"X\n" +
 	"\rTrimToRequest\x12.\n" +
 	"\x13min_physical_offset\x18\x01 \x01(\x03R\x11minPhysicalOffset\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"\xa5\x02\n" +
@@ -1106,9 +1202,10 @@ const file_reput_indexer_v1_index_service_proto_rawDesc = "" +
 	"\x0eQueueSelection\x12\x1f\n" +
 	"\x1bQUEUE_SELECTION_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17QUEUE_SELECTION_EXPIRED\x10\x01\x12!\n" +
-	"\x1dQUEUE_SELECTION_UNUSED_TOPICS\x10\x022\x90\x02\n" +
+	"\x1dQUEUE_SELECTION_UNUSED_TOPICS\x10\x022\xec\x02\n" +
 	"\fIndexService\x12T\n" +
-	"\tGetStatus\x12\".reput.indexer.v1.GetStatusRequest\x1a#.reput.indexer.v1.GetStatusResponse\x12K\n" +
+	"\tGetStatus\x12\".reput.indexer.v1.GetStatusRequest\x1a#.reput.indexer.v1.GetStatusResponse\x12Z\n" +
+	"\vWaitIndexed\x12$.reput.indexer.v1.WaitIndexedRequest\x1a%.reput.indexer.v1.WaitIndexedResponse\x12K\n" +
 	"\x06TrimTo\x12\x1f.reput.indexer.v1.TrimToRequest\x1a .reput.indexer.v1.TrimToResponse\x12]\n" +
 	"\fRemoveQueues\x12%.reput.indexer.v1.RemoveQueuesRequest\x1a&.reput.indexer.v1.RemoveQueuesResponseBV\n" +
 	"\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3"
@@ -1126,7 +1223,7 @@ func file_reput_indexer_v1_index_service_proto_rawDescGZIP() []byte {
 }
 
 var file_reput_indexer_v1_index_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_reput_indexer_v1_index_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_reput_indexer_v1_index_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_reput_indexer_v1_index_service_proto_goTypes = []any{
 	(ReputState)(0),               // 0: reput.indexer.v1.ReputState
 	(SteppedOverReason)(0),        // 1: reput.indexer.v1.SteppedOverReason
@@ -1135,32 +1232,36 @@ var file_reput_indexer_v1_index_service_proto_goTypes = []any{
 	(*GetStatusResponse)(nil),     // 4: reput.indexer.v1.GetStatusResponse
 	(*SteppedOver)(nil),           // 5: reput.indexer.v1.SteppedOver
 	(*DelayedDelivery)(nil),       // 6: reput.indexer.v1.DelayedDelivery
-	(*TrimToRequest)(nil),         // 7: reput.indexer.v1.TrimToRequest
-	(*TrimToResponse)(nil),        // 8: reput.indexer.v1.TrimToResponse
-	(*RemoveQueuesRequest)(nil),   // 9: reput.indexer.v1.RemoveQueuesRequest
-	(*RemoveQueuesResponse)(nil),  // 10: reput.indexer.v1.RemoveQueuesResponse
-	(*RemovedQueue)(nil),          // 11: reput.indexer.v1.RemovedQueue
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
-	(*v1.ConsumerBelow)(nil),      // 13: reput.common.v1.ConsumerBelow
+	(*WaitIndexedRequest)(nil),    // 7: reput.indexer.v1.WaitIndexedRequest
+	(*WaitIndexedResponse)(nil),   // 8: reput.indexer.v1.WaitIndexedResponse
+	(*TrimToRequest)(nil),         // 9: reput.indexer.v1.TrimToRequest
+	(*TrimToResponse)(nil),        // 10: reput.indexer.v1.TrimToResponse
+	(*RemoveQueuesRequest)(nil),   // 11: reput.indexer.v1.RemoveQueuesRequest
+	(*RemoveQueuesResponse)(nil),  // 12: reput.indexer.v1.RemoveQueuesResponse
+	(*RemovedQueue)(nil),          // 13: reput.indexer.v1.RemovedQueue
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(*v1.ConsumerBelow)(nil),      // 15: reput.common.v1.ConsumerBelow
 }
 var file_reput_indexer_v1_index_service_proto_depIdxs = []int32{
 	0,  // 0: reput.indexer.v1.GetStatusResponse.state:type_name -> reput.indexer.v1.ReputState
-	12, // 1: reput.indexer.v1.GetStatusResponse.last_store_time:type_name -> google.protobuf.Timestamp
-	12, // 2: reput.indexer.v1.GetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
+	14, // 1: reput.indexer.v1.GetStatusResponse.last_store_time:type_name -> google.protobuf.Timestamp
+	14, // 2: reput.indexer.v1.GetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
 	6,  // 3: reput.indexer.v1.GetStatusResponse.delayed_delivery:type_name -> reput.indexer.v1.DelayedDelivery
 	5,  // 4: reput.indexer.v1.GetStatusResponse.stepped_over:type_name -> reput.indexer.v1.SteppedOver
 	1,  // 5: reput.indexer.v1.SteppedOver.reason:type_name -> reput.indexer.v1.SteppedOverReason
-	13, // 6: reput.indexer.v1.TrimToResponse.consumers:type_name -> reput.common.v1.ConsumerBelow
+	15, // 6: reput.indexer.v1.TrimToResponse.consumers:type_name -> reput.common.v1.ConsumerBelow
 	2,  // 7: reput.indexer.v1.RemoveQueuesRequest.selection:type_name -> reput.indexer.v1.QueueSelection
-	11, // 8: reput.indexer.v1.RemoveQueuesResponse.queues:type_name -> reput.indexer.v1.RemovedQueue
+	13, // 8: reput.indexer.v1.RemoveQueuesResponse.queues:type_name -> reput.indexer.v1.RemovedQueue
 	3,  // 9: reput.indexer.v1.IndexService.GetStatus:input_type -> reput.indexer.v1.GetStatusRequest
-	7,  // 10: reput.indexer.v1.IndexService.TrimTo:input_type -> reput.indexer.v1.TrimToRequest
-	9,  // 11: reput.indexer.v1.IndexService.RemoveQueues:input_type -> reput.indexer.v1.RemoveQueuesRequest
-	4,  // 12: reput.indexer.v1.IndexService.GetStatus:output_type -> reput.indexer.v1.GetStatusResponse
-	8,  // 13: reput.indexer.v1.IndexService.TrimTo:output_type -> reput.indexer.v1.TrimToResponse
-	10, // 14: reput.indexer.v1.IndexService.RemoveQueues:output_type -> reput.indexer.v1.RemoveQueuesResponse
-	12, // [12:15] is the sub-list for method output_type
-	9,  // [9:12] is the sub-list for method input_type
+	7,  // 10: reput.indexer.v1.IndexService.WaitIndexed:input_type -> reput.indexer.v1.WaitIndexedRequest
+	9,  // 11: reput.indexer.v1.IndexService.TrimTo:input_type -> reput.indexer.v1.TrimToRequest
+	11, // 12: reput.indexer.v1.IndexService.RemoveQueues:input_type -> reput.indexer.v1.RemoveQueuesRequest
+	4,  // 13: reput.indexer.v1.IndexService.GetStatus:output_type -> reput.indexer.v1.GetStatusResponse
+	8,  // 14: reput.indexer.v1.IndexService.WaitIndexed:output_type -> reput.indexer.v1.WaitIndexedResponse
+	10, // 15: reput.indexer.v1.IndexService.TrimTo:output_type -> reput.indexer.v1.TrimToResponse
+	12, // 16: reput.indexer.v1.IndexService.RemoveQueues:output_type -> reput.indexer.v1.RemoveQueuesResponse
+	13, // [13:17] is the sub-list for method output_type
+	9,  // [9:13] is the sub-list for method input_type
 	9,  // [9:9] is the sub-list for extension type_name
 	9,  // [9:9] is the sub-list for extension extendee
 	0,  // [0:9] is the sub-list for field type_name
@@ -1177,7 +1278,7 @@ func file_reput_indexer_v1_index_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reput_indexer_v1_index_service_proto_rawDesc), len(file_reput_indexer_v1_index_service_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   9,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

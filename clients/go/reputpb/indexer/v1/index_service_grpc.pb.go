@@ -22,6 +22,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	IndexService_GetStatus_FullMethodName    = "/reput.indexer.v1.IndexService/GetStatus"
+	IndexService_WaitIndexed_FullMethodName  = "/reput.indexer.v1.IndexService/WaitIndexed"
 	IndexService_TrimTo_FullMethodName       = "/reput.indexer.v1.IndexService/TrimTo"
 	IndexService_RemoveQueues_FullMethodName = "/reput.indexer.v1.IndexService/RemoveQueues"
 )
@@ -34,6 +35,10 @@ const (
 type IndexServiceClient interface {
 	// Tells how far the indexes are. Idempotent.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
+	// Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
+	// server afterwards finds it by key, time and id, and in its queue. Idempotent. RECOVERING with how far the indexes are
+	// if they do not reach it within 5 s, WINDOW_FULL if too many calls wait.
+	WaitIndexed(ctx context.Context, in *WaitIndexedRequest, opts ...grpc.CallOption) (*WaitIndexedResponse, error)
 	// Forgets all index entries of records below a physical offset. Idempotent. Readers stop seeing what is trimmed before
 	// the call returns. At most up to what is indexed.
 	TrimTo(ctx context.Context, in *TrimToRequest, opts ...grpc.CallOption) (*TrimToResponse, error)
@@ -58,6 +63,16 @@ func (c *indexServiceClient) GetStatus(ctx context.Context, in *GetStatusRequest
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetStatusResponse)
 	err := c.cc.Invoke(ctx, IndexService_GetStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *indexServiceClient) WaitIndexed(ctx context.Context, in *WaitIndexedRequest, opts ...grpc.CallOption) (*WaitIndexedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WaitIndexedResponse)
+	err := c.cc.Invoke(ctx, IndexService_WaitIndexed_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +107,10 @@ func (c *indexServiceClient) RemoveQueues(ctx context.Context, in *RemoveQueuesR
 type IndexServiceServer interface {
 	// Tells how far the indexes are. Idempotent.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
+	// Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
+	// server afterwards finds it by key, time and id, and in its queue. Idempotent. RECOVERING with how far the indexes are
+	// if they do not reach it within 5 s, WINDOW_FULL if too many calls wait.
+	WaitIndexed(context.Context, *WaitIndexedRequest) (*WaitIndexedResponse, error)
 	// Forgets all index entries of records below a physical offset. Idempotent. Readers stop seeing what is trimmed before
 	// the call returns. At most up to what is indexed.
 	TrimTo(context.Context, *TrimToRequest) (*TrimToResponse, error)
@@ -114,6 +133,9 @@ type UnimplementedIndexServiceServer struct{}
 
 func (UnimplementedIndexServiceServer) GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
+}
+func (UnimplementedIndexServiceServer) WaitIndexed(context.Context, *WaitIndexedRequest) (*WaitIndexedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method WaitIndexed not implemented")
 }
 func (UnimplementedIndexServiceServer) TrimTo(context.Context, *TrimToRequest) (*TrimToResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method TrimTo not implemented")
@@ -156,6 +178,24 @@ func _IndexService_GetStatus_Handler(srv interface{}, ctx context.Context, dec f
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(IndexServiceServer).GetStatus(ctx, req.(*GetStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _IndexService_WaitIndexed_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WaitIndexedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(IndexServiceServer).WaitIndexed(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: IndexService_WaitIndexed_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(IndexServiceServer).WaitIndexed(ctx, req.(*WaitIndexedRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -206,6 +246,10 @@ var IndexService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetStatus",
 			Handler:    _IndexService_GetStatus_Handler,
+		},
+		{
+			MethodName: "WaitIndexed",
+			Handler:    _IndexService_WaitIndexed_Handler,
 		},
 		{
 			MethodName: "TrimTo",

@@ -25,6 +25,7 @@ from reput_client.core.types import (
     Place,
     PullResult,
     Queue,
+    SendResult,
     TimeLike,
     Topic,
     check_place,
@@ -152,6 +153,14 @@ class AsyncQueries(_AsyncPart):
         """Return the message with an offset message id, or a unique id if a topic is given. Raises NotFoundError."""
         request = query_service_pb2.QueryByIdRequest(message_id=message_id, topic=topic)
         return await self._channels.run(Call(request, lambda answer: Message(answer.message)))
+
+    async def wait_indexed(self, sent: SendResult) -> None:
+        """Return once this message is indexed, so that queries find it: some milliseconds after it was stored.
+
+        Of several messages wait for the one with the largest physical offset. Raises UnavailableError with RECOVERING
+        if the indexes do not reach it within the client's time-out.
+        """
+        await self._channels.run(Call(index_service_pb2.WaitIndexedRequest(physical_offset=sent.physical_offset)))
 
 
 class AsyncQueues(_AsyncPart):

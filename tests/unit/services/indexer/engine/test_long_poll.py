@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LongPolls: a wait ends with a message, with its time or with its caller, and is little beside the call it is of."""
+"""LongPolls: a wait ends with what it waits for, its time or its caller, and is little beside the call it is of."""
 
 import asyncio
 import gc
 
 import pytest
 
-from libs.requests.errors import WindowFull
+from libs.requests.errors import Stopping, WindowFull
 from services.indexer.engine.follow.long_poll import LongPolls
 from tests.support.patience import LIMIT_S
 
@@ -27,12 +27,35 @@ async def test_a_wait_ends_with_its_queue_its_time_or_its_caller() -> None:
     with pytest.raises(WindowFull):
         await late
     gone.cancel()
-    polls.wake([("U", 0), ("T", 0)])
+    polls.wake([("U", 0), ("T", 0)], 0)
     async with asyncio.timeout(LIMIT_S):
         await asyncio.wait([woken, gone])
         assert (woken.exception(), gone.cancelled(), polls.count) == (None, True, 0)
         await polls.wait("T", 0, 0.001)
     assert (polls.count, polls._waiters) == (0, {})
+
+
+async def test_a_wait_for_a_record_ends_with_it_its_time_or_its_caller() -> None:
+    """Those behind what is indexed go on waiting; all count together with those for queues, and none is left behind."""
+    polls = LongPolls(5)
+    waits = [asyncio.create_task(polls.wait_indexed(offset, LONG_S)) for offset in (300, 100, 100, 200)]
+    (queue,) = await waiting(polls, LONG_S)
+    with pytest.raises(WindowFull):
+        await polls.wait_indexed(0, LONG_S)
+    waits[2].cancel()
+    polls.wake([], 200)
+    async with asyncio.timeout(LIMIT_S):
+        await asyncio.wait(waits[1:3])
+        assert [wait.done() for wait in waits] == [False, True, True, False]
+        await polls.wait_indexed(250, 0.001)
+        polls.wake([], 201)
+        await waits[3]
+        assert (waits[0].done(), polls.count) == (False, 2)
+        polls.close()
+        for wait in (waits[0], queue):
+            with pytest.raises(Stopping):
+                await wait
+    assert polls.count == 0
 
 
 async def test_a_wait_is_a_few_objects() -> None:

@@ -341,6 +341,50 @@ class DelayedDelivery(_message.Message):
 Global___DelayedDelivery: _TypeAlias = DelayedDelivery  # noqa: Y015
 
 @_typing.final
+class WaitIndexedRequest(_message.Message):
+    """Which record."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    physical_offset: _builtins.int
+    """Its first byte, as the answer to its append says."""
+    def __init__(
+        self,
+        *,
+        physical_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["physical_offset", b"physical_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitIndexedRequest: _TypeAlias = WaitIndexedRequest  # noqa: Y015
+
+@_typing.final
+class WaitIndexedResponse(_message.Message):
+    """How far the indexes are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEXED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    indexed_physical_offset: _builtins.int
+    """End of what is indexed, exclusive: past the record."""
+    def __init__(
+        self,
+        *,
+        indexed_physical_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["indexed_physical_offset", b"indexed_physical_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitIndexedResponse: _TypeAlias = WaitIndexedResponse  # noqa: Y015
+
+@_typing.final
 class TrimToRequest(_message.Message):
     """What to forget."""
 

@@ -40,6 +40,11 @@ class IndexServiceStub(object):
                 request_serializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.WaitIndexed = channel.unary_unary(
+                '/reput.indexer.v1.IndexService/WaitIndexed',
+                request_serializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.WaitIndexedRequest.SerializeToString,
+                response_deserializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.WaitIndexedResponse.FromString,
+                _registered_method=True)
         self.TrimTo = channel.unary_unary(
                 '/reput.indexer.v1.IndexService/TrimTo',
                 request_serializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.TrimToRequest.SerializeToString,
@@ -58,6 +63,15 @@ class IndexServiceServicer(object):
 
     def GetStatus(self, request, context):
         """Tells how far the indexes are. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WaitIndexed(self, request, context):
+        """Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
+        server afterwards finds it by key, time and id, and in its queue. Idempotent. RECOVERING with how far the indexes are
+        if they do not reach it within 5 s, WINDOW_FULL if too many calls wait.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -90,6 +104,11 @@ def add_IndexServiceServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.GetStatusRequest.FromString,
                     response_serializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'WaitIndexed': grpc.unary_unary_rpc_method_handler(
+                    servicer.WaitIndexed,
+                    request_deserializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.WaitIndexedRequest.FromString,
+                    response_serializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.WaitIndexedResponse.SerializeToString,
             ),
             'TrimTo': grpc.unary_unary_rpc_method_handler(
                     servicer.TrimTo,
@@ -130,6 +149,33 @@ class IndexService(object):
             '/reput.indexer.v1.IndexService/GetStatus',
             reput_dot_indexer_dot_v1_dot_index__service__pb2.GetStatusRequest.SerializeToString,
             reput_dot_indexer_dot_v1_dot_index__service__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WaitIndexed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.indexer.v1.IndexService/WaitIndexed',
+            reput_dot_indexer_dot_v1_dot_index__service__pb2.WaitIndexedRequest.SerializeToString,
+            reput_dot_indexer_dot_v1_dot_index__service__pb2.WaitIndexedResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,11 @@ class IndexServiceStub:
     def __new__(cls, channel: _aio.Channel) -> IndexServiceAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_index_service_pb2.GetStatusRequest, _index_service_pb2.GetStatusResponse]
     """Tells how far the indexes are. Idempotent."""
+    WaitIndexed: _grpc.UnaryUnaryMultiCallable[_index_service_pb2.WaitIndexedRequest, _index_service_pb2.WaitIndexedResponse]
+    """Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
+    server afterwards finds it by key, time and id, and in its queue. Idempotent. RECOVERING with how far the indexes are
+    if they do not reach it within 5 s, WINDOW_FULL if too many calls wait.
+    """
     TrimTo: _grpc.UnaryUnaryMultiCallable[_index_service_pb2.TrimToRequest, _index_service_pb2.TrimToResponse]
     """Forgets all index entries of records below a physical offset. Idempotent. Readers stop seeing what is trimmed before
     the call returns. At most up to what is indexed.
@@ -55,6 +60,11 @@ class IndexServiceAsyncStub(IndexServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_index_service_pb2.GetStatusRequest, _index_service_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Tells how far the indexes are. Idempotent."""
+    WaitIndexed: _aio.UnaryUnaryMultiCallable[_index_service_pb2.WaitIndexedRequest, _index_service_pb2.WaitIndexedResponse]  # type: ignore[assignment]
+    """Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
+    server afterwards finds it by key, time and id, and in its queue. Idempotent. RECOVERING with how far the indexes are
+    if they do not reach it within 5 s, WINDOW_FULL if too many calls wait.
+    """
     TrimTo: _aio.UnaryUnaryMultiCallable[_index_service_pb2.TrimToRequest, _index_service_pb2.TrimToResponse]  # type: ignore[assignment]
     """Forgets all index entries of records below a physical offset. Idempotent. Readers stop seeing what is trimmed before
     the call returns. At most up to what is indexed.
@@ -78,6 +88,17 @@ class IndexServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_index_service_pb2.GetStatusResponse, _abc.Awaitable[_index_service_pb2.GetStatusResponse]]:
         """Tells how far the indexes are. Idempotent."""
+
+    @_abc_1.abstractmethod
+    def WaitIndexed(
+        self,
+        request: _index_service_pb2.WaitIndexedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_index_service_pb2.WaitIndexedResponse, _abc.Awaitable[_index_service_pb2.WaitIndexedResponse]]:
+        """Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
+        server afterwards finds it by key, time and id, and in its queue. Idempotent. RECOVERING with how far the indexes are
+        if they do not reach it within 5 s, WINDOW_FULL if too many calls wait.
+        """
 
     @_abc_1.abstractmethod
     def TrimTo(

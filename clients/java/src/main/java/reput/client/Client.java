@@ -19,12 +19,14 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import reput.indexer.v1.IndexServiceGrpc;
 import reput.indexer.v1.PullRequest;
 import reput.indexer.v1.QueryByIdRequest;
 import reput.indexer.v1.QueryByKeyRequest;
 import reput.indexer.v1.QueryByTimeRequest;
 import reput.indexer.v1.QueryServiceGrpc;
 import reput.indexer.v1.QueueServiceGrpc;
+import reput.indexer.v1.WaitIndexedRequest;
 
 /**
  * A connection to a store. Close it.
@@ -151,6 +153,16 @@ public final class Client implements AutoCloseable {
     public Message queryById(String topic, String uniqueId) {
         QueryByIdRequest request = QueryByIdRequest.newBuilder().setTopic(topic).setMessageId(uniqueId).build();
         return new Message(call(QueryServiceGrpc.getQueryByIdMethod(), request).getMessage());
+    }
+
+    /**
+     * Returns once a message that was just sent is indexed, so that queries find it: some milliseconds after it was stored.
+     * Of several messages wait for the one with the largest physical offset. Throws with the reason RECOVERING if the
+     * indexes do not reach it within the client's time-out.
+     */
+    public void waitIndexed(SendResult sent) {
+        call(IndexServiceGrpc.getWaitIndexedMethod(),
+                WaitIndexedRequest.newBuilder().setPhysicalOffset(sent.physicalOffset()).build());
     }
 
     /**

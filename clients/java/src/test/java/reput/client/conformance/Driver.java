@@ -43,6 +43,7 @@ public final class Driver implements AutoCloseable {
     private static final Gson GSON = new GsonBuilder().disableHtmlEscaping().create();
 
     private Client client;
+    private SendResult sent;
 
     private Driver() {}
 
@@ -94,6 +95,10 @@ public final class Driver implements AutoCloseable {
             case "send" -> send(step);
             case "send_many" -> sendMany(step);
             case "pull" -> pull(step);
+            case "wait_indexed" -> {
+                client.waitIndexed(sent);
+                yield Map.of();
+            }
             case "query_by_key" -> bodies(client.queryByKey(step.text("topic"), step.text("key"), times(step)));
             case "query_by_time" -> queryByTime(step);
             case "query_by_id" -> message(step.has("topic")
@@ -128,7 +133,8 @@ public final class Driver implements AutoCloseable {
         message = with(message, step, "unique_id", (m, json) -> m.withUniqueId(json.getAsString()));
         message = with(message, step, "delay_level", (m, json) -> m.withDelayLevel(json.getAsInt()));
         try (Producer producer = client.producer(producerOptions(step))) {
-            return result(producer.send(message).join());
+            sent = producer.send(message).join();
+            return result(sent);
         }
     }
 

@@ -41,7 +41,7 @@ def java() -> Sequence[str]:
     """Build it with Maven."""
     _need("mvn")
     folder = CLIENTS / "java"
-    _do(["mvn", "--quiet", "--batch-mode", "-DskipTests", "package"], folder)
+    _do(["mvn", "--quiet", "--batch-mode", "-DskipTests", "package", "dependency:copy-dependencies"], folder)
     path = os.pathsep.join(str(folder / "target" / part) for part in ("classes", "test-classes", "lib/*"))
     return ["java", "-cp", path, "reput.client.conformance.Driver"]
 

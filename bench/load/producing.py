@@ -4,29 +4,27 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Iterator
 
-from reput_client import Durability, NewMessage, ProducerOptions
+from reput_client import Durability, NewMessage, ProducerOptions, SendResult
 from reput_client.aio import AsyncProducer, connect
 
 from bench import batches
 from bench.load.timing import Loaded
 
-OUTSTANDING_COUNT = 256
-"""Messages of one caller whose result is not known yet; it asks for the oldest one then."""
+MESSAGE_COUNT = 4_096
+"""Messages that are made before the clock, and sent again and again."""
 
 
-def maker(body_size_bytes: int) -> Callable[[], NewMessage]:
-    """Return a function that makes messages as an application would: a body, a tag, two keys."""
-    body, numbers = bytes(body_size_bytes), itertools.count()
-
-    def make() -> NewMessage:
-        number = next(numbers)
-        return NewMessage(
-            batches.TOPIC, body, tag=f"tag{number % 8}", keys=(batches.order_key(number), f"user-{number % 997}")
-        )
-
-    return make
+def made(body_size_bytes: int) -> Iterator[NewMessage]:
+    """Return messages without end, as an application would make them: a body, a tag, two keys."""
+    body = bytes(body_size_bytes)
+    messages = [
+        NewMessage(batches.TOPIC, body, tag=f"tag{number % 8}", keys=(batches.order_key(number), f"user-{number % 997}"))
+        for number in range(MESSAGE_COUNT)
+    ]
+    return itertools.cycle(messages)
 
 
 def options(durability: int, *, batch_size_bytes: int, linger_ms: float) -> ProducerOptions:
@@ -39,18 +37,21 @@ def options(durability: int, *, batch_size_bytes: int, linger_ms: float) -> Prod
 async def append_single(
     target: str, chosen: ProducerOptions, *, body_size_bytes: int, caller_count: int, seconds: float
 ) -> Loaded:
-    """Run callers that share a producer. Each sends one message after the other and looks at every result later."""
-    make = maker(body_size_bytes)
+    """Run callers that share a producer. Each sends as its window allows, and looks at results as they come."""
+    messages = made(body_size_bytes)
 
     async def caller(producer: AsyncProducer, until_s: float) -> int:
         count = 0
+        futures: deque[asyncio.Future[SendResult]] = deque()
         while time.perf_counter() < until_s:
-            futures = [await producer.send_message(make()) for _ in range(OUTSTANDING_COUNT)]
-            count += len(futures)
-            for future in futures:
-                result = await future
-                assert result.durability >= chosen.durability
-        return count
+            futures.append(await producer.send_message(next(messages)))
+            while futures and futures[0].done():
+                count += look(futures.popleft().result())
+        return count + sum([look(await future) for future in futures])
+
+    def look(result: SendResult) -> bool:
+        assert result.durability >= chosen.durability
+        return True
 
     async with connect(commitlog=target) as client:
         producer = client.producer(chosen)
@@ -64,13 +65,13 @@ async def latency_single(
     target: str, chosen: ProducerOptions, *, body_size_bytes: int, caller_count: int, call_count: int
 ) -> Loaded:
     """Run callers that share a producer. Each waits for its message's result before it sends the next one."""
-    make = maker(body_size_bytes)
+    messages = made(body_size_bytes)
     latencies_s: list[float] = []
 
     async def caller(producer: AsyncProducer) -> None:
         for _ in range(call_count // caller_count):
             start_s = time.perf_counter()
-            result = await (await producer.send_message(make()))
+            result = await (await producer.send_message(next(messages)))
             latencies_s.append(time.perf_counter() - start_s)
             assert result.durability >= chosen.durability
 

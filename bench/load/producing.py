@@ -20,11 +20,12 @@ MESSAGE_COUNT = 4_096
 def made(body_size_bytes: int) -> Iterator[NewMessage]:
     """Return messages without end, as an application would make them: a body, a tag, two keys."""
     body = bytes(body_size_bytes)
-    messages = [
-        NewMessage(batches.TOPIC, body, tag=f"tag{number % 8}", keys=(batches.order_key(number), f"user-{number % 997}"))
-        for number in range(MESSAGE_COUNT)
-    ]
-    return itertools.cycle(messages)
+
+    def make(number: int) -> NewMessage:
+        keys = (batches.order_key(number), f"user-{number % 997}")
+        return NewMessage(batches.TOPIC, body, tag=f"tag{number % 8}", keys=keys)
+
+    return itertools.cycle([make(number) for number in range(MESSAGE_COUNT)])
 
 
 def options(durability: int, *, batch_size_bytes: int, linger_ms: float) -> ProducerOptions:

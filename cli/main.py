@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput`: loads the commands and runs one. Nothing else is imported here, so that a Ctrl-C is quiet from the start."""
+"""`reput`: loads the commands and runs one. Little else is imported here, so that a Ctrl-C is quiet from the start."""
 
 import contextlib
 import gc
@@ -25,6 +25,9 @@ def command() -> int:
     if not SERVING.isdisjoint(sys.argv):
         return main()
     gc.set_threshold(YOUNG_OBJECTS_MAX)
+    from cli.connection.lean import install  # a command that runs services uses most of what this puts off
+
+    install()
     try:
         code = main()
     except SystemExit as end:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -54,7 +53,7 @@ def list_topics(
     with client_of(context, "commitlog") as client:
         found = list(client.topics.list(include_system=system))
     extents = _extents(context, times=times)
-    rows = [{**asdict(topic), **extents[topic.name]} for topic in found]
+    rows = [{**topic._asdict(), **extents[topic.name]} for topic in found]
     print_rows(rows, TOPIC_COLUMNS, as_json=as_json, spare=SPARE_COLUMNS)
 
 
@@ -90,9 +89,9 @@ def get_topic(context: typer.Context, topic_name: NameArgument, as_json: JsonOpt
             for queue in client.queues.list(topic_name)
         ]
     if as_json:
-        print_fields({**asdict(topic), "queues": queues}, as_json=True)
+        print_fields({**topic._asdict(), "queues": queues}, as_json=True)
         return
-    print_fields(asdict(topic), as_json=False)
+    print_fields(topic._asdict(), as_json=False)
     if queues:
         print_rows(queues, ("queue_id", "min", "max"), as_json=False)
 
@@ -126,7 +125,7 @@ def create_or_update_topic(
             is_readable=readable,
             is_writable=writable,
         )
-    print_fields(asdict(topic), as_json=as_json)
+    print_fields(topic._asdict(), as_json=as_json)
 
 
 @topics.command("delete")

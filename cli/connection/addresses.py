@@ -9,6 +9,7 @@ import re
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import typer
 
@@ -110,7 +111,8 @@ def is_listening(target: str) -> bool:
     if not (_is_loopback(host) and port.isdigit()):
         return True
     try:
-        socket.create_connection((host, int(port)), PROBE_TIMEOUT_S).close()
+        address: Any = (host.encode(), int(port))  # of bytes: names beyond ASCII bring tables along
+        socket.create_connection(address, PROBE_TIMEOUT_S).close()
     except ConnectionRefusedError:
         return False
     except OSError:

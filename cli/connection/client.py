@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cli.connection import lean
 from cli.connection.addresses import (
     OF_EVERY_STORE,
     SERVICES,
@@ -44,7 +43,6 @@ def options_of(context: typer.Context) -> Options:
     """
     given = context.find_root().obj
     targets_by_service = targets_of(given)
-    lean.install()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines say less than the error, and sooner
     from reput_client import Options
 

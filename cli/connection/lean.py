@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that a synchronous client imports and never uses: they are loaded when something of them is first asked for.
+"""Modules that a command imports and hardly ever uses: they are loaded when something of them is first asked for.
 
-grpc imports its asyncio side, and protobuf its implementation in Python beside the compiled one. Together they take
-longer than all else that a command does. `importlib.util.LazyLoader` does not serve: a second import of a module loads
-it there.
-Callers: `cli.connection.client`, before the first import of the client.
+grpc imports its asyncio side, protobuf its implementation in Python beside the compiled one, and the standard library
+what tells of errors, compresses and starts processes. Together they take longer than all else that a command does.
+`importlib.util.LazyLoader` does not serve: a second import of a module loads it there.
+Callers: `cli.main`, before anything else is imported.
 """
 
 import importlib.machinery
@@ -14,7 +14,13 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-LATER = frozenset({"asyncio", "google.protobuf.internal.python_message", "google.protobuf.text_format", "grpc.aio"})
+LATER = frozenset(
+    {
+        "asyncio", "google.protobuf.internal.python_message", "google.protobuf.text_format", "grpc.aio",
+        "bz2", "calendar", "json", "linecache", "lzma", "numbers", "selectors", "stringprep", "subprocess", "textwrap",
+        "tokenize",
+    }
+)  # fmt: skip
 """Whole packages; what lies inside of them is found as ever."""
 
 

@@ -67,7 +67,7 @@ def list_groups(
             for queue in found.queues
         ]
         others = {"oldest_s": None, "in_flight_count": None, "is_shared": False}
-        rows += [{"group": name, **asdict(one), **others} for name, one in offsets_of(client, group, sharing)]
+        rows += [{"group": name, **one._asdict(), **others} for name, one in offsets_of(client, group, sharing)]
     rows.sort(key=lambda row: (str(row["group"]), str(row["topic"]), int(str(row["queue_id"]))))
     print_rows(rows, COLUMNS, as_json=as_json, spare=SPARE_COLUMNS)
 
@@ -83,7 +83,7 @@ def show_group(context: typer.Context, group: GroupArgument, as_json: JsonOption
         if sharing is not None:
             print_fields(_fields(sharing), as_json=as_json)
             return
-        offsets = [asdict(one) for _, one in offsets_of(client, group, {})]
+        offsets = [one._asdict() for _, one in offsets_of(client, group, {})]
     if not offsets:
         raise CommandFailed("GROUP_NOT_FOUND", f"nobody knows group {group}", code=ExitCode.NOT_FOUND)
     lag = sum(int(one["lag"]) for one in offsets)
@@ -234,7 +234,7 @@ def reset_group(
             print_rows(moves, MOVE_COLUMNS, as_json=as_json)
             return
         offsets = client.groups.reset(group, topic_name, place)
-    print_rows(map(asdict, offsets), ("topic", "queue_id", "queue_offset", "lag"), as_json=as_json)
+    print_rows([offset._asdict() for offset in offsets], ("topic", "queue_id", "queue_offset", "lag"), as_json=as_json)
 
 
 def _shares(group: ShareGroup | None, topic: str) -> bool:

@@ -6,7 +6,7 @@ What they count is in their metrics, and how far groups are in `reput top`. Impo
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import typer
 
@@ -15,8 +15,7 @@ from cli.connection.addresses import BESIDE, beside_of
 from cli.connection.client import options_of
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
+class Beside(NamedTuple):
     """One of them at one moment."""
 
     service: str

@@ -121,7 +121,7 @@ def test_what_may_be_tried_again_whatever_became_of_it(code: grpc.StatusCode, re
 
 def test_delays() -> None:
     """Delays double up to the limit, jitter takes off a half at most, and the server's wish is the least."""
-    policy = RetryPolicy(retries=5, delay_min_s=1, delay_max_s=8, chance=random.Random(1))
+    policy = RetryPolicy(retries=5, delay_min_s=1, delay_max_s=8, chance=random.Random(1).random)
     passing = from_status(status(grpc.StatusCode.UNAVAILABLE, "STOPPING"))
     delays = [policy.delay_s(attempt, passing) for attempt in range(6)]
     assert delays[5] is None

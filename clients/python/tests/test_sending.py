@@ -41,7 +41,7 @@ class Bench:
     stored: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        retry = RetryPolicy(retries=self.retries, delay_min_s=1, delay_max_s=1, chance=random.Random(1))
+        retry = RetryPolicy(retries=self.retries, delay_min_s=1, delay_max_s=1, chance=random.Random(1).random)
         options = ProducerOptions(
             batch_size_bytes=self.batch_size_bytes, window_bytes=self.window_bytes, linger_ms=5, retry=retry
         )

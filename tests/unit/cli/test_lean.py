@@ -100,6 +100,28 @@ def test_what_is_asked_for_is_there() -> None:
     )
 
 
+def test_what_is_asked_of_the_standard_library_is_there() -> None:
+    """Each module that is put off works when it is used, also by others: a traceback shows its lines."""
+    modules_after(
+        "from cli.connection import lean; lean.install()\n"
+        "import bz2, calendar, json, linecache, lzma, numbers, selectors, stringprep, subprocess, textwrap, tokenize\n"
+        "import shutil, socket, traceback, inspect, sys, io\n"
+        "later = [name for name in lean.LATER if type(sys.modules.get(name)) is lean.LaterModule]\n"
+        "assert len(later) == 11, later\n"
+        "assert bz2.decompress(bz2.compress(b'x')) == lzma.decompress(lzma.compress(b'x')) == b'x'\n"
+        "assert calendar.isleap(2000) and isinstance(1, numbers.Number) and stringprep.in_table_a1('\\u0221')\n"
+        "from json import loads\n"
+        "assert loads('[1]') == json.loads('[1]') == [1]\n"
+        "selectors.DefaultSelector().close()\n"
+        "assert subprocess.run(['true'], capture_output=True).returncode == 0\n"
+        "assert textwrap.dedent('  x') == 'x'\n"
+        "assert 'def dedent' in inspect.getsource(textwrap.dedent)\n"
+        "assert next(tokenize.tokenize(io.BytesIO(b'x').readline)).string == 'utf-8'\n"
+        "try:\n    shutil.rmtree('/none')\nexcept OSError:\n    assert 'onerror(' in traceback.format_exc()\n"
+        "assert linecache.getline(shutil.__file__, 1)"
+    )
+
+
 @pytest.mark.parametrize(("arguments", "is_taken_apart"), [("version --json", False), ("serve janitor --help", True)])
 def test_a_short_command_ends_at_once(arguments: str, is_taken_apart: bool) -> None:
     """With all that it has printed, and its exit code; what runs a service ends as any program."""

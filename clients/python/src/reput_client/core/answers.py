@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The API's messages as the values that callers see."""
 
-import dataclasses
 from typing import Any, TypeVar
 
 from reput_client.core import types
@@ -11,8 +10,7 @@ V = TypeVar("V")
 
 def of_fields(kind: type[V], message: Any, /, **others: object) -> V:
     """Make a value of the fields of a message that have the same names, and of others."""
-    fields: Any = dataclasses.fields(kind)  # type: ignore[arg-type]
-    same = {field.name: getattr(message, field.name) for field in fields if field.name not in others}
+    same = {name: getattr(message, name) for name in kind.__annotations__ if name not in others}
     return kind(**same, **others)
 
 

@@ -3,7 +3,6 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from google.protobuf.message import Message
@@ -45,8 +44,7 @@ def done(response: object) -> None:
     """Hand nothing out: the answer says only that it is done."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class Call(NamedTuple, Generic[T]):
     """A call with one request, whose type tells the method. `extra_timeout_s` is for calls that wait by design."""
 
     request: Message

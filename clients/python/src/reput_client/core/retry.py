@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RetryPolicy: whether a failed attempt is repeated, and when. Pure but for the jitter."""
 
-import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import grpc
@@ -25,6 +25,12 @@ def is_passing(error: ReputError) -> bool:
     return error.reason in RETRYABLE_REASONS or error.code in LOST_CODES
 
 
+def _chance() -> float:
+    import random  # few programs need it at their start
+
+    return random.random()  # noqa: S311 - no secret
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """Exponential back-off with jitter, never shorter than what the server asks for.
@@ -36,7 +42,8 @@ class RetryPolicy:
     retries: int = 12
     delay_min_s: float = 0.05
     delay_max_s: float = 5.0
-    chance: random.Random = field(default_factory=random.Random, repr=False, compare=False)
+    chance: Callable[[], float] = field(default=_chance, repr=False, compare=False)
+    """Returns numbers from 0 to 1, for the jitter."""
 
     def delay_s(self, attempt: int, error: ReputError, *, is_repeatable: bool = True) -> float | None:
         """Return seconds to wait after failed attempt number `attempt` (from 0), None to give up.
@@ -53,7 +60,7 @@ class RetryPolicy:
         if attempt >= self.retries:
             return None
         ceiling = min(self.delay_max_s, self.delay_min_s * 2.0 ** min(attempt, 30))
-        return max(ceiling * (1 - self.chance.random() / 2), error.retry_after or 0.0)
+        return max(ceiling * (1 - self.chance() / 2), error.retry_after or 0.0)
 
     def delay_within_s(
         self, left_s: float, attempt: int, error: ReputError, *, is_repeatable: bool = True

@@ -232,8 +232,7 @@ class Message:
         return hash((self._raw.physical_offset, self._raw.topic, self._raw.queue_id, self._raw.queue_offset))
 
 
-@dataclass(frozen=True, slots=True)
-class PullResult:
+class PullResult(NamedTuple):
     """What a pull found and where to go on. `max_queue_offset` is exclusive."""
 
     status: PullStatus
@@ -243,8 +242,7 @@ class PullResult:
     max_queue_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(NamedTuple):
     """A topic. `is_system` marks one that the store itself needs, `set_apart` says why only RocketMQ uses it."""
 
     name: str
@@ -256,8 +254,7 @@ class Topic:
     set_apart: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(NamedTuple):
     """A queue and its bounds; `max_queue_offset` is exclusive. The times are None if unknown (lists leave them out)."""
 
     topic: str
@@ -268,8 +265,7 @@ class Queue:
     last_store_time: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerOffset:
+class ConsumerOffset(NamedTuple):
     """The next offset of a group in one queue, and how many entries lie between it and the end."""
 
     topic: str
@@ -278,8 +274,7 @@ class ConsumerOffset:
     lag: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroup:
+class ConsumerGroup(NamedTuple):
     """A consumer group with its offsets by topic and queue id."""
 
     name: str

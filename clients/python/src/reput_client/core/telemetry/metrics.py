@@ -3,13 +3,12 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 LATENCY_BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
 
 
-@dataclass(frozen=True, slots=True)
-class Latencies:
+class Latencies(NamedTuple):
     """How long messages took: `counts[i]` of them up to `LATENCY_BOUNDS_MS[i]` and longer than the bound before.
 
     The last count is of those that took longer than all bounds.
@@ -32,8 +31,7 @@ class Latencies:
         return float("inf") if any(self.counts) else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerMetrics:
+class ProducerMetrics(NamedTuple):
     """What a producer has done since it was made. Sizes are those of requests: body, properties and a few bytes."""
 
     message_count: int
@@ -63,8 +61,7 @@ class ProducerMetrics:
     """From `send` of a batch's first message to the answer, of stored messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerMetrics:
+class ConsumerMetrics(NamedTuple):
     """What a consumer has done since it was made."""
 
     message_count: int

@@ -14,6 +14,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "clients" / "python" / "src" / "reput_client"
 MODULES = (
+    "admin",
     "channels",
     "client",
     "closing",

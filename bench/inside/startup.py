@@ -4,9 +4,11 @@
 Each of the commands runs as a process of its own, all in turn, so that a busy machine is busy for all of them; the
 figures are medians. They ask a store that runs beside them, but for those that need none, and for one `status` that
 finds nobody. Imports have their bytecode, as an installed package has. `reput-probe` is the health check of containers.
-Prints a table, and JSON behind it.
+`--environment DIR` measures the commands of another environment, such as one into which the wheels were installed: in a
+checkout finding the packages alone takes each Python twice as long. Prints a table, and JSON behind it.
 """
 
+import argparse
 import json
 import os
 import resource
@@ -28,17 +30,18 @@ NOBODY = tuple(text for name in ("commitlog", "indexer", "janitor") for text in 
 EMPTY = "empty Python"
 
 
-def commands_for(running: store.Store) -> dict[str, Sequence[str]]:
-    """Return the commands by what they are called in the table."""
+def commands_for(running: store.Store, programs: Path) -> dict[str, Sequence[str]]:
+    """Return the commands of a folder of programs by what they are called in the table."""
+    command = str(programs / "reput")
     targets = {"commitlog": running.commitlog, "indexer": running.indexer, "janitor": running.janitor}
-    reput = (store.REPUT, *(text for name, target in targets.items() for text in (f"--{name}", target)))
+    reput = (command, *(text for name, target in targets.items() for text in (f"--{name}", target)))
     return {
-        EMPTY: (sys.executable, "-c", "pass"),
+        EMPTY: (str(programs / "python"), "-c", "pass"),
         "reput-probe": (sys.executable, "-IS", probe.__file__, running.commitlog),
         "--help": (*reput, "--help"),
         "put --help": (*reput, "put", "--help"),
         "version": (*reput, "version"),
-        "status, nobody": (store.REPUT, *NOBODY, "status"),
+        "status, nobody": (command, *NOBODY, "status"),
         "health": (*reput, "health"),
         "put": (*reput, "put", "startup", "hello"),
         "status": (*reput, "status"),
@@ -80,9 +83,13 @@ def measure(
 
 def main() -> None:
     """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    here = Path(sys.prefix)
+    parser.add_argument("--environment", type=Path, default=here, help="a virtual environment that has `reput`")
+    programs = parser.parse_args().environment.resolve() / "bin"
     with tempfile.TemporaryDirectory() as folder, store.running(Path(folder), "async") as running:
         bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(Path(folder, "bytecode"))}
-        commands, environment = commands_for(running), {**os.environ, **bytecode}
+        commands, environment = commands_for(running, programs), {**os.environ, **bytecode}
         cost_ms(commands["put"], environment)  # there is something to read
         found = measure(commands, environment, ROUNDS)
     print(f"{'':<16}{'processor ms':>14}{'beyond empty':>14}{'elapsed ms':>12}")

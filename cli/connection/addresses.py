@@ -121,8 +121,10 @@ def is_listening(target: str) -> bool:
 
 
 def _is_loopback(host: str) -> bool:
+    if host in ("127.0.0.1", "localhost"):  # which nearly all are
+        return True
     try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 

@@ -17,8 +17,8 @@ from typing import Any
 LATER = frozenset(
     {
         "asyncio", "google.protobuf.internal.python_message", "google.protobuf.text_format", "grpc.aio",
-        "bz2", "calendar", "json", "linecache", "lzma", "numbers", "selectors", "stringprep", "subprocess", "textwrap",
-        "tokenize",
+        "bz2", "calendar", "ipaddress", "json", "linecache", "lzma", "numbers", "selectors", "stringprep", "subprocess",
+        "textwrap", "tokenize",
     }
 )  # fmt: skip
 """Whole packages; what lies inside of them is found as ever."""

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: PTH100, PTH112, PTH118, PTH120 - pathlib would be imported before commands put off what it brings along
 """The installed server: the only import name that Reput's server has in an environment.
 
 Its packages (`cli`, `libs`, `services`) lie in `app/` beside this file, where nobody's `import libs` finds them; the
@@ -7,18 +8,17 @@ command puts them on the path of its own process and of those that it starts. In
 
 import os
 import sys
-from pathlib import Path
 
-_INSTALLED = Path(__file__).parent / "app"
-ROOT = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parents[3]
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_INSTALLED = os.path.join(_HERE, "app")
+ROOT = _INSTALLED if os.path.isdir(_INSTALLED) else os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 """Where the server's packages are."""
 
 
 def main() -> int:
     """The `reput` command."""
-    root = str(ROOT)
-    sys.path.insert(0, root)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    sys.path.insert(0, ROOT)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
     from cli.main import command as run
 
     return run()

@@ -57,9 +57,10 @@ if TYPE_CHECKING:
         TopicQueue,
     )
     from reput_client.core.writing import Written
+    from reput_client.sync.admin import Admin
     from reput_client.sync.client import Client, connect
     from reput_client.sync.consumer import Consumer
-    from reput_client.sync.parts import Admin, Groups, Queries, Queues, Topics
+    from reput_client.sync.parts import Groups, Queries, Queues, Topics
     from reput_client.sync.producer import Producer
     from reput_client.sync.sharing.admin import DeadLetters, ShareGroups
     from reput_client.sync.sharing.consumer import ShareConsumer
@@ -153,7 +154,8 @@ _HOMES = {
     "core.writing": "Written",
     "sync.client": "Client connect",
     "sync.consumer": "Consumer",
-    "sync.parts": "Admin Groups Queries Queues Topics",
+    "sync.admin": "Admin",
+    "sync.parts": "Groups Queries Queues Topics",
     "sync.producer": "Producer",
     "sync.sharing.admin": "DeadLetters ShareGroups",
     "sync.sharing.consumer": "ShareConsumer",

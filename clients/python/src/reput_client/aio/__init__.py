@@ -4,9 +4,10 @@
 What was made on an event loop is used on that one.
 """
 
+from reput_client.aio.admin import AsyncAdmin
 from reput_client.aio.client import AsyncClient, connect
 from reput_client.aio.consumer import AsyncConsumer
-from reput_client.aio.parts import AsyncAdmin, AsyncGroups, AsyncQueries, AsyncQueues, AsyncTopics
+from reput_client.aio.parts import AsyncGroups, AsyncQueries, AsyncQueues, AsyncTopics
 from reput_client.aio.producer import AsyncProducer
 from reput_client.aio.sharing.admin import AsyncDeadLetters, AsyncShareGroups
 from reput_client.aio.sharing.consumer import AsyncShareConsumer

@@ -132,3 +132,10 @@ class AsyncChannels:
         if channel is None:
             channel = self._channels.setdefault(target, self.options.channel(target, self._credentials, grpc.aio))
         return channel
+
+
+class AsyncPart:
+    """A part of a client: calls over its channels."""
+
+    def __init__(self, channels: AsyncChannels) -> None:
+        self._channels = channels

@@ -14,7 +14,6 @@ from reput.commitlog.v1 import append_service_pb2, log_service_pb2
 
 from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
-from reput_client.aio.parts import AsyncAdmin, AsyncGroups, AsyncQueries, AsyncQueues, AsyncTopics
 from reput_client.core.call import Call
 from reput_client.core.encode import Encoder, request_end
 from reput_client.core.errors import ReputError
@@ -24,7 +23,9 @@ from reput_client.core.sending import ONCE_PREFIX, as_first, results_of
 from reput_client.core.types import Durability, NewMessage, Place, SendResult
 
 if TYPE_CHECKING:  # each is imported by who makes one: a program that needs one of them starts without the others
+    from reput_client.aio.admin import AsyncAdmin
     from reput_client.aio.consumer import AsyncConsumer
+    from reput_client.aio.parts import AsyncGroups, AsyncQueries, AsyncQueues, AsyncTopics
     from reput_client.aio.producer import AsyncProducer
     from reput_client.aio.sharing.admin import AsyncDeadLetters, AsyncShareGroups
     from reput_client.aio.sharing.consumer import AsyncShareConsumer
@@ -44,15 +45,45 @@ class AsyncClient(AsyncClosing):
         self._closers = AsyncExitStack()
         self._closers.push_async_callback(self._channels.close)
         self._producers: list[AsyncProducer] = []
-        self.topics = AsyncTopics(self._channels)
-        self.query = AsyncQueries(self._channels)
-        self.queues = AsyncQueues(self._channels)
-        self.groups = AsyncGroups(self._channels)
-        self.admin = AsyncAdmin(self._channels)
 
     def __repr__(self) -> str:
         targets = ", ".join(f"{name}={self._channels.target(name)!r}" for name in SERVICES)
         return f"AsyncClient({targets})"
+
+    @cached_property
+    def topics(self) -> "AsyncTopics":
+        """Topics of the CommitLog."""
+        from reput_client.aio.parts import AsyncTopics
+
+        return AsyncTopics(self._channels)
+
+    @cached_property
+    def query(self) -> "AsyncQueries":
+        """Finds messages by key, time or id."""
+        from reput_client.aio.parts import AsyncQueries
+
+        return AsyncQueries(self._channels)
+
+    @cached_property
+    def queues(self) -> "AsyncQueues":
+        """Queues of the Indexer."""
+        from reput_client.aio.parts import AsyncQueues
+
+        return AsyncQueues(self._channels)
+
+    @cached_property
+    def groups(self) -> "AsyncGroups":
+        """Offsets of consumer groups."""
+        from reput_client.aio.parts import AsyncGroups
+
+        return AsyncGroups(self._channels)
+
+    @cached_property
+    def admin(self) -> "AsyncAdmin":
+        """States, segments and retention, for operators."""
+        from reput_client.aio.admin import AsyncAdmin
+
+        return AsyncAdmin(self._channels)
 
     @cached_property
     def share_groups(self) -> "AsyncShareGroups":

@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a client by what they are about: topics, queries, queues, groups, and what operators ask."""
+"""The parts of a client by what they are about: topics, queries, queues, groups."""
 
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Literal
 
 from google.protobuf.duration_pb2 import Duration
-from reput.commitlog.v1 import log_service_pb2, replication_service_pb2, segment_service_pb2, topic_service_pb2
+from reput.commitlog.v1 import topic_service_pb2
 from reput.indexer.v1 import (
     consumer_offset_service_pb2,
     index_service_pb2,
     query_service_pb2,
     queue_service_pb2,
-    rebuild_service_pb2,
 )
-from reput.janitor.v1 import retention_service_pb2
 
-from reput_client.aio.channels import AsyncChannels
+from reput_client.aio.channels import AsyncPart
 from reput_client.core.answers import group_of, messages_in, offset_of, pulled, queue_of, topic_in, topic_of
 from reput_client.core.call import PAGE_SIZE, Call, done
 from reput_client.core.types import (
@@ -35,18 +33,8 @@ from reput_client.core.types import (
 COMMIT_COUNT_MAX = 1000
 """As in consumer_offset_service.proto."""
 
-ADMIN_TIMEOUT_S = 600.0
-"""A manual run deletes up to 200 segments with a pause after each; removing a queue costs some syncs."""
 
-
-class _AsyncPart:
-    """A part of the client: calls over its channels."""
-
-    def __init__(self, channels: AsyncChannels) -> None:
-        self._channels = channels
-
-
-class AsyncTopics(_AsyncPart):
+class AsyncTopics(AsyncPart):
     """Topics of the CommitLog."""
 
     async def create(
@@ -101,7 +89,7 @@ class AsyncTopics(_AsyncPart):
         await self._channels.run(Call(topic_service_pb2.DeleteTopicRequest(name=name), done, is_repeatable=False))
 
 
-class AsyncQueries(_AsyncPart):
+class AsyncQueries(AsyncPart):
     """Finds messages by key, time or id."""
 
     def by_key(
@@ -163,7 +151,7 @@ class AsyncQueries(_AsyncPart):
         await self._channels.run(Call(index_service_pb2.WaitIndexedRequest(physical_offset=sent.physical_offset)))
 
 
-class AsyncQueues(_AsyncPart):
+class AsyncQueues(AsyncPart):
     """Queues of the Indexer."""
 
     def list(self, topic: str = "") -> AsyncIterator[Queue]:
@@ -218,7 +206,7 @@ class AsyncQueues(_AsyncPart):
         return await self._channels.run(Call(request, pulled, extra_timeout_s=wait_s))
 
 
-class AsyncGroups(_AsyncPart):
+class AsyncGroups(AsyncPart):
     """Offsets of consumer groups."""
 
     def list(self) -> AsyncIterator[ConsumerGroup]:
@@ -258,98 +246,3 @@ class AsyncGroups(_AsyncPart):
         """
         request = consumer_offset_service_pb2.DeleteConsumerGroupRequest(group=group, topic=topic)
         return await self._channels.run(Call(request, lambda answer: int(answer.deleted_offset_count)))
-
-
-class AsyncAdmin(_AsyncPart):
-    """States, segments and retention, for operators. Answers are the API's own messages (protos/reput)."""
-
-    async def commitlog_status(self) -> log_service_pb2.GetStatusResponse:
-        """Return the state of the log."""
-        return await self._channels.run(Call(log_service_pb2.GetStatusRequest()))
-
-    async def indexer_status(self) -> index_service_pb2.GetStatusResponse:
-        """Return how far the indexes are."""
-        return await self._channels.run(Call(index_service_pb2.GetStatusRequest()))
-
-    def rebuild_indexes(self) -> AsyncIterator[rebuild_service_pb2.RebuildIndexesResponse]:
-        """Drop all indexes and build them again. Yields how far it is until it ends, which does not need a listener.
-
-        Calls that need the indexes fail meanwhile. Raises FailedPreconditionError with RUN_IN_PROGRESS while another
-        rebuild is under way.
-        """
-        return self._channels.stream(Call(rebuild_service_pb2.RebuildIndexesRequest(), is_repeatable=False))
-
-    async def remove_expired_queues(self, *, dry_run: bool) -> index_service_pb2.RemoveQueuesResponse:
-        """Remove queues all of whose messages have expired, or tell which they are.
-
-        Durable when it returns. The answer names 1,000 queues at most.
-        """
-        return await self._remove_queues(index_service_pb2.QUEUE_SELECTION_EXPIRED, dry_run=dry_run)
-
-    async def remove_unused_queues(self, *, dry_run: bool) -> index_service_pb2.RemoveQueuesResponse:
-        """Remove the queues of topics that the CommitLog does not know any more, or tell which they are.
-
-        Their messages stay until they expire, and are found by key and by id. Durable when it returns. The answer names
-        1,000 queues at most.
-        """
-        return await self._remove_queues(index_service_pb2.QUEUE_SELECTION_UNUSED_TOPICS, dry_run=dry_run)
-
-    async def janitor_status(self) -> retention_service_pb2.GetStatusResponse:
-        """Return what the Janitor does."""
-        return await self._channels.run(Call(retention_service_pb2.GetStatusRequest()))
-
-    async def retention_policy(self) -> retention_service_pb2.GetPolicyResponse:
-        """Return the retention policy in force."""
-        return await self._channels.run(Call(retention_service_pb2.GetPolicyRequest()))
-
-    async def run_retention(self, *, dry_run: bool, trust_clock: bool = False) -> retention_service_pb2.Run:
-        """Decide now which segments expire, and delete them unless it is a dry run.
-
-        `trust_clock` has the Janitor believe its clock from now on, or with `dry_run` for this run, whatever it did.
-        """
-        request = retention_service_pb2.RunOnceRequest(dry_run=dry_run, trust_clock=trust_clock)
-        call: Call[retention_service_pb2.Run] = Call(
-            request, lambda answer: answer.run, is_repeatable=dry_run, extra_timeout_s=ADMIN_TIMEOUT_S
-        )
-        return await self._channels.run(call)
-
-    def retention_history(self) -> AsyncIterator[retention_service_pb2.Run]:
-        """Yield past runs that deleted something or failed, newest first."""
-        request = retention_service_pb2.ListHistoryRequest(page_size=100)
-        return self._channels.pages(request, lambda page: page.runs)
-
-    def segments(self) -> AsyncIterator[segment_service_pb2.Segment]:
-        """Yield the segments of the log, oldest first."""
-        request = segment_service_pb2.ListSegmentsRequest(page_size=PAGE_SIZE)
-        return self._channels.pages(request, lambda page: page.segments)
-
-    async def demote(self, replica_id: str, leader_target: str) -> replication_service_pb2.DemoteResponse:
-        """Let the log hand over to one that follows it, and follow that at this address. That one has to be promoted.
-
-        Raises UnavailableError with REPLICA_BEHIND if the other one lacks something; then nothing has changed.
-        """
-        request = replication_service_pb2.DemoteRequest(replica_id=replica_id, leader_target=leader_target)
-        return await self._channels.run(Call(request, is_repeatable=False))
-
-    async def promote(
-        self,
-        role: log_service_pb2.Role.ValueType,
-        *,
-        epoch: int = 0,
-        end_physical_offset: int = 0,
-        accept_data_loss: bool = False,
-    ) -> replication_service_pb2.PromoteResponse:
-        """Let a log that follows lead. Epoch and end prove that nothing is lost: `demote` of the old leader told them.
-
-        Raises FailedPreconditionError with MAY_LOSE_DATA without a proof, unless `accept_data_loss` is set.
-        """
-        request = replication_service_pb2.PromoteRequest(
-            role=role, epoch=epoch, end_physical_offset=end_physical_offset, accept_data_loss=accept_data_loss
-        )
-        return await self._channels.run(Call(request))
-
-    async def _remove_queues(
-        self, selection: index_service_pb2.QueueSelection.ValueType, *, dry_run: bool
-    ) -> index_service_pb2.RemoveQueuesResponse:
-        request = index_service_pb2.RemoveQueuesRequest(selection=selection, dry_run=dry_run)
-        return await self._channels.run(Call(request, is_repeatable=dry_run, extra_timeout_s=ADMIN_TIMEOUT_S))

@@ -131,3 +131,10 @@ class Channels:
         if channel is None:
             channel = self._channels.setdefault(target, self.options.channel(target, self._credentials, grpc))
         return channel
+
+
+class Part:
+    """A part of a client: calls over its channels."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels

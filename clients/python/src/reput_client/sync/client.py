@@ -22,10 +22,11 @@ from reput_client.core.sending import ONCE_PREFIX, as_first, results_of
 from reput_client.core.types import Durability, NewMessage, Place, SendResult
 from reput_client.sync.channels import Channels
 from reput_client.sync.closing import Closing
-from reput_client.sync.parts import Admin, Groups, Queries, Queues, Topics
 
 if TYPE_CHECKING:  # each is imported by who makes one: a program that needs one of them starts without the others
+    from reput_client.sync.admin import Admin
     from reput_client.sync.consumer import Consumer
+    from reput_client.sync.parts import Groups, Queries, Queues, Topics
     from reput_client.sync.producer import Producer
     from reput_client.sync.sharing.admin import DeadLetters, ShareGroups
     from reput_client.sync.sharing.consumer import ShareConsumer
@@ -45,15 +46,45 @@ class Client(Closing):
         self._closers = ExitStack()
         self._closers.callback(self._channels.close)
         self._producers: list[Producer] = []
-        self.topics = Topics(self._channels)
-        self.query = Queries(self._channels)
-        self.queues = Queues(self._channels)
-        self.groups = Groups(self._channels)
-        self.admin = Admin(self._channels)
 
     def __repr__(self) -> str:
         targets = ", ".join(f"{name}={self._channels.target(name)!r}" for name in SERVICES)
         return f"Client({targets})"
+
+    @cached_property
+    def topics(self) -> "Topics":
+        """Topics of the CommitLog."""
+        from reput_client.sync.parts import Topics
+
+        return Topics(self._channels)
+
+    @cached_property
+    def query(self) -> "Queries":
+        """Finds messages by key, time or id."""
+        from reput_client.sync.parts import Queries
+
+        return Queries(self._channels)
+
+    @cached_property
+    def queues(self) -> "Queues":
+        """Queues of the Indexer."""
+        from reput_client.sync.parts import Queues
+
+        return Queues(self._channels)
+
+    @cached_property
+    def groups(self) -> "Groups":
+        """Offsets of consumer groups."""
+        from reput_client.sync.parts import Groups
+
+        return Groups(self._channels)
+
+    @cached_property
+    def admin(self) -> "Admin":
+        """States, segments and retention, for operators."""
+        from reput_client.sync.admin import Admin
+
+        return Admin(self._channels)
 
     @cached_property
     def share_groups(self) -> "ShareGroups":

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators ask and do: states, segments, retention, indexes, who leads."""
+
+from collections.abc import AsyncIterator
+
+from reput.commitlog.v1 import log_service_pb2, replication_service_pb2, segment_service_pb2
+from reput.indexer.v1 import index_service_pb2, rebuild_service_pb2
+from reput.janitor.v1 import retention_service_pb2
+
+from reput_client.aio.channels import AsyncPart
+from reput_client.core.call import PAGE_SIZE, Call
+
+ADMIN_TIMEOUT_S = 600.0
+"""A manual run deletes up to 200 segments with a pause after each; removing a queue costs some syncs."""
+
+
+class AsyncAdmin(AsyncPart):
+    """States, segments and retention, for operators. Answers are the API's own messages (protos/reput)."""
+
+    async def commitlog_status(self) -> log_service_pb2.GetStatusResponse:
+        """Return the state of the log."""
+        return await self._channels.run(Call(log_service_pb2.GetStatusRequest()))
+
+    async def indexer_status(self) -> index_service_pb2.GetStatusResponse:
+        """Return how far the indexes are."""
+        return await self._channels.run(Call(index_service_pb2.GetStatusRequest()))
+
+    def rebuild_indexes(self) -> AsyncIterator[rebuild_service_pb2.RebuildIndexesResponse]:
+        """Drop all indexes and build them again. Yields how far it is until it ends, which does not need a listener.
+
+        Calls that need the indexes fail meanwhile. Raises FailedPreconditionError with RUN_IN_PROGRESS while another
+        rebuild is under way.
+        """
+        return self._channels.stream(Call(rebuild_service_pb2.RebuildIndexesRequest(), is_repeatable=False))
+
+    async def remove_expired_queues(self, *, dry_run: bool) -> index_service_pb2.RemoveQueuesResponse:
+        """Remove queues all of whose messages have expired, or tell which they are.
+
+        Durable when it returns. The answer names 1,000 queues at most.
+        """
+        return await self._remove_queues(index_service_pb2.QUEUE_SELECTION_EXPIRED, dry_run=dry_run)
+
+    async def remove_unused_queues(self, *, dry_run: bool) -> index_service_pb2.RemoveQueuesResponse:
+        """Remove the queues of topics that the CommitLog does not know any more, or tell which they are.
+
+        Their messages stay until they expire, and are found by key and by id. Durable when it returns. The answer names
+        1,000 queues at most.
+        """
+        return await self._remove_queues(index_service_pb2.QUEUE_SELECTION_UNUSED_TOPICS, dry_run=dry_run)
+
+    async def janitor_status(self) -> retention_service_pb2.GetStatusResponse:
+        """Return what the Janitor does."""
+        return await self._channels.run(Call(retention_service_pb2.GetStatusRequest()))
+
+    async def retention_policy(self) -> retention_service_pb2.GetPolicyResponse:
+        """Return the retention policy in force."""
+        return await self._channels.run(Call(retention_service_pb2.GetPolicyRequest()))
+
+    async def run_retention(self, *, dry_run: bool, trust_clock: bool = False) -> retention_service_pb2.Run:
+        """Decide now which segments expire, and delete them unless it is a dry run.
+
+        `trust_clock` has the Janitor believe its clock from now on, or with `dry_run` for this run, whatever it did.
+        """
+        request = retention_service_pb2.RunOnceRequest(dry_run=dry_run, trust_clock=trust_clock)
+        call: Call[retention_service_pb2.Run] = Call(
+            request, lambda answer: answer.run, is_repeatable=dry_run, extra_timeout_s=ADMIN_TIMEOUT_S
+        )
+        return await self._channels.run(call)
+
+    def retention_history(self) -> AsyncIterator[retention_service_pb2.Run]:
+        """Yield past runs that deleted something or failed, newest first."""
+        request = retention_service_pb2.ListHistoryRequest(page_size=100)
+        return self._channels.pages(request, lambda page: page.runs)
+
+    def segments(self) -> AsyncIterator[segment_service_pb2.Segment]:
+        """Yield the segments of the log, oldest first."""
+        request = segment_service_pb2.ListSegmentsRequest(page_size=PAGE_SIZE)
+        return self._channels.pages(request, lambda page: page.segments)
+
+    async def demote(self, replica_id: str, leader_target: str) -> replication_service_pb2.DemoteResponse:
+        """Let the log hand over to one that follows it, and follow that at this address. That one has to be promoted.
+
+        Raises UnavailableError with REPLICA_BEHIND if the other one lacks something; then nothing has changed.
+        """
+        request = replication_service_pb2.DemoteRequest(replica_id=replica_id, leader_target=leader_target)
+        return await self._channels.run(Call(request, is_repeatable=False))
+
+    async def promote(
+        self,
+        role: log_service_pb2.Role.ValueType,
+        *,
+        epoch: int = 0,
+        end_physical_offset: int = 0,
+        accept_data_loss: bool = False,
+    ) -> replication_service_pb2.PromoteResponse:
+        """Let a log that follows lead. Epoch and end prove that nothing is lost: `demote` of the old leader told them.
+
+        Raises FailedPreconditionError with MAY_LOSE_DATA without a proof, unless `accept_data_loss` is set.
+        """
+        request = replication_service_pb2.PromoteRequest(
+            role=role, epoch=epoch, end_physical_offset=end_physical_offset, accept_data_loss=accept_data_loss
+        )
+        return await self._channels.run(Call(request))
+
+    async def _remove_queues(
+        self, selection: index_service_pb2.QueueSelection.ValueType, *, dry_run: bool
+    ) -> index_service_pb2.RemoveQueuesResponse:
+        request = index_service_pb2.RemoveQueuesRequest(selection=selection, dry_run=dry_run)
+        return await self._channels.run(Call(request, is_repeatable=dry_run, extra_timeout_s=ADMIN_TIMEOUT_S))

@@ -110,10 +110,12 @@ start_network() {
     ip -n "$namespace" link set lo up
     rm -f "$dir/network-ready"
     mkfifo "$dir/network-ready"
+    exec 8<>"$dir/network-ready" # held here: what is written to a pipe that nobody has open any more is lost
     slirp4netns --configure --mtu=1400 --disable-host-loopback --netns-type=path --ready-fd=3 "/run/netns/$namespace" tap0 \
-        3<>"$dir/network-ready" >"$dir/slirp4netns.log" 2>&1 &
+        3>&8 8>&- >"$dir/slirp4netns.log" 2>&1 &
     echo $! >"$dir/slirp4netns.pid"
-    timeout 20 head -c 1 "$dir/network-ready" >/dev/null || die "the network did not start, see $dir/slirp4netns.log"
+    timeout 20 head -c 1 <&8 >/dev/null || die "the network did not start, see $dir/slirp4netns.log"
+    exec 8>&-
 }
 
 start_engine() {

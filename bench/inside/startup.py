@@ -37,7 +37,7 @@ def commands_for(running: store.Store, programs: Path) -> dict[str, Sequence[str
     reput = (command, *(text for name, target in targets.items() for text in (f"--{name}", target)))
     return {
         EMPTY: (str(programs / "python"), "-c", "pass"),
-        "reput-probe": (sys.executable, "-IS", probe.__file__, running.commitlog),
+        "reput-probe": (str(programs / "python"), "-IS", probe.__file__, running.commitlog),
         "--help": (*reput, "--help"),
         "put --help": (*reput, "put", "--help"),
         "version": (*reput, "version"),

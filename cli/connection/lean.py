@@ -17,24 +17,44 @@ from typing import Any
 LATER = frozenset(
     {
         "asyncio", "google.protobuf.internal.python_message", "google.protobuf.text_format", "grpc.aio",
-        "bz2", "calendar", "ipaddress", "json", "linecache", "lzma", "numbers", "selectors", "stringprep", "subprocess",
+        "bz2", "calendar", "ipaddress", "linecache", "lzma", "numbers", "selectors", "stringprep", "subprocess",
         "textwrap", "tokenize",
     }
 )  # fmt: skip
-"""Whole packages; what lies inside of them is found as ever."""
+"""Whole packages, of which nobody imports a part before the whole."""
 
 
 class LaterModule(ModuleType):
-    """A module that has not run yet. What it lacks makes it run."""
+    """A module that has not run yet. Whoever asks it for something makes it run."""
+
+    def __getattribute__(self, name: str) -> Any:
+        """Return what the module has by this name, once it has run; what the import system asks for it has before."""
+        if not name.startswith("__"):
+            _run(self)
+        return object.__getattribute__(self, name)
 
     def __getattr__(self, name: str) -> Any:
-        """Run the module, once, and return what it has by this name. Other threads wait until it has run."""
-        with object.__getattribute__(self, "_lock_of_later"):
-            loader = self.__dict__.pop("_loader_of_later", None)
-            if loader is not None:  # None: it runs now, in this thread, and asks for what it has not made yet
-                loader.exec_module(self)
-                self.__class__ = ModuleType  # type: ignore[assignment]
+        """Likewise for what the import system does not know."""
+        _run(self)
         return object.__getattribute__(self, name)
+
+
+def _run(module: ModuleType) -> None:
+    """Run a module that has not run, once. Other threads wait until it has; if it fails it runs again."""
+    own = object.__getattribute__(module, "__dict__")
+    if (lock := own.get("_lock_of_later")) is None:
+        return
+    with lock:
+        loader = own.pop("_loader_of_later", None)
+        if loader is None:  # it has run by now, or runs in this thread, and asks for what it has made itself
+            return
+        try:
+            loader.exec_module(module)
+        except BaseException:
+            own["_loader_of_later"] = loader
+            raise
+        module.__class__ = ModuleType
+        own.pop("_lock_of_later", None)
 
 
 class LaterLoader:

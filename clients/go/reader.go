@@ -107,8 +107,8 @@ func (c *Client) ByID(ctx context.Context, id, topic string) (StoredMessage, err
 }
 
 // WaitIndexed returns once a message that was just sent is indexed, so that queries find it: some milliseconds after it
-// was stored. Of several messages wait for the one with the largest physical offset. The reason of the error is
-// RECOVERING if the indexes do not reach it within the client's time-out.
+// was stored; a delayed one waits then. Of several messages wait for the one with the largest physical offset. The
+// reason of the error is RECOVERING if the indexes do not reach it within the client's time-out.
 func (c *Client) WaitIndexed(ctx context.Context, sent Result) error {
 	request := &indexerv1.WaitIndexedRequest{PhysicalOffset: sent.PhysicalOffset}
 	_, err := indexerv1.NewIndexServiceClient(c.indexer).WaitIndexed(ctx, request)

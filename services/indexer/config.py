@@ -90,8 +90,9 @@ class IndexerConfig:
     """Longest wait between two attempts to reach the CommitLog."""
 
     long_poll_count_max: Positive = 5_000
-    """Pulls and subscriptions that may wait for messages at once. Beyond it they are refused with WINDOW_FULL; each
-    takes about 25 KB while it waits, and 8 KB of that stay with gRPC."""
+    """Pulls and subscriptions that may wait for messages at once, and as many calls that wait for a record to be
+    indexed. Beyond it they are refused with WINDOW_FULL; each takes about 25 KB while it waits, and 8 KB of that stay
+    with gRPC."""
 
     query_size_bytes_max: Annotated[int, Meta(ge=limits.KIB, le=64 * limits.MIB)] = 2 * limits.MIB
     """Bytes of records in one page of a query; the first message always fits."""

@@ -4,8 +4,6 @@
 import argparse
 import asyncio
 import contextlib
-import functools
-import operator
 import sys
 import tempfile
 import time
@@ -75,7 +73,8 @@ async def _check(step: Mapping[str, Any], stage: Stage) -> str:
 
 
 async def run_all(languages: Mapping[str, Sequence[str]], cases: Sequence[Case], console: Console) -> Results:
-    """Run all cases of all languages, stage beside stage."""
+    """Run all cases of all languages, stage beside stage: their starts, which hold up everything, come before."""
+    results: Results = {}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("cases", total=len(cases) * len(languages))
@@ -83,27 +82,32 @@ async def run_all(languages: Mapping[str, Sequence[str]], cases: Sequence[Case],
         def begin(language: str, case: Case) -> None:
             progress.update(bar, description=f"{language}: {case.name[:40]}", advance=1)
 
-        stage_names = dict.fromkeys(case.stage for case in cases)
-        by_stage = ([case for case in cases if case.stage == name] for name in stage_names)
-        results = await asyncio.gather(*(_run_stage(languages, here, begin) for here in by_stage))
-    return functools.reduce(operator.or_, results)
+        async with contextlib.AsyncExitStack() as stack:
+            running = []
+            for name in dict.fromkeys(case.stage for case in cases):
+                here = [case for case in cases if case.stage == name]
+                if lacking := stages.missing(name):
+                    skipped = f"skipped: needs {lacking}"
+                    results |= {(language, case.name): skipped for language in languages for case in here}
+                else:
+                    directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reput-clients-")))
+                    stage = await stack.enter_async_context(stages.STAGES[name](directory))
+                    running.append(_run_stage(stage, languages, here, begin))
+            for found in await asyncio.gather(*running):
+                results |= found
+    return results
 
 
 async def _run_stage(
-    languages: Mapping[str, Sequence[str]], cases: Sequence[Case], begin: Callable[[str, Case], None]
+    stage: Stage, languages: Mapping[str, Sequence[str]], cases: Sequence[Case], begin: Callable[[str, Case], None]
 ) -> Results:
-    """Run the cases of one stage."""
-    if lacking := stages.missing(cases[0].stage):
-        return {(language, case.name): f"skipped: needs {lacking}" for language in languages for case in cases}
+    """Run the cases of a stage, language by language."""
     results: Results = {}
-    with tempfile.TemporaryDirectory(prefix="reput-clients-") as directory:
-        async with contextlib.AsyncExitStack() as stack:
-            stage = await stack.enter_async_context(stages.STAGES[cases[0].stage](Path(directory)))
-            for language, command in languages.items():
-                driver = await stack.enter_async_context(drivers.running(command))
-                for case in cases:
-                    begin(language, case)
-                    results[language, case.name] = await run_case(case, driver, stage)
+    for language, command in languages.items():
+        async with drivers.running(command) as driver:
+            for case in cases:
+                begin(language, case)
+                results[language, case.name] = await run_case(case, driver, stage)
     return results
 
 
@@ -146,6 +150,10 @@ def main() -> None:
     console = Console(file=sys.stdout)
     cases = [case for case in load() if arguments.only in case.name or arguments.only in case.stage]
     languages = built(arguments.language or list(LANGUAGES), console)
+    if arguments.language and len(languages) < len(arguments.language):
+        raise SystemExit("not all of the languages that were asked for can be run here")
+    if not cases:
+        raise SystemExit(f"no case and no stage has {arguments.only!r} in its name")
     results = asyncio.run(run_all(languages, cases, console))
     tell(results, list(languages), cases, console)
     if any(wrong and not wrong.startswith("skipped") for wrong in results.values()):

@@ -76,8 +76,8 @@ export class Queries {
 
   /**
    * Resolves once a message that was just sent is indexed, so that queries find it: some milliseconds after it was
-   * stored. Of several messages wait for the one with the largest physical offset. Throws ReputError with RECOVERING if
-   * the indexes do not reach it within the client's time-out.
+   * stored; a delayed one waits then. Of several messages wait for the one with the largest physical offset. Throws
+   * ReputError with RECOVERING if the indexes do not reach it within the client's time-out.
    */
   async waitIndexed(sent: Pick<SendResult, "physicalOffset">): Promise<void> {
     await this.#channels.run(IndexServiceService.waitIndexed, { physicalOffset: sent.physicalOffset });

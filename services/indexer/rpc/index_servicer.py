@@ -3,6 +3,7 @@
 
 import dataclasses
 
+import grpc
 import msgspec
 from reput.common.v1 import consumer_pb2
 from reput.indexer.v1 import index_service_pb2 as messages
@@ -22,6 +23,8 @@ from services.indexer.engine.upkeep.queue_removal import QueueRemoval
 
 WAIT_S = 5.0
 """As in index_service.proto."""
+MARGIN_S = 0.5
+"""So long before the caller's deadline it is told how far the indexes are."""
 CONSUMER_COUNT_MAX = 100
 REMOVED_QUEUE_COUNT_MAX = 1_000
 STEPPED_OVER_COUNT_MAX = 100
@@ -61,10 +64,13 @@ class IndexServicer:
             stepped_over=_stepped_over(indexes.queues.stepped_over.notes()),
         )
 
-    async def WaitIndexed(self, request: messages.WaitIndexedRequest, _: object) -> messages.WaitIndexedResponse:
-        """Answer once a record is indexed."""
-        indexes = self._indexer.indexes
-        await indexes.wait_for(check_range(request.physical_offset, "physical_offset"), WAIT_S)
+    async def WaitIndexed(
+        self, request: messages.WaitIndexedRequest, context: grpc.aio.ServicerContext[bytes, bytes]
+    ) -> messages.WaitIndexedResponse:
+        """Answer once a record is indexed, or while the caller still listens."""
+        indexes, left_s = self._indexer.indexes, context.time_remaining()
+        wait_s = WAIT_S if left_s is None else min(WAIT_S, left_s - MARGIN_S)
+        await indexes.wait_for(check_range(request.physical_offset, "physical_offset"), wait_s)
         return messages.WaitIndexedResponse(indexed_physical_offset=indexes.reached.indexed_physical_offset)
 
     async def TrimTo(self, request: messages.TrimToRequest, _: object) -> messages.TrimToResponse:

@@ -107,7 +107,7 @@ def test_what_is_asked_of_the_standard_library_is_there() -> None:
         "import bz2, calendar, ipaddress, json, linecache, lzma, numbers, selectors, stringprep, subprocess\n"
         "import textwrap, tokenize, shutil, socket, traceback, inspect, sys, io\n"
         "later = {name for name in lean.LATER if type(sys.modules.get(name)) is lean.LaterModule}\n"
-        "assert later >= {'bz2', 'json', 'linecache', 'subprocess', 'tokenize'}, later\n"
+        "assert later >= {'bz2', 'linecache', 'subprocess', 'tokenize'}, later\n"
         "assert bz2.decompress(bz2.compress(b'x')) == lzma.decompress(lzma.compress(b'x')) == b'x'\n"
         "assert ipaddress.ip_address('::1').is_loopback\n"
         "assert calendar.isleap(2000) and isinstance(1, numbers.Number) and stringprep.in_table_a1('\\u0221')\n"

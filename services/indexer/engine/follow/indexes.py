@@ -251,6 +251,7 @@ class Indexes:
         self.reached = self.reached._replace(indexed_physical_offset=min_physical_offset)
         self._note_entered(min_physical_offset)
         self.index.next_physical_offset = max(self.index.next_physical_offset, min_physical_offset)
+        self._polls.wake((), min_physical_offset)
 
     async def begin_at(self, min_physical_offset: int) -> None:
         """Forget the ends of queues past the log's first byte if nothing of the log is held, for they come again.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """LongPolls: who waits for the next message of which queue, and who for a record to be indexed.
 
-Invariants: at most `count_max` wait at once; a wake-up ends every wait for what has come; a waiter that goes away
-leaves nothing behind. Callers: the event loop's thread. A waiter must look at what it waits for and begin to wait
+Invariants: at most `count_max` wait for each at once; a wake-up ends every wait for what has come; a waiter that goes
+away leaves nothing behind. Callers: the event loop's thread. A waiter must look at what it waits for and begin to wait
 without an await in between, otherwise it misses it; RocketMQ's counterpart is PullRequestHoldService.
 """
 
@@ -35,16 +35,18 @@ class LongPolls:
         self.is_closed = False
         """Whether the service stops: whoever begins something long asks first."""
         self.count = 0
-        """How many wait now."""
+        """How many wait for a queue now."""
 
     async def wait(self, topic: str, queue_id: int, timeout_s: float) -> None:
         """Wait until the queue has grown, or for this time. Raises WindowFull when too many wait, and Stopping."""
-        waiter = self._waiter()
+        waiter = self._waiter("waiting pulls", self.count)
         waiters = self._waiters.setdefault((topic, queue_id), set())
         waiters.add(waiter)
+        self.count += 1
         try:
-            await self._end_of(waiter, timeout_s)
+            await _end_of(waiter, timeout_s)
         finally:
+            self.count -= 1
             waiters.discard(waiter)
             if not waiters and self._waiters.get((topic, queue_id)) is waiters:
                 del self._waiters[topic, queue_id]
@@ -52,28 +54,19 @@ class LongPolls:
 
     async def wait_indexed(self, physical_offset: int, timeout_s: float) -> None:
         """Wait until the record at this offset is indexed, or for this time. Raises as `wait` does."""
-        awaited = _Awaited(physical_offset, next(self._numbers), self._waiter())
+        awaited = _Awaited(physical_offset, next(self._numbers), self._waiter("waits for a record", len(self._awaited)))
         bisect.insort(self._awaited, awaited)
         try:
-            await self._end_of(awaited.waiter, timeout_s)
+            await _end_of(awaited.waiter, timeout_s)
         finally:
             del self._awaited[bisect.bisect_left(self._awaited, awaited)]
         self.check_open()
 
-    def _waiter(self) -> asyncio.Future[None]:
+    def _waiter(self, what: str, count: int) -> asyncio.Future[None]:
         self.check_open()
-        if self.count >= self._count_max:
-            raise WindowFull("waiting pulls", limit=self._count_max)
+        if count >= self._count_max:
+            raise WindowFull(what, limit=self._count_max)
         return asyncio.get_running_loop().create_future()
-
-    async def _end_of(self, waiter: asyncio.Future[None], timeout_s: float) -> None:
-        timer = asyncio.get_running_loop().call_later(timeout_s, _end, waiter)
-        self.count += 1
-        try:
-            await waiter
-        finally:
-            timer.cancel()
-            self.count -= 1
 
     def check_open(self) -> None:
         """Raise Stopping after `close`."""
@@ -94,6 +87,14 @@ class LongPolls:
         """End all waits, now and from now on, with Stopping."""
         self.is_closed = True
         self.wake(self._waiters, INT64_MAX + 1)
+
+
+async def _end_of(waiter: asyncio.Future[None], timeout_s: float) -> None:
+    timer = asyncio.get_running_loop().call_later(timeout_s, _end, waiter)
+    try:
+        await waiter
+    finally:
+        timer.cancel()
 
 
 def _end(waiter: asyncio.Future[None]) -> None:

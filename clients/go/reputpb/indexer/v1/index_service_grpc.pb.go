@@ -36,8 +36,9 @@ type IndexServiceClient interface {
 	// Tells how far the indexes are. Idempotent.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	// Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
-	// server afterwards finds it by key, time and id, and in its queue. Idempotent. RECOVERING with how far the indexes are
-	// if they do not reach it within 5 s, WINDOW_FULL if too many calls wait.
+	// server afterwards finds it by key, time and id, and in its queue, unless it has expired; of a delayed message it finds
+	// the place where it waits. Idempotent. RECOVERING with how far the indexes are if they do not reach it within 5 s, or
+	// shortly before the call's deadline; WINDOW_FULL if too many calls wait.
 	WaitIndexed(ctx context.Context, in *WaitIndexedRequest, opts ...grpc.CallOption) (*WaitIndexedResponse, error)
 	// Forgets all index entries of records below a physical offset. Idempotent. Readers stop seeing what is trimmed before
 	// the call returns. At most up to what is indexed.
@@ -108,8 +109,9 @@ type IndexServiceServer interface {
 	// Tells how far the indexes are. Idempotent.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	// Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
-	// server afterwards finds it by key, time and id, and in its queue. Idempotent. RECOVERING with how far the indexes are
-	// if they do not reach it within 5 s, WINDOW_FULL if too many calls wait.
+	// server afterwards finds it by key, time and id, and in its queue, unless it has expired; of a delayed message it finds
+	// the place where it waits. Idempotent. RECOVERING with how far the indexes are if they do not reach it within 5 s, or
+	// shortly before the call's deadline; WINDOW_FULL if too many calls wait.
 	WaitIndexed(context.Context, *WaitIndexedRequest) (*WaitIndexedResponse, error)
 	// Forgets all index entries of records below a physical offset. Idempotent. Readers stop seeing what is trimmed before
 	// the call returns. At most up to what is indexed.

@@ -146,8 +146,8 @@ class Queries(Part):
     def wait_indexed(self, sent: SendResult) -> None:
         """Return once this message is indexed, so that queries find it: some milliseconds after it was stored.
 
-        Of several messages wait for the one with the largest physical offset. Raises UnavailableError with RECOVERING
-        if the indexes do not reach it within the client's time-out.
+        A delayed one waits then. Of several messages wait for the one with the largest physical offset. Raises
+        UnavailableError with RECOVERING if the indexes do not reach it within the client's time-out.
         """
         self._channels.run(Call(index_service_pb2.WaitIndexedRequest(physical_offset=sent.physical_offset)))
 

@@ -37,8 +37,9 @@ class IndexServiceStub:
     """Tells how far the indexes are. Idempotent."""
     WaitIndexed: _grpc.UnaryUnaryMultiCallable[_index_service_pb2.WaitIndexedRequest, _index_service_pb2.WaitIndexedResponse]
     """Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
-    server afterwards finds it by key, time and id, and in its queue. Idempotent. RECOVERING with how far the indexes are
-    if they do not reach it within 5 s, WINDOW_FULL if too many calls wait.
+    server afterwards finds it by key, time and id, and in its queue, unless it has expired; of a delayed message it finds
+    the place where it waits. Idempotent. RECOVERING with how far the indexes are if they do not reach it within 5 s, or
+    shortly before the call's deadline; WINDOW_FULL if too many calls wait.
     """
     TrimTo: _grpc.UnaryUnaryMultiCallable[_index_service_pb2.TrimToRequest, _index_service_pb2.TrimToResponse]
     """Forgets all index entries of records below a physical offset. Idempotent. Readers stop seeing what is trimmed before
@@ -62,8 +63,9 @@ class IndexServiceAsyncStub(IndexServiceStub):
     """Tells how far the indexes are. Idempotent."""
     WaitIndexed: _aio.UnaryUnaryMultiCallable[_index_service_pb2.WaitIndexedRequest, _index_service_pb2.WaitIndexedResponse]  # type: ignore[assignment]
     """Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
-    server afterwards finds it by key, time and id, and in its queue. Idempotent. RECOVERING with how far the indexes are
-    if they do not reach it within 5 s, WINDOW_FULL if too many calls wait.
+    server afterwards finds it by key, time and id, and in its queue, unless it has expired; of a delayed message it finds
+    the place where it waits. Idempotent. RECOVERING with how far the indexes are if they do not reach it within 5 s, or
+    shortly before the call's deadline; WINDOW_FULL if too many calls wait.
     """
     TrimTo: _aio.UnaryUnaryMultiCallable[_index_service_pb2.TrimToRequest, _index_service_pb2.TrimToResponse]  # type: ignore[assignment]
     """Forgets all index entries of records below a physical offset. Idempotent. Readers stop seeing what is trimmed before
@@ -96,8 +98,9 @@ class IndexServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_index_service_pb2.WaitIndexedResponse, _abc.Awaitable[_index_service_pb2.WaitIndexedResponse]]:
         """Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
-        server afterwards finds it by key, time and id, and in its queue. Idempotent. RECOVERING with how far the indexes are
-        if they do not reach it within 5 s, WINDOW_FULL if too many calls wait.
+        server afterwards finds it by key, time and id, and in its queue, unless it has expired; of a delayed message it finds
+        the place where it waits. Idempotent. RECOVERING with how far the indexes are if they do not reach it within 5 s, or
+        shortly before the call's deadline; WINDOW_FULL if too many calls wait.
         """
 
     @_abc_1.abstractmethod

@@ -21,7 +21,7 @@ LATER = frozenset(
         "textwrap", "tokenize",
     }
 )  # fmt: skip
-"""Whole packages, of which nobody imports a part before the whole."""
+"""Of a package whose part is imported the whole runs before, as ever."""
 
 
 class LaterModule(ModuleType):
@@ -85,7 +85,10 @@ class LaterFinder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return a module of LATER, None for any other."""
+        """Return a module of LATER, None for any other. A part of a package finds it run."""
+        package = fullname.rpartition(".")[0]
+        if package in LATER:
+            _run(sys.modules[package])
         if fullname not in LATER:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)

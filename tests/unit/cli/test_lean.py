@@ -100,6 +100,21 @@ def test_what_is_asked_for_is_there() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import asyncio.base_events",
+        "from asyncio.base_events import BaseEventLoop",
+        "import asyncio; from asyncio.base_events import BaseEventLoop; assert asyncio.run",
+        "import grpc; from grpc.aio._channel import Channel; assert grpc.aio.Channel",
+        "import uvloop; assert uvloop.run",
+    ],
+)
+def test_a_part_comes_after_its_package(line: str) -> None:
+    """Whatever is imported first: the package has run before its part does."""
+    modules_after(f"from cli.connection import lean; lean.install()\n{line}")
+
+
 def test_what_is_asked_of_the_standard_library_is_there() -> None:
     """Each module that is put off works when it is used, also by others: a traceback shows its lines."""
     modules_after(

@@ -28,7 +28,7 @@ class LaterModule(ModuleType):
     """A module that has not run yet. Whoever asks it for something makes it run."""
 
     def __getattribute__(self, name: str) -> Any:
-        """Return what the module has by this name, once it has run; what the import system asks for it has before."""
+        """Return what the module has by this name, once it has run. What the import system asks for it has before."""
         if not name.startswith("__"):
             _run(self)
         return object.__getattribute__(self, name)
@@ -40,7 +40,7 @@ class LaterModule(ModuleType):
 
 
 def _run(module: ModuleType) -> None:
-    """Run a module that has not run, once. Other threads wait until it has; if it fails it runs again."""
+    """Run a module that has not run, once. Other threads wait until it has, and if it fails the next one runs it."""
     own = object.__getattribute__(module, "__dict__")
     if (lock := own.get("_lock_of_later")) is None:
         return

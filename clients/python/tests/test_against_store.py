@@ -90,6 +90,21 @@ def test_what_was_waited_for_is_found_at_once(client: reput_client.Client, runni
             assert asyncio.run(find(number)) == [b"async"]
 
 
+def test_a_wait_for_what_nobody_sends_says_how_far_it_is(client: reput_client.Client, running: Store) -> None:
+    """It ends within the client's time-out, with the place of the index and the one that was waited for."""
+    with client.producer() as producer:
+        sent = producer.send("nobody", b"x").result(LIMIT_S)
+    client.query.wait_indexed(sent)
+    beyond = sent.physical_offset + (1 << 40)
+    with reput_client.connect(**running.targets, timeout_s=2.0) as hasty:
+        with pytest.raises(reput_client.UnavailableError) as caught:
+            hasty.query.wait_indexed(sent._replace(physical_offset=beyond))
+        with pytest.raises(reput_client.InvalidArgumentError, match="physical_offset"):
+            hasty.query.wait_indexed(sent._replace(physical_offset=-1))
+    assert (caught.value.reason, caught.value.metadata["target"]) == ("RECOVERING", str(beyond + 1))
+    assert sent.physical_offset < int(caught.value.metadata["indexed"]) <= beyond
+
+
 def test_round_trip(client: reput_client.Client) -> None:
     """All that was sent comes back equal, by every way to ask, and one bad message fails alone."""
     messages = [

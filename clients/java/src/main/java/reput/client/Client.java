@@ -157,8 +157,8 @@ public final class Client implements AutoCloseable {
 
     /**
      * Returns once a message that was just sent is indexed, so that queries find it: some milliseconds after it was stored;
-     * a delayed one waits then. Of several messages wait for the one with the largest physical offset. Throws with the reason RECOVERING if the
-     * indexes do not reach it within the client's time-out.
+     * a delayed one waits then. Of several messages wait for the one with the largest physical offset. Throws with the
+     * reason RECOVERING if the indexes do not reach it within the client's time-out.
      */
     public void waitIndexed(SendResult sent) {
         call(IndexServiceGrpc.getWaitIndexedMethod(),

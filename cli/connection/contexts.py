@@ -9,7 +9,6 @@ environment, so that whoever reads those knows nothing of contexts.
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from cli.exit_codes import CommandFailed, ExitCode
@@ -31,12 +30,11 @@ VARIABLES = {
 PREFIX = "REPUT_CLIENT_"
 
 
-@dataclass
 class Contexts:
     """All contexts by name; `used` is the one in use, "" for none."""
 
-    used: str = ""
-    stores: dict[str, dict[str, str]] = field(default_factory=dict)
+    def __init__(self, used: str, stores: dict[str, dict[str, str]]) -> None:
+        self.used, self.stores = used, stores
 
     def store(self, name: str) -> dict[str, str]:
         """Return what a context has. Raises CommandFailed."""
@@ -63,7 +61,7 @@ def read_contexts() -> Contexts:
         path = contexts_path()
         text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError, PermissionError, CommandFailed):
-        return Contexts()
+        return Contexts("", {})
     try:
         found = json.loads(text)
         stores = {

@@ -16,9 +16,10 @@ from typing import Any
 
 LATER = frozenset(
     {
-        "asyncio", "google.protobuf.internal.python_message", "google.protobuf.text_format", "grpc.aio",
-        "bz2", "calendar", "ipaddress", "linecache", "lzma", "numbers", "selectors", "stringprep", "subprocess",
-        "textwrap", "tokenize",
+        "asyncio", "google.protobuf.descriptor_database", "google.protobuf.internal.python_message",
+        "google.protobuf.text_encoding", "google.protobuf.text_format", "grpc.aio", "shellingham",
+        "base64", "bz2", "calendar", "ipaddress", "json", "linecache", "lzma", "numbers", "pkgutil",
+        "selectors", "stringprep", "subprocess", "textwrap", "tokenize",
     }
 )  # fmt: skip
 """Of a package whose part is imported the whole runs before, as ever."""

@@ -2,7 +2,6 @@
 """Patience: how long a command asks. Imported only by what talks to a service: it brings the client along."""
 
 import math
-from dataclasses import dataclass, field
 
 from reput_client import ReputError, RetryPolicy
 
@@ -17,23 +16,25 @@ NOTED_ATTEMPT = 3
 LONG = RetryPolicy()
 
 
-@dataclass(frozen=True, slots=True)
 class Patience(RetryPolicy):
-    """Asks a service again that says that it is starting, for half a minute at most, and with a note."""
+    """Asks a service again that says that it is starting, for half a minute at most, and with a note.
 
-    retries: int = RETRIES
-    timeout_s: float = math.inf
-    """Longest time of all attempts, for who has no time-out of its own."""
-    noted_reasons: set[str] = field(default_factory=set, repr=False, compare=False)
+    `timeout_s` is the longest time of all attempts, for who has no time-out of its own.
+    """
+
+    def __init__(self, retries: int = RETRIES, timeout_s: float = math.inf) -> None:
+        super().__init__(retries)
+        self._timeout_s = timeout_s
+        self._noted_reasons: set[str] = set()
 
     def delay_s(self, attempt: int, error: ReputError, *, is_repeatable: bool = True) -> float | None:
         """See RetryPolicy."""
         if error.reason not in STARTING_REASONS:
             return RetryPolicy.delay_s(self, attempt, error, is_repeatable=is_repeatable)
-        if attempt == NOTED_ATTEMPT and error.reason not in self.noted_reasons:
-            self.noted_reasons.add(error.reason)
+        if attempt == NOTED_ATTEMPT and error.reason not in self._noted_reasons:
+            self._noted_reasons.add(error.reason)
             warning_line(f"waiting for the service: {error}")
-        left_s = self.timeout_s - sum(_longest_delay_s(before, error) for before in range(attempt))
+        left_s = self._timeout_s - sum(_longest_delay_s(before, error) for before in range(attempt))
         return LONG.delay_within_s(left_s, attempt, error, is_repeatable=is_repeatable)
 
 

@@ -20,9 +20,9 @@ _UNITS = {
     "h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000, "w": 604_800_000, "week": 604_800_000,
 }  # fmt: skip
 _STEP = r"(\d+(?:\.\d+)?)\s*([a-z]+)"
-_DISTANCE = re.compile(rf"(?P<sign>[-+]|in\s)\s*(?P<far>(?:{_STEP}\s*)+)|(?P<ago>(?:{_STEP}\s*)+)\s+ago")
+_DISTANCE = rf"(?P<sign>[-+]|in\s)\s*(?P<far>(?:{_STEP}\s*)+)|(?P<ago>(?:{_STEP}\s*)+)\s+ago"
 _DAYS = {"today": 0, "yesterday": -1, "tomorrow": 1, None: 0}
-_CLOCK = re.compile(r"(?:(?P<day>today|yesterday|tomorrow)(?:\s+|$))?(?P<clock>\d{1,2}:\d{2}(?::\d{2})?)?")
+_CLOCK = r"(?:(?P<day>today|yesterday|tomorrow)(?:\s+|$))?(?P<clock>\d{1,2}:\d{2}(?::\d{2})?)?"
 _LONGEST_MS = 10**14
 """About 3,000 years: what is farther away is a slip."""
 
@@ -73,7 +73,7 @@ def _whole_number(text: str) -> int:
 
 def _distance(words: str, now: datetime) -> int | None:
     """Return the moment of `-1h`, `1 hour ago`, `+1h` or `in 1 hour`, None for what is no distance."""
-    match = _DISTANCE.fullmatch(words)
+    match = re.fullmatch(_DISTANCE, words)
     if match is None:
         return None
     is_past = match["sign"] in (None, "-")
@@ -101,7 +101,7 @@ def _day_and_clock(words: str, now: datetime) -> int | None:
     """Return the moment of `now`, `today`, `yesterday`, `01:00` or `yesterday 01:00`, None for anything else."""
     if words == "now":
         return _epoch_ms(now)
-    match = _CLOCK.fullmatch(words)
+    match = re.fullmatch(_CLOCK, words)
     if match is None or not words:
         return None
     day: date = now.date() + timedelta(days=_DAYS[match["day"]])

@@ -11,7 +11,6 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -25,17 +24,16 @@ DELAYS = {"delay_level", "deliver_at", "delay_s"}
 """A line that has one of them needs none of the options."""
 
 
-@dataclass
 class Chunk:
     """Messages that were read together, and of each the number of its line, from 1.
 
-    Without messages it says that the next chunk may take a while.
+    Without messages it says that the next chunk may take a while. `failure` is what is wrong with the line behind them:
+    nothing comes after it.
     """
 
-    messages: list[NewMessage] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-    failure: CommandFailed | None = None
-    """What is wrong with the line behind these. Nothing comes after it."""
+    def __init__(self, messages: list[NewMessage], numbers: list[int]) -> None:
+        self.messages, self.numbers = messages, numbers
+        self.failure: CommandFailed | None = None
 
 
 class Source:
@@ -108,7 +106,7 @@ class Lines(Source):
 
     def _parsed(self, lines: Iterable[bytes], number: int) -> Chunk:
         """Return the messages of JSON lines, without empty ones, up to the first that is none."""
-        chunk = Chunk()
+        chunk = Chunk([], [])
         for line in lines:
             number += 1
             if not line.strip():

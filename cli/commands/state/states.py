@@ -6,8 +6,7 @@ Imported only when a service listens: it brings the client along.
 
 import contextlib
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from reput.commitlog.v1 import log_service_pb2 as log_pb
@@ -20,25 +19,32 @@ from cli.commands.state.beside import Beside
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
 class States:
-    """One look at all services."""
+    """One look at all services, made at `time_s` by the clock.
 
-    time_s: float
-    """When the look was made, by the clock."""
-    away: dict[str, str] = field(default_factory=dict)
-    """Services that do not answer, and why."""
-    log: log_pb.GetStatusResponse | None = None
-    index: index_pb.GetStatusResponse | None = None
-    retention: retention_pb.GetStatusResponse | None = None
-    oldest_time_ms: int = 0
-    """Store time of the log's first message; 0: not known."""
-    policy: retention_pb.GetPolicyResponse | None = None
-    last_run: retention_pb.Run | None = None
-    answer_ms: dict[str, float] = field(default_factory=dict)
-    """How long each service took to tell its state."""
-    beside: list[Beside] = field(default_factory=list)
-    """Delivery and the gateway, where there are any."""
+    `away` has the services that do not answer, and why; `answer_ms` how long the others took to tell their states;
+    `oldest_time_ms` is the store time of the log's first message, 0 if it is not known; `beside` are Delivery and the
+    gateway, where there are any.
+    """
+
+    def __init__(
+        self,
+        time_s: float,
+        away: dict[str, str],
+        log: log_pb.GetStatusResponse | None = None,
+        index: index_pb.GetStatusResponse | None = None,
+        retention: retention_pb.GetStatusResponse | None = None,
+        oldest_time_ms: int = 0,
+        policy: retention_pb.GetPolicyResponse | None = None,
+        last_run: retention_pb.Run | None = None,
+        *,
+        answer_ms: Mapping[str, float] | None = None,
+    ) -> None:
+        self.time_s, self.away = time_s, away
+        self.log, self.index, self.retention = log, index, retention
+        self.oldest_time_ms, self.policy, self.last_run = oldest_time_ms, policy, last_run
+        self.answer_ms = answer_ms or {}
+        self.beside: Sequence[Beside] = ()
 
     @property
     def is_recovering(self) -> bool:
@@ -63,23 +69,15 @@ def look(client: Client, time_s: float, away: dict[str, str], *, is_brief: bool 
         except (UnavailableError, DeadlineExceededError) as error:
             away[service] = error.text
     log, retention = found.get("commitlog"), found.get("janitor")
-    is_open = log is not None and log.state == log_pb.LOG_STATE_SERVING
-    brief = States(
-        time_s=time_s,
-        away=away,
-        log=log,
-        index=found.get("indexer"),
-        retention=retention,
-        answer_ms=answer_ms,
-    )
+    states = States(time_s, away, log, found.get("indexer"), retention, answer_ms=answer_ms)
     if is_brief:
-        return brief
-    return replace(
-        brief,
-        oldest_time_ms=_known(lambda: _oldest_time_ms(client), 0) if is_open else 0,
-        policy=_known(admin.retention_policy, None) if retention is not None else None,
-        last_run=_known(lambda: next(iter(admin.retention_history()), None), None) if retention is not None else None,
-    )
+        return states
+    if log is not None and log.state == log_pb.LOG_STATE_SERVING:
+        states.oldest_time_ms = _known(lambda: _oldest_time_ms(client), 0)
+    if retention is not None:
+        states.policy = _known(admin.retention_policy, None)
+        states.last_run = _known(lambda: next(iter(admin.retention_history()), None), None)
+    return states
 
 
 def _oldest_time_ms(client: Client) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -94,7 +93,9 @@ def _look(context: typer.Context, away: dict[str, str]) -> States:
     from cli.connection.patience import RETRIES
 
     with new_client(options, RetryPolicy(retries=RETRIES)) as client:
-        return replace(look(client, time.time(), away), beside=look_beside(context))
+        states = look(client, time.time(), away)
+        states.beside = look_beside(context)
+        return states
 
 
 def _show(states: States, before: States | None, *, as_json: bool, in_place: bool, is_first: bool) -> None:

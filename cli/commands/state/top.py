@@ -14,7 +14,6 @@ import termios
 import time
 import tty
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -93,7 +92,8 @@ def _look(context: typer.Context, client: Client, before: View | None) -> View:
         for service, where in targets_of(context.find_root().obj).items()
         if service in OF_EVERY_STORE and not any(map(is_listening, where))
     }
-    states = replace(look(client, time.time(), away, is_brief=True), beside=look_beside(context))
+    states = look(client, time.time(), away, is_brief=True)
+    states.beside = look_beside(context)
     traffic_before = before.traffic if before is not None else None
     try:
         traffic = look_at_traffic(client, time.monotonic()) if states.index is not None else None

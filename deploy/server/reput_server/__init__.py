@@ -3,7 +3,8 @@
 """The installed server: the only import name that Reput's server has in an environment.
 
 Its packages (`cli`, `libs`, `services`) lie in `app/` beside this file, where nobody's `import libs` finds them; the
-command puts them on the path of its own process and of those that it starts. In a checkout they are at its root.
+command puts them on the path of its own process and of those that it starts, behind the standard library, which has
+most of what is imported. In a checkout they are at its root.
 """
 
 import os
@@ -16,8 +17,11 @@ ROOT = _INSTALLED if os.path.isdir(_INSTALLED) else os.path.dirname(os.path.dirn
 
 
 def main() -> int:
-    """The `reput` command."""
-    sys.path.insert(0, ROOT)
+    """The `reput` command. The folder in which it was started, or its program lies, is nobody's place for modules."""
+    if not sys.flags.safe_path:
+        del sys.path[0]
+    packages = os.path.dirname(_HERE)
+    sys.path.insert(sys.path.index(packages) if packages in sys.path else 0, ROOT)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
     from cli.main import command as run
 

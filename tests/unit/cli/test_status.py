@@ -5,7 +5,6 @@ import io
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -144,7 +143,7 @@ def test_rates_need_two_looks() -> None:
     assert rates == Rates(1000, 1 << 20, 1 << 19)
     assert "1,000 messages/s, 1.0 MiB/s" in "\n".join(page(after, rates))
     assert Rates.between(None, after) is None
-    assert Rates.between(States(NOW_S), after) is None
+    assert Rates.between(States(NOW_S, {}), after) is None
     after.log.start_time.CopyFrom(log_pb.GetStatusResponse(start_time=at(0)).start_time)
     assert Rates.between(before, after) is None
 
@@ -282,12 +281,14 @@ def test_delivery_and_the_gateway() -> None:
     """Those that serve are in one line, one that somebody named and that does not serve is a trouble."""
     serving = [Beside("delivery", f"{name}:7104", "SERVING", 1.0) for name in "abc"]
     serving.append(Beside("gateway", "a:8081", "SERVING", 1.0))
-    states = replace(healthy(), beside=serving)
+    states = healthy()
+    states.beside = serving
     assert "beside     Delivery (3) and the gateway serve" in page(states)
     found: Any = document(states)
     assert [row["target"] for row in found["delivery"]] == ["a:7104", "b:7104", "c:7104"]
     assert found["verdict"]["is_healthy"]
-    states = replace(healthy(), beside=[Beside("gateway", "a:8081", "UNREACHABLE", 1.0)])
+    states = healthy()
+    states.beside = [Beside("gateway", "a:8081", "UNREACHABLE", 1.0)]
     assert [trouble.text for trouble in troubles_of(states)] == ["the gateway does not serve at a:8081"]
     assert not [line for line in page(states) if line.startswith("beside")]
 

@@ -1,25 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """AsyncClient: the door to a store: topics, queries, queues, groups, producer, writer and consumer."""
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
-
-from reput.commitlog.v1 import append_service_pb2, log_service_pb2
+from typing import TYPE_CHECKING
 
 from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
-from reput_client.core.call import Call
-from reput_client.core.encode import Encoder, request_end
-from reput_client.core.errors import ReputError
 from reput_client.core.options import SERVICES, Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
-from reput_client.core.sending import ONCE_PREFIX, as_first, results_of
 from reput_client.core.types import Durability, NewMessage, Place, SendResult
 
 if TYPE_CHECKING:  # each is imported by who makes one: a program that needs one of them starts without the others
@@ -217,19 +210,9 @@ class AsyncClient(AsyncClosing):
         answer to a repeated send has the first message's place and unique id; -1 and "" where they can't be read.
         Raises ReputError, and ValueError or TypeError for a message that can't be encoded.
         """
-        chunk, unique_id = Encoder(makes_unique_ids=True).encode(message)
-        end = request_end(durability, append_service_pb2.Writer(id=ONCE_PREFIX + once_id))
-        request = append_service_pb2.AppendRequest.FromString(chunk + end)
-        answer: Any = await self._channels.run(Call(request))
-        result: append_service_pb2.AppendResult = answer.result
-        if result.is_repeated:
-            place = log_service_pb2.ReadRecordsRequest(physical_offsets=[result.start_physical_offset])
-            first = None
-            with contextlib.suppress(ReputError):  # it is stored, whatever the look at it says
-                first = next(iter((await self._channels.run(Call(place))).messages), None)
-            unique_id = as_first(result, first)
-        (sent,) = results_of(result, [unique_id])
-        return sent
+        from reput_client.aio.writer import send_once
+
+        return await send_once(self._channels, once_id, message, durability)
 
     async def close(self) -> None:
         """Close producers and writers (which waits for their messages), consumers and connections. May be repeated."""

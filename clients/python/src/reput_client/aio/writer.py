@@ -1,20 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AsyncWriter: appends numbered batches over one AppendStream, each stored once however often it had to be sent."""
+"""AsyncWriter: appends numbered batches over one AppendStream, each stored once however often it had to be sent.
+
+`send_once` does it with one message, as the only batch of a writer of its own.
+"""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from types import TracebackType
+from typing import Any
 
 import grpc
-from reput.commitlog.v1.append_service_pb2 import AppendOutcome
+from reput.commitlog.v1.append_service_pb2 import AppendOutcome, AppendRequest, AppendResult
+from reput.commitlog.v1.append_service_pb2 import Writer as WriterOfBatch
+from reput.commitlog.v1.log_service_pb2 import ReadRecordsRequest
 
 from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
 from reput_client.aio.streams import AsyncRequests, next_in_time
-from reput_client.core.encode import Encoder
+from reput_client.core.call import Call
+from reput_client.core.encode import Encoder, request_end
 from reput_client.core.errors import ReputError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.retry import RetryPolicy, is_passing
-from reput_client.core.types import NewMessage
+from reput_client.core.sending import ONCE_PREFIX, as_first, results_of
+from reput_client.core.types import Durability, NewMessage, SendResult
 from reput_client.core.writing import Batch, WriteQueue, Written
 
 
@@ -153,3 +162,18 @@ class AsyncAppendStream:
         """Give up whatever has no outcome."""
         self._requests.put_nowait(None)
         self._call.cancel()
+
+
+async def send_once(channels: AsyncChannels, once_id: str, message: NewMessage, durability: Durability) -> SendResult:
+    """Store a message if it is not there under this id, and return where it is: see `AsyncClient.send_once`."""
+    chunk, unique_id = Encoder(makes_unique_ids=True).encode(message)
+    end = request_end(durability, WriterOfBatch(id=ONCE_PREFIX + once_id))
+    answer: Any = await channels.run(Call(AppendRequest.FromString(chunk + end)))
+    result: AppendResult = answer.result
+    if result.is_repeated:
+        place, first = ReadRecordsRequest(physical_offsets=[result.start_physical_offset]), None
+        with contextlib.suppress(ReputError):  # it is stored, whatever the look at it says
+            first = next(iter((await channels.run(Call(place))).messages), None)
+        unique_id = as_first(result, first)
+    (sent,) = results_of(result, [unique_id])
+    return sent

@@ -7,7 +7,6 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
-from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 
 DETAILS_KEY = "grpc-status-details-bin"
 DOMAIN = "reput"
@@ -123,6 +122,8 @@ _NO_CONNECTION = ("failed to connect to all addresses", "DNS resolution failed")
 
 def from_status(status: status_pb2.Status) -> ReputError:
     """Return the error that a google.rpc.Status describes. Raises ValueError for one whose details can't be read."""
+    from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo  # nobody waits for it until a call fails
+
     code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
     reason, retry_after = "", None
     metadata: dict[str, str] = {}

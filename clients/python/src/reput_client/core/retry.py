@@ -26,12 +26,13 @@ def is_passing(error: ReputError) -> bool:
 
 
 def _chance() -> float:
+    """Return a number from 0 to 1, for the jitter."""
     import random  # few programs need it at their start
 
     return random.random()  # noqa: S311 - no secret
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RetryPolicy:
     """Exponential back-off with jitter, never shorter than what the server asks for.
 

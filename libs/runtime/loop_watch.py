@@ -6,7 +6,7 @@ short by up to one tick, because it may begin between two. Whatever held the loo
 that kept the interpreter, a machine that had no core to give. What the loop's thread computed meanwhile is told beside
 the pause, so that our own steps can be told from the machine's.
 Where the loop has next to nothing to do nobody waits for it, and a tick has IDLE_TICK_S.
-Cost: a hundred short callbacks a second, five when idle, and nothing for each call that is served.
+Cost: a hundred short callbacks a second, two or three when idle, and nothing for each call that is served.
 While a service starts nobody is served, so nothing is measured.
 Callers: `running` in the loop's thread; `statistics` in any.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 TICK_S = 0.01
 
-IDLE_TICK_S = 0.2
+IDLE_TICK_S = 0.39
 
 BUSY_SHARE = 0.05
 """A loop whose thread computes for more than this share of the time has something to do."""

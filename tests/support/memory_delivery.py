@@ -240,6 +240,12 @@ class MemoryStore:
         async with self.written:
             self.written.notify_all()
 
+    async def moved(self, physical_offset: int) -> int:
+        """See Index."""
+        if self.end <= physical_offset:
+            await self.wait(0.5)
+        return self.end
+
     async def wait(self, wait_s: float) -> None:
         """Wait for something new."""
         try:

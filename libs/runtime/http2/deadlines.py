@@ -2,6 +2,7 @@
 """Deadlines: what is to happen later unless it is taken back, which most of it is.
 
 One timer for all: setting a deadline and taking it back cost a look into a table. It passes up to `TICK_S` late.
+The timer is set for the first deadline there is, or for one that was there and was taken back since.
 Callers: one event loop.
 """
 
@@ -10,6 +11,9 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 TICK_S: Final = 0.02
+
+ROUNDING_S: Final = 0.001
+"""A loop counts its timers in milliseconds: one that came too early would look in vain."""
 
 
 class Bound(Protocol):
@@ -27,6 +31,8 @@ class Deadlines:
         self._ticks: dict[int, set[Bound]] = {}
         self._now_s: Callable[[], float] = asyncio.get_running_loop().time
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_tick = 0
+        """For which tick the timer is set; it means nothing without a timer."""
 
     def set(self, bound: Bound, timeout_s: float) -> int:
         """Let `bound` expire after so many seconds. Returns the tick to take it back with."""
@@ -35,8 +41,8 @@ class Deadlines:
         if waiting is None:
             waiting = self._ticks[tick] = set()
         waiting.add(bound)
-        if self._timer is None:
-            self._arm()
+        if self._timer is None or tick < self._timer_tick:
+            self._arm(tick)
         return tick
 
     def take_back(self, bound: Bound, tick: int) -> None:
@@ -52,15 +58,21 @@ class Deadlines:
         self._ticks.clear()
         if self._timer is not None:
             self._timer.cancel()
+            self._timer_tick = 0
 
-    def _arm(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._look)
+    def _arm(self, tick: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_tick = tick
+        self._timer = asyncio.get_running_loop().call_at(tick * TICK_S + ROUNDING_S, self._look)
 
     def _look(self) -> None:
         self._timer = None
         now = int(self._now_s() / TICK_S)
         for tick in [tick for tick in self._ticks if tick <= now]:
-            for bound in self._ticks.pop(tick):
+            for bound in self._ticks.pop(tick, ()):  # what expires may take others back
                 bound.expire()
         if self._ticks:
-            self._arm()
+            first = min(self._ticks)
+            if self._timer is None or first < self._timer_tick:
+                self._arm(first)

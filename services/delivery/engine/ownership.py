@@ -31,6 +31,7 @@ TEND_INTERVAL_S = 1.0
 FOLLOW_LOOK_S = 1.0
 """How often it is tried whether a log that follows leads by now."""
 WANTED_LOOK_S = 0.5
+"""Between two looks, however often something is indexed."""
 WAIT_S = 3.0
 """How long a call waits until the journal is read."""
 
@@ -224,7 +225,8 @@ class Ownership:
                 await journal.close()
 
     async def _until_wanted(self) -> None:
-        """Wait for a call, or for a message that needs none."""
+        """Wait for a call, or for a message that needs none: it is looked for when something new is indexed."""
+        indexed = 0
         while not self._wanted.is_set():
             for end in self._ends:
                 if await end():
@@ -233,6 +235,17 @@ class Ownership:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(WANTED_LOOK_S):
                     await self._wanted.wait()
+            indexed = await self._moved(indexed)
+
+    async def _moved(self, indexed: int) -> int:
+        """Return how far the log is indexed when that is farther, or when somebody calls."""
+        moving, wanted = asyncio.create_task(self._index.moved(indexed)), asyncio.create_task(self._wanted.wait())
+        try:
+            await asyncio.wait([moving, wanted], return_when=asyncio.FIRST_COMPLETED)
+            return await moving if moving.done() else indexed
+        finally:
+            moving.cancel()
+            wanted.cancel()
 
     async def _tend(self, journal: Journal, *tasks: Callable[[], Awaitable[None]]) -> None:
         """Do what has to be done from time to time, until the journal fails. Raises why it did."""

@@ -184,6 +184,10 @@ class Index(Protocol):
         """Return records of the journal from here on, and where to go on."""
         ...
 
+    async def moved(self, physical_offset: int) -> int:
+        """Return how far the log is indexed, once it is farther than this, or after some seconds."""
+        ...
+
     async def bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
         """Return the first queue offset and the end of each queue of a topic that has messages."""
         ...

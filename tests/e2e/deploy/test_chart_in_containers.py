@@ -175,8 +175,8 @@ def test_stranger_is_refused(release: Release, left_out: str) -> None:
     """With TLS and a token whoever lacks a certificate, the token or TLS itself can't write."""
     command = release.command("test")[:-1]
     unset = {f"--env=REPUT_CLIENT_{left_out}"}
-    if left_out == "CERTIFICATE_FILE":
-        unset.add("--env=REPUT_CLIENT_KEY_FILE")
+    if left_out in ("CERTIFICATE_FILE", "CA_FILE"):  # a certificate is for TLS: the command itself refuses one without
+        unset |= {"--env=REPUT_CLIENT_CERTIFICATE_FILE", "--env=REPUT_CLIENT_KEY_FILE"}
     kept = [word for word in command if word.rpartition("=")[0] not in unset]
     if kept == command:
         pytest.skip("these values let everybody in")

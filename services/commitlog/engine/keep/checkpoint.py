@@ -95,7 +95,8 @@ class CheckpointKeeper:
         if not self._seal.is_set:
             self._note_marks()
             await self._identity.save()  # first: a copy that is elected believes in what was shown if it was replicated
-            await self._small_files.write(self._write)
+            if self.value != self._saved:
+                await self._small_files.write(self._write)
 
     async def save_start(self, physical_offset: int) -> None:
         """Write that the log is about to begin here: then it is Reput that deletes what is below."""

@@ -10,7 +10,6 @@ Callers: the event loop's thread only. `last_error` is None while the last step 
 """
 
 import asyncio
-import contextlib
 import itertools
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -30,9 +29,9 @@ class SupervisedLoop:
     """Runs `step` until stopped.
 
     After a good step the next one starts when `wake` is called or `interval_ms` has passed, whichever comes first;
-    0 means at once. Who does not know the loop may set the event `wakes` instead. `backoff_ms_min` doubles with each
-    failure in a row up to `backoff_ms_max`; a jitter of up to a half is taken off. `expected_errors` and those of the
-    operating system are logged in one line, all others with their traceback.
+    0 means at once. Who does not know the loop may set the event `wakes` instead, for which nobody else waits.
+    `backoff_ms_min` doubles with each failure in a row up to `backoff_ms_max`; a jitter of up to a half is taken off.
+    `expected_errors` and those of the operating system are logged in one line, all others with their traceback.
     """
 
     def __init__(
@@ -124,10 +123,12 @@ class SupervisedLoop:
 
 
 async def _wait(event: asyncio.Event, timeout_ms: float) -> None:
-    """Wait for an event, at most so long."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout_ms / 1000):
-            await event.wait()
+    """Wait for an event, which is set after so long at the latest: that costs less than a time-out that cancels."""
+    timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, event.set)
+    try:
+        await event.wait()
+    finally:
+        timer.cancel()
 
 
 async def in_steps(items: Iterable[T], *, count: int = STEP_COUNT) -> AsyncGenerator[list[T], None]:

@@ -6,7 +6,7 @@ short by up to one tick, because it may begin between two. Whatever held the loo
 that kept the interpreter, a machine that had no core to give. What the loop's thread computed meanwhile is told beside
 the pause, so that our own steps can be told from the machine's.
 Where the loop has next to nothing to do nobody waits for it, and a tick has IDLE_TICK_S.
-Cost: a hundred short callbacks a second, two or three when idle, and nothing for each call that is served.
+Cost: a hundred short callbacks a second, one when idle, and nothing for each call that is served.
 While a service starts nobody is served, so nothing is measured.
 Callers: `running` in the loop's thread; `statistics` in any.
 """
@@ -19,18 +19,19 @@ from dataclasses import dataclass
 
 TICK_S = 0.01
 
-IDLE_TICK_S = 0.39
+IDLE_TICK_S = 1.0
 
 BUSY_SHARE = 0.05
-"""A loop whose thread computes for more than this share of the time has something to do."""
+"""A loop whose thread computes for more than this share of the time has something to do still."""
 
 BUSY_S = 1.0
-"""For so long at a time it is looked at every TICK_S; then, or at an idle tick, its share is judged anew."""
+"""For so long at a time it is looked at every TICK_S; then, or at an idle tick, it is judged anew."""
 
 LONG_PAUSE_S = 0.02
 """Longer pauses are counted: no call of ours may hold the loop for so long."""
 
-assert BUSY_SHARE * IDLE_TICK_S < LONG_PAUSE_S, "a long step of ours always ends idleness"
+IDLE_WORK_S_MAX = 0.9 * LONG_PAUSE_S
+"""More work between two idle ticks ends idleness, so that a long step of ours always does."""
 
 WINDOW_S = 60.0
 """The longest pause is told of the last one to two of these, so that a scrape in each misses none."""
@@ -136,7 +137,9 @@ class LoopWatch:
 
     def _judge(self, seen_s: float, worked_s: float) -> None:
         """Choose the next ticks by what the loop's thread has computed since this was done last."""
-        is_busy = worked_s - self._worked_judged_s > BUSY_SHARE * (seen_s - self._judged_s)
+        was_idle = self._tick_s == IDLE_TICK_S
+        worked_s_max = IDLE_WORK_S_MAX if was_idle else BUSY_SHARE * (seen_s - self._judged_s)
+        is_busy = worked_s - self._worked_judged_s > worked_s_max
         self._tick_s = TICK_S if is_busy else IDLE_TICK_S
         self._judged_s, self._worked_judged_s = seen_s, worked_s
 

@@ -20,7 +20,7 @@ CONNECTION_COUNT_MAX = 16
 REQUEST_TIMEOUT_S = 5.0
 """How long a connection may say nothing, or take nothing of its answer."""
 
-_CLOSE_LOOK_S = 1.0
+_CLOSE_LOOK_S = 5.0
 """So often the thread looks whether it is to end where the system does not wake it."""
 
 

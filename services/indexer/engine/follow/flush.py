@@ -63,6 +63,10 @@ class FlushLoop:
         """Begin with the rounds."""
         self._loop.start()
 
+    def wake(self) -> None:
+        """Make the next round, and report, now: the log waits for it, or what it answers is waited for."""
+        self._loop.wake()
+
     async def stop(self) -> None:
         """End the rounds after the one that is under way, and make nothing else durable."""
         await self._loop.stop()
@@ -116,8 +120,10 @@ class FlushLoop:
             known = self._known(is_clean=is_clean)
             queues = self._queues.unsynced.begin_sync(0 if is_thorough else page_count_min)
             files = self._index.unfinished()
+            files_due = files if is_thorough else files[:-1]
             try:
-                await asyncio.to_thread(_sync, queues, files if is_thorough else files[:-1])
+                if queues or files_due:
+                    await asyncio.to_thread(_sync, queues, files_due)
             except Exception as error:
                 self.fail(error)
                 raise

@@ -133,6 +133,7 @@ class ReputLoop:
                     self._states.heard.set()
                     if isinstance(step, Handshake):
                         self.queue_ends.begin(epoch=step.epoch, min_physical_offset=step.min_physical_offset)
+                        self._flush.wake()
         except Inapplicable as error:
             self._states.halt(error)
         except NotARecord:

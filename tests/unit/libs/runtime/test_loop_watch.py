@@ -105,8 +105,8 @@ async def test_an_idle_loop_is_looked_at_less_often() -> None:
     with watch.running():
         assert await next_tick_s(0, 0) == TICK_S
         assert await next_tick_s(BUSY_S, BUSY_SHARE * BUSY_S / 2) == IDLE_TICK_S
-        assert await next_tick_s(0, BUSY_SHARE * IDLE_TICK_S / 2) == IDLE_TICK_S
-        assert await next_tick_s(0, BUSY_SHARE * IDLE_TICK_S * 2) == TICK_S
+        assert await next_tick_s(0, LONG_PAUSE_S / 2) == IDLE_TICK_S
+        assert await next_tick_s(0, LONG_PAUSE_S) == TICK_S
         assert await next_tick_s(0, 0) == TICK_S
         assert await next_tick_s(BUSY_S, BUSY_SHARE * BUSY_S * 2) == TICK_S
         assert await next_tick_s(BUSY_S, 0) == IDLE_TICK_S

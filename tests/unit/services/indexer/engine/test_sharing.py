@@ -189,6 +189,23 @@ async def test_a_leader_s_indexer_that_lost_its_disk() -> None:
         assert answers <= {"unknown", 5}
 
 
+async def test_an_index_that_is_whole_before_the_log_says_what_it_is() -> None:
+    """An Indexer that lost its disk reads all of the log, and knows no group before it hears whether others do."""
+    copies = Copies()
+    async with copies.leader.running() as one:
+        one.groups.commit("g", {("T", 0): 5})
+        await one.follow.sharing.send()
+    copies.leader.fs, copies.leader.copy.is_silent = MemoryFs(), True
+    end = copies.log.end_physical_offset
+    async with copies.leader.running() as again:
+        await eventually(lambda: again.indexes.reached.indexed_physical_offset >= end)
+        assert again.indexes.completeness.is_complete
+        assert told(again) == "unknown"
+        copies.leader.copy.is_silent = False
+        again.follow.flush.wake()
+        await eventually(lambda: knows(again, 5))
+
+
 def told(indexer: Indexer) -> int | str | None:
     """What an Indexer says now."""
     try:

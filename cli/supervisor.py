@@ -17,6 +17,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 RESTART_S = 1.0
@@ -137,7 +138,7 @@ class Supervisor:
         child.notice.bind(address)
         child.process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-m",
+            "-Pm",
             "cli.commands.spawned",
             str(os.getpid()),
             child.name,
@@ -146,7 +147,7 @@ class Supervisor:
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
-            env={**os.environ, "NOTIFY_SOCKET": address.replace("\0", "@")},
+            env={**os.environ, "PYTHONPATH": _own_path(), "NOTIFY_SOCKET": address.replace("\0", "@")},
         )
         child.output = asyncio.create_task(self._read_output(child))
 
@@ -233,3 +234,8 @@ async def _line(stream: asyncio.StreamReader) -> str:
             return ""
         if text := line.decode(errors="backslashreplace").rstrip():
             return text
+
+
+def _own_path() -> str:
+    """Return PYTHONPATH for a child, which finds nobody else's `cli` before ours."""
+    return os.pathsep.join(filter(None, (str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH"))))

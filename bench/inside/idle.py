@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m bench.inside.idle`: what a store takes of a core while nobody uses it.
 
-Without arguments it starts the services of `reput up` over an empty directory and looks at their processes. With
+Without arguments it starts a store over an empty directory, and Delivery, and looks at their processes. With
 `--compose` it looks at the containers that `docker compose` has running in this folder, whose health checks count.
 Prints a table and JSON: processor time in percent of a core, and for processes how often their loops woke up.
 """
@@ -99,10 +99,14 @@ def main() -> None:
     if arguments.compose:
         found = measure({name: container_meter(pid) for name, pid in containers().items()}, arguments.seconds)
     else:
-        with tempfile.TemporaryDirectory() as folder, store.running(Path(folder), "async") as running:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            store.running(Path(folder), "async") as running,
+            store.delivering(running) as (_, delivery),
+        ):
             time.sleep(SETTLE_S)
-            names = {pid: _name_of(pid) for pid in running.pids}
-            found = measure({name: process_meter(pid) for pid, name in names.items()}, arguments.seconds)
+            pids = {**{_name_of(pid): pid for pid in running.pids}, "delivery": delivery}
+            found = measure({name: process_meter(pid) for name, pid in pids.items()}, arguments.seconds)
     total = round(sum(row["percent"] or 0 for row in found.values()), 2)
     print(f"{'':<16}{'% of a core':>12}{'wake-ups/s':>12}")
     for name, row in found.items():
@@ -114,7 +118,7 @@ def main() -> None:
 def _name_of(pid: int) -> str:
     """Return which service a process is, by its command line."""
     words = psutil.Process(pid).cmdline()
-    return next((word for word in words if word in ("commitlog", "indexer", "janitor", "delivery")), f"process {pid}")
+    return next((word for word in words if word in store.SERVICES), f"process {pid}")
 
 
 if __name__ == "__main__":

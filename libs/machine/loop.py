@@ -47,7 +47,7 @@ class SupervisedLoop:
     ) -> None:
         assert 0 < backoff_ms_min <= backoff_ms_max
         self.name = name
-        self.last_error: Exception | None = None
+        self.last_error: BaseException | None = None
         self.failures_in_row_count = 0
         self.step_count = 0
         self._step = step
@@ -100,26 +100,43 @@ class SupervisedLoop:
             self._hurry.clear()
             try:
                 await self._step()
+            except asyncio.CancelledError as error:
+                if self._is_stopping or _is_asked_to_end():
+                    raise
+                await self._back_off(error)
             except Exception as error:  # noqa: BLE001 - supervision is this class's job
                 if self._is_stopping:
                     return
-                self.last_error = error
-                self.failures_in_row_count += 1
-                delay_ms = self.backoff_ms()
-                trace = None if isinstance(error, (*self._expected_errors, OSError)) else error
-                _log.warning("%s failed, next attempt in %.0f ms: %s", self.name, delay_ms, error, exc_info=trace)
-                await _wait(self._hurry, delay_ms)
-                continue
-            self.last_error = None
-            self.failures_in_row_count = 0
-            self.step_count += 1
-            await self._pause()
+                await self._back_off(error)
+            else:
+                self.last_error = None
+                self.failures_in_row_count = 0
+                self.step_count += 1
+                await self._pause()
+
+    async def _back_off(self, error: BaseException) -> None:
+        self.last_error = error
+        self.failures_in_row_count += 1
+        delay_ms = self.backoff_ms()
+        trace = None if isinstance(error, (*self._expected_errors, OSError)) else error
+        text = str(error) or type(error).__name__
+        _log.warning("%s failed, next attempt in %.0f ms: %s", self.name, delay_ms, text, exc_info=trace)
+        await _wait(self._hurry, delay_ms)
 
     async def _pause(self) -> None:
         if self._interval_ms == 0:
             await asyncio.sleep(0)
             return
         await _wait(self._wake, self._interval_ms)
+
+
+def _is_asked_to_end() -> bool:
+    """Return whether somebody cancels this task.
+
+    A cancellation that nobody asked for is a failure as any other: that of a call whose connection was closed here.
+    """
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 async def _wait(event: asyncio.Event, timeout_ms: float) -> None:

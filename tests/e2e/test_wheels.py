@@ -73,6 +73,29 @@ def test_first_lines(environment: Path, tmp_path: Path) -> None:
             running.wait(LIMIT_S)
 
 
+@pytest.mark.parametrize("place", ["PYTHONPATH", "."])
+def test_nobody_else_s_packages_are_taken_for_ours(environment: Path, tmp_path: Path, place: str) -> None:
+    """Whatever is called `cli` or `libs` in PYTHONPATH or in the folder where a command is started, also by `up`."""
+    for name in ("cli", "libs", "services"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('another package was taken for ours')\n")
+    variables = {**os.environ, **ANY_DISK, "HOME": str(tmp_path)}
+    variables.pop("PYTHONPATH", None)
+    if place == "PYTHONPATH":
+        variables["PYTHONPATH"] = str(tmp_path)
+    for program in ([environment / "bin/reput"], [environment / "bin/python", "-m", "reput_server"]):
+        assert _run([*program, "--version"], variables, tmp_path).startswith("reput ")
+    command = [environment / "bin/reput", "up", "--data-dir", tmp_path / "data", *FREE_PORTS, "--json"]
+    with (
+        interrupt_by_default(),
+        subprocess.Popen(command, env=variables, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as running,
+    ):
+        assert running.stdout is not None
+        assert json.loads(running.stdout.readline())["commitlog"]
+        running.send_signal(signal.SIGINT)
+        running.wait(LIMIT_S)
+
+
 def _run(command: list[str | Path], variables: dict[str, str], folder: Path) -> str:
     done = subprocess.run(
         command, env=variables, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from libs.formats.records.delivery_record import Place, Policy
-from libs.formats.state.system_topics import TIMER_TOPIC
+from libs.formats.state.system_topics import HALF_TOPIC, TIMER_TOPIC
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.config import DeliveryConfig
@@ -181,6 +181,14 @@ class MemoryStore:
         some = self.journal_records[queue_offset:]
         return [Stored(queue_offset + index, body) for index, (_, body) in enumerate(some)], queue_offset + len(some)
 
+    async def queue_end(self, topic: str, queue_id: int, *, wait_s: float) -> int:
+        """See Index."""
+        ends = {TIMER_TOPIC: self.timers.end, HALF_TOPIC: self.transactions.half_end}
+        if not (end := await ends[topic]()):
+            await self.wait(wait_s)
+            end = await ends[topic]()
+        return end
+
     async def bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
         """See Index."""
         return {
@@ -240,12 +248,6 @@ class MemoryStore:
         async with self.written:
             self.written.notify_all()
 
-    async def moved(self, physical_offset: int) -> int:
-        """See Index."""
-        if self.end <= physical_offset:
-            await self.wait(0.5)
-        return self.end
-
     async def wait(self, wait_s: float) -> None:
         """Wait for something new."""
         try:
@@ -262,7 +264,7 @@ async def delivering(store: MemoryStore, clock: ManualClock, **settings: int) ->
     timers.now_ms = store.transactions.now_ms = clock.now_ms
     rooms = {"log": store, "index": store, "halves": store.transactions, "timers": timers}
     make = partial(Owned, **rooms, clock=clock, config=config)
-    ownership = Ownership(store, store, (timers.end, store.transactions.half_end), make)
+    ownership = Ownership(store, store, make)
     ownership.start()
     try:
         yield ownership

@@ -107,7 +107,7 @@ class MemoryTimers:
         return self.records[: len(self.records) - self.indexed_behind]
 
     async def end(self) -> int:
-        """See TimerIndex."""
+        """Return the end of the topic's queue."""
         return len(self._indexed)
 
     async def waiting(self, queue_offset: int, *, wait_s: float) -> TimedRead:

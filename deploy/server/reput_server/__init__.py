@@ -20,9 +20,15 @@ def main() -> int:
     """The `reput` command. The folder in which it was started, or its program lies, is nobody's place for modules."""
     if not sys.flags.safe_path:
         del sys.path[0]
-    packages = os.path.dirname(_HERE)
-    sys.path.insert(sys.path.index(packages) if packages in sys.path else 0, ROOT)
+    sys.path.insert(_place(), ROOT)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
     from cli.main import command as run
 
     return run()
+
+
+def _place() -> int:
+    """Return where our packages go: behind the standard library, if nobody else's are in front of it."""
+    library = os.path.dirname(os.__file__)
+    behind = sys.path.index(library) + 1 if library in sys.path else 0
+    return behind if all(entry.endswith(".zip") for entry in sys.path[: behind - 1]) else 0

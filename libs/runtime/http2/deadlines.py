@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deadlines: what is to happen later unless it is taken back, which most of it is.
 
-One timer for all: setting a deadline and taking it back cost a look into a table. It passes up to `TICK_S` late.
+One timer for all: setting a deadline and taking it back cost a look into a table. It passes some `TICK_S` late.
 The timer is set for the first deadline there is, or for one that was there and was taken back since.
 Callers: one event loop.
 """
@@ -31,6 +31,7 @@ class Deadlines:
         self._ticks: dict[int, set[Bound]] = {}
         self._now_s: Callable[[], float] = asyncio.get_running_loop().time
         self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
         self._timer_tick = 0
         """For which tick the timer is set; it means nothing without a timer."""
 
@@ -41,7 +42,7 @@ class Deadlines:
         if waiting is None:
             waiting = self._ticks[tick] = set()
         waiting.add(bound)
-        if self._timer is None or tick < self._timer_tick:
+        if (self._timer is None or tick < self._timer_tick) and not self._is_closed:
             self._arm(tick)
         return tick
 
@@ -55,10 +56,10 @@ class Deadlines:
 
     def close(self) -> None:
         """Let nothing expire any more."""
+        self._is_closed = True
         self._ticks.clear()
         if self._timer is not None:
             self._timer.cancel()
-            self._timer_tick = 0
 
     def _arm(self, tick: int) -> None:
         if self._timer is not None:
@@ -69,7 +70,7 @@ class Deadlines:
     def _look(self) -> None:
         self._timer = None
         now = int(self._now_s() / TICK_S)
-        for tick in [tick for tick in self._ticks if tick <= now]:
+        for tick in sorted(tick for tick in self._ticks if tick <= now):
             for bound in self._ticks.pop(tick, ()):  # what expires may take others back
                 bound.expire()
         if self._ticks:

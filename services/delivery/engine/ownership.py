@@ -10,10 +10,12 @@ Callers: the event loop's thread.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from libs.formats.records.delivery_record import Began
+from libs.formats.records.transaction_record import HALF_QUEUE_ID
+from libs.formats.state.system_topics import HALF_TOPIC, TIMER_TOPIC
 from libs.machine.loop import SupervisedLoop
 from libs.machine.workers import workers
 from libs.requests.errors import DependencyUnavailable
@@ -30,8 +32,11 @@ from services.delivery.errors import JournalLost, LogFollows, NotOwner
 TEND_INTERVAL_S = 1.0
 FOLLOW_LOOK_S = 1.0
 """How often it is tried whether a log that follows leads by now."""
-WANTED_LOOK_S = 0.5
-"""Between two looks, however often something is indexed."""
+NEED_NOBODY = ((TIMER_TOPIC, 0), (HALF_TOPIC, HALF_QUEUE_ID))
+"""Queues of messages that are delivered, or asked for, whether or not anybody calls."""
+WANTED_WAIT_S = 20.0
+WANTED_LOOK_S = 0.1
+"""Between two such waits."""
 WAIT_S = 3.0
 """How long a call waits until the journal is read."""
 
@@ -88,18 +93,17 @@ class DelayCounters:
 
 
 class Ownership:
-    """`start` it, `stop` it. `ends` return the ends of queues whose messages need nobody who asks for them."""
+    """`start` it, `stop` it."""
 
     def __init__(
         self,
         log: Log,
         index: Index,
-        ends: Sequence[Callable[[], Awaitable[int]]],
         make: Callable[[Groups, Journal, Tally], Owned],
     ) -> None:
         self.began_count = 0
         self.tally = Tally()
-        self._log, self._index, self._ends, self._make = log, index, ends, make
+        self._log, self._index, self._make = log, index, make
         self._owned: Owned | None = None
         self._reason = "the journal is not read yet"
         self._wanted = asyncio.Event()
@@ -225,27 +229,25 @@ class Ownership:
                 await journal.close()
 
     async def _until_wanted(self) -> None:
-        """Wait for a call, or for a message that needs none: it is looked for when something new is indexed."""
-        indexed = 0
-        while not self._wanted.is_set():
-            for end in self._ends:
-                if await end():
-                    self._wanted.set()
-                    return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(WANTED_LOOK_S):
-                    await self._wanted.wait()
-            indexed = await self._moved(indexed)
-
-    async def _moved(self, indexed: int) -> int:
-        """Return how far the log is indexed when that is farther, or when somebody calls."""
-        moving, wanted = asyncio.create_task(self._index.moved(indexed)), asyncio.create_task(self._wanted.wait())
+        """Wait for a call, or for the first message that needs none. Raises DependencyUnavailable."""
+        called = asyncio.create_task(self._wanted.wait())
+        waiting = [asyncio.create_task(self._first_message(*place)) for place in NEED_NOBODY]
         try:
-            await asyncio.wait([moving, wanted], return_when=asyncio.FIRST_COMPLETED)
-            return await moving if moving.done() else indexed
+            await asyncio.wait([called, *waiting], return_when=asyncio.FIRST_COMPLETED)
+            if not called.done():
+                for found in waiting:
+                    if found.done():
+                        found.result()
+            self._wanted.set()
         finally:
-            moving.cancel()
-            wanted.cancel()
+            for task in (called, *waiting):
+                task.cancel()
+            await asyncio.gather(called, *waiting, return_exceptions=True)
+
+    async def _first_message(self, topic: str, queue_id: int) -> None:
+        """Return when a queue has, or had, a message."""
+        while not await self._index.queue_end(topic, queue_id, wait_s=WANTED_WAIT_S):  # noqa: ASYNC110 - another process's
+            await asyncio.sleep(WANTED_LOOK_S)
 
     async def _tend(self, journal: Journal, *tasks: Callable[[], Awaitable[None]]) -> None:
         """Do what has to be done from time to time, until the journal fails. Raises why it did."""

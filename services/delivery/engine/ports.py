@@ -184,8 +184,8 @@ class Index(Protocol):
         """Return records of the journal from here on, and where to go on."""
         ...
 
-    async def moved(self, physical_offset: int) -> int:
-        """Return how far the log is indexed, once it is farther than this, or after some seconds."""
+    async def queue_end(self, topic: str, queue_id: int, *, wait_s: float) -> int:
+        """Return the end of a queue, waiting for its first message."""
         ...
 
     async def bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:

@@ -60,10 +60,12 @@ class CheckpointKeeper:
     indexed_flushed_physical_offset: int = 0
     reported_at_ms: int | None = None
     loop: SupervisedLoop = field(init=False)
+    _handed_over: StoreCheckpoint = field(init=False)
+    """As of the last write that was begun, which may be under way although nobody waits for it any more."""
     _saved: StoreCheckpoint = field(init=False)
 
     def __post_init__(self) -> None:
-        self._saved = self.value
+        self._saved = self._handed_over = self.value
         interval_ms = self._config.checkpoint_interval_ms
         self.loop = SupervisedLoop("checkpoint", self._look_and_save, interval_ms=interval_ms)
 
@@ -95,14 +97,14 @@ class CheckpointKeeper:
         if not self._seal.is_set:
             self._note_marks()
             await self._identity.save()  # first: a copy that is elected believes in what was shown if it was replicated
-            if self.value != self._saved:
-                await self._small_files.write(self._write)
+            if not self.value == self._handed_over == self._saved:
+                await self._hand_over()
 
     async def save_start(self, physical_offset: int) -> None:
         """Write that the log is about to begin here: then it is Reput that deletes what is below."""
         self.note_start(physical_offset)
         try:
-            await self._small_files.write(self._write, with_ballast=True)
+            await self._hand_over(with_ballast=True)
         except OSError as error:  # the deletion makes the room that it lacks; the next save comes within a second
             _log.warning("the checkpoint does not know yet that the log begins at %d: %s", physical_offset, error)
 
@@ -117,6 +119,10 @@ class CheckpointKeeper:
             flushed_physical_offset=self._marks.flushed.value,
             confirmed_physical_offset=self._marks.visible.value,
         ).of_reput()
+
+    async def _hand_over(self, *, with_ballast: bool = False) -> None:
+        self._handed_over = self.value
+        await self._small_files.write(self._write, with_ballast=with_ballast)
 
     def _write(self) -> None:
         checkpoint = self.value

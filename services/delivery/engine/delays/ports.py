@@ -50,10 +50,6 @@ class TimedRead:
 class TimerIndex(Protocol):
     """The timer topic. All raise DependencyUnavailable."""
 
-    async def end(self) -> int:
-        """Return the end of the topic's queue, 0 while it has no record."""
-        ...
-
     async def waiting(self, queue_offset: int, *, wait_s: float) -> TimedRead:
         """Return records from a queue offset on, waiting for the first one."""
         ...

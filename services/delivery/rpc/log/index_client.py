@@ -5,7 +5,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import grpc
 from google.protobuf.duration import from_milliseconds, to_milliseconds
 from reput.common.v1.message_pb2 import StoredMessage
 from reput.indexer.v1 import (
@@ -13,8 +12,6 @@ from reput.indexer.v1 import (
     consumer_offset_service_pb2_grpc,
     group_config_service_pb2,
     group_config_service_pb2_grpc,
-    index_service_pb2,
-    index_service_pb2_grpc,
     queue_service_pb2,
     queue_service_pb2_grpc,
 )
@@ -22,7 +19,6 @@ from reput.indexer.v1 import (
 from libs.formats.limits import INT64_MAX
 from libs.formats.records.delivery_record import ATTEMPTS_MAX, BACKOFFS_MAX, Place, Policy
 from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC
-from libs.runtime.rpc.errors import error_info
 from libs.runtime.rpc.peer import Connection
 from libs.runtime.rpc.timestamps import timestamp
 from services.delivery.engine.ports import Found, Pulled, Stored, Wanted
@@ -49,7 +45,6 @@ class IndexClient:
         self._connection = connection
         self._queues: Any = queue_service_pb2_grpc.QueueServiceStub(connection.channel)
         self._configs: Any = group_config_service_pb2_grpc.GroupConfigServiceStub(connection.channel)
-        self._status: Any = index_service_pb2_grpc.IndexServiceStub(connection.channel)
         self._offsets: Any = consumer_offset_service_pb2_grpc.ConsumerOffsetServiceStub(connection.channel)
 
     async def pull(
@@ -78,17 +73,10 @@ class IndexClient:
         answer = await self._pull(*place, Wanted(), JOURNAL_COUNT, JOURNAL_SIZE_BYTES, wait_s)
         return [Stored(one.queue_offset, one.body) for one in answer.messages], answer.next_queue_offset
 
-    async def moved(self, physical_offset: int) -> int:
+    async def queue_end(self, topic: str, queue_id: int, *, wait_s: float) -> int:
         """See Index."""
-        request = index_service_pb2.WaitIndexedRequest(physical_offset=physical_offset)
-        with errors_of(SERVICE):
-            try:
-                answer = await self._status.WaitIndexed(request, **self._connection.options())
-            except grpc.aio.AioRpcError as error:
-                if error_info(error).reason == "RECOVERING":
-                    return physical_offset
-                raise
-        return int(answer.indexed_physical_offset)
+        answer = await self._pull(topic, queue_id, 0, Wanted(), 1, 1, wait_s)
+        return int(answer.max_queue_offset)
 
     async def bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
         """See Index."""

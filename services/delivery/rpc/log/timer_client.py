@@ -17,7 +17,6 @@ from libs.formats.state.system_topics import TIMER_TOPIC
 from libs.runtime.rpc.peer import Connection
 from services.delivery.engine.delays.ports import Timed, TimedRead
 from services.delivery.engine.ports import Index
-from services.delivery.errors import TopicNotFound
 from services.delivery.rpc.log.errors import errors_of
 
 LOG, INDEXER = "commitlog", "indexer"
@@ -38,13 +37,6 @@ class TimerClient:
         self._log: Any = log_service_pb2_grpc.LogServiceStub(log.channel)
         self._queues: Any = queue_service_pb2_grpc.QueueServiceStub(indexer.channel)
         self._queries: Any = query_service_pb2_grpc.QueryServiceStub(indexer.channel)
-
-    async def end(self) -> int:
-        """See TimerIndex."""
-        try:
-            return (await self._index.bounds(TIMER_TOPIC)).get(0, (0, 0))[1]
-        except TopicNotFound:
-            return 0
 
     async def waiting(self, queue_offset: int, *, wait_s: float) -> TimedRead:
         """See TimerIndex."""

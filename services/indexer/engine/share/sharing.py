@@ -72,8 +72,6 @@ class Sharing:
         self._unsent_count_max = unsent_count_max
         self._origin = f"{workers().chance().getrandbits(128):032x}"
         self._number = 0
-        self._lacked_past = False
-        """Whether the process began with indexes that are not whole."""
         self._standing: Standing | None = None
         self._standing_epoch = 0
         self._copied_epoch = 0
@@ -108,7 +106,7 @@ class Sharing:
 
     def check_known(self) -> None:
         """Raise GroupsUnknown while offsets that were committed elsewhere may be missing here."""
-        is_new = self._lacked_past and self._standing is None and not self._groups.had_file
+        is_new = self._standing is None and not self._groups.had_file and not self._has_records
         if is_new or (self.is_on and self._gathering is not None):
             raise GroupsUnknown
 
@@ -118,11 +116,7 @@ class Sharing:
             raise WindowFull("changes of consumer offsets that wait for the log", limit=self._unsent_count_max)
 
     def load(self) -> None:
-        """Read how far the records were read, and the levels are. Blocks. Raises ConfigFileDamaged.
-
-        Called when it is known whether the indexes are whole.
-        """
-        self._lacked_past = not self._indexes.completeness.is_complete
+        """Read how far the records were read, and the levels are. Blocks. Raises ConfigFileDamaged."""
         if isinstance(self._sink, NoSink):
             return
         self._delay_offsets.load()

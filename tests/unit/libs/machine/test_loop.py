@@ -12,7 +12,7 @@ from tests.support.patience import LIMIT_S
 class Steps:
     """A step that counts, fails as often as it was told, and tells when it has run."""
 
-    def __init__(self, failure_count: int = 0, error: type[Exception] = ConnectionError) -> None:
+    def __init__(self, failure_count: int = 0, error: type[BaseException] = ConnectionError) -> None:
         self.failure_count = failure_count
         self.error = error
         self.count = 0
@@ -55,6 +55,18 @@ async def test_a_failure_is_kept_and_survived() -> None:
     await asyncio.sleep(0)
     assert (loop.last_error, loop.failures_in_row_count, loop.step_count) == (None, 0, 1)
     await loop.stop()
+
+
+async def test_a_cancellation_that_nobody_asked_for_is_survived() -> None:
+    """A call ends so when its connection is closed; that must not end the loop in silence."""
+    steps = Steps(failure_count=2, error=asyncio.CancelledError)
+    loop = SupervisedLoop("test", steps, interval_ms=60_000, backoff_ms_min=1, backoff_ms_max=2)
+    loop.start()
+    await steps.reach(3)
+    await asyncio.sleep(0)
+    assert (loop.last_error, loop.step_count, loop.is_running) == (None, 1, True)
+    await loop.stop()
+    assert not loop.is_running
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the Indexer reports, and the checkpoint file."""
 
+import asyncio
+import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from libs.formats import store_layout
+from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log.state import small_files
+from libs.machine.fs import Fs
 from libs.requests.errors import BadArgument, ServiceError
 from services.commitlog.engine.keep.checkpoint import IndexerReport
 from services.commitlog.errors import BeyondMaxOffset, StaleEpoch
 from tests.support.commitlog import DATA_DIR, Machine, append
+from tests.support.patience import LIMIT_S
 
 GOOD = IndexerReport(
     indexed_physical_offset=100,
@@ -84,3 +90,33 @@ async def test_the_checkpoint_is_written_only_when_it_changed() -> None:
         machine.fs.remove(path)
         await log.checkpoint.save()
         assert not machine.fs.exists(path)
+
+
+async def test_a_write_that_nobody_waits_for_any_more_does_not_have_the_last_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop was ended while its thread writes; then the value is again what it was before that write."""
+    machine = Machine(checkpoint_interval_ms=3_600_000)
+    may_write, save_checkpoint = threading.Event(), small_files.save_checkpoint
+
+    def held_up(fs: Fs, data_dir: Path, checkpoint: StoreCheckpoint) -> None:
+        assert may_write.wait(LIMIT_S)
+        save_checkpoint(fs, data_dir, checkpoint)
+
+    async with machine.running() as log:
+        await append(log, durability=2)
+        await log.checkpoint.save()
+        before = log.checkpoint.value
+        monkeypatch.setattr(small_files, "save_checkpoint", held_up)
+        log.checkpoint.value = replace(before, index_time_ms=before.index_time_ms + 7)
+        saving = asyncio.create_task(log.checkpoint.save())
+        await asyncio.sleep(0.05)
+        saving.cancel()
+        await asyncio.wait([saving])
+        log.checkpoint.value = before
+        again = asyncio.create_task(log.checkpoint.save())
+        await asyncio.sleep(0.05)
+        assert not again.done()
+        may_write.set()
+        await again
+        assert small_files.load_checkpoint(machine.fs, DATA_DIR).index_time_ms == before.index_time_ms

@@ -2,58 +2,63 @@
 """While nobody calls, deliveries begin with the first message that needs nobody, and cost nothing before."""
 
 import asyncio
-from functools import partial
+
+import pytest
 
 from libs.machine.testing.manual_clock import ManualClock
-from services.delivery.config import DeliveryConfig
-from services.delivery.engine.owned import Owned
-from services.delivery.engine.ownership import WANTED_LOOK_S, Ownership
-from tests.support.memory_delivery import MemoryStore
+from libs.requests.errors import DependencyUnavailable
+from services.delivery.engine import ownership as room
+from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.memory_timers import Sent
 from tests.support.patience import eventually
 
 
-class Looked:
-    """The ends of queues, of which it is counted how often somebody looked at them."""
+class CountingStore(MemoryStore):
+    """Counts how often the end of a queue is asked for."""
 
-    def __init__(self, store: MemoryStore) -> None:
-        self.count = 0
-        self._store = store
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked_count = 0
+        self.failure: BaseException | None = None
 
-    async def end(self) -> int:
-        """Return the end of the first queue of a topic."""
-        self.count += 1
-        return len(self._store.queues("timed")[0])
-
-
-class PatientStore(MemoryStore):
-    """Tells of nothing new before there is."""
-
-    async def moved(self, physical_offset: int) -> int:
+    async def queue_end(self, topic: str, queue_id: int, *, wait_s: float) -> int:
         """See Index."""
-        while self.end <= physical_offset:
-            await self.wait(1_000)
-        return self.end
+        self.asked_count += 1
+        if self.failure is not None:
+            raise self.failure
+        return await super().queue_end(topic, queue_id, wait_s=wait_s)
 
 
-async def test_looks_when_something_is_indexed() -> None:
-    """Once at the start, and then once for what comes; with a call it waits no longer."""
-    store = PatientStore()
-    looked = Looked(store)
-    make = partial(
-        Owned, log=store, index=store, halves=store.transactions, timers=store.timers, clock=ManualClock(),
-        config=DeliveryConfig(),
-    )  # fmt: skip
-    ownership = Ownership(store, store, (looked.end,), make)
-    ownership.start()
-    await eventually(lambda: looked.count == 1)
-    await asyncio.sleep(3 * WANTED_LOOK_S)
-    assert looked.count == 1
-    await store.append("orders", "m")
-    await eventually(lambda: looked.count == 2)
-    await asyncio.sleep(3 * WANTED_LOOK_S)
-    assert looked.count == 2
-    assert not store.journal_records
-    await store.append("timed", "m")
-    await eventually(lambda: bool(store.journal_records))
-    assert looked.count == 3
-    await ownership.stop()
+async def test_begins_with_the_first_message_that_needs_nobody() -> None:
+    """It asks once for each queue, and again when something else has come."""
+    store = CountingStore()
+    async with delivering(store, ManualClock()):
+        await eventually(lambda: store.asked_count == len(room.NEED_NOBODY))
+        await asyncio.sleep(5 * room.WANTED_LOOK_S)
+        assert store.asked_count == len(room.NEED_NOBODY)
+        await store.append("orders", "m")
+        await eventually(lambda: store.asked_count == 2 * len(room.NEED_NOBODY))
+        assert not store.journal_records
+        await store.timers.put(Sent("m", {}, 0))
+        await eventually(lambda: bool(store.journal_records))
+
+
+async def test_begins_with_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it would wait for a message."""
+    monkeypatch.setattr(room, "WANTED_WAIT_S", 1e6)
+    store = CountingStore()
+    async with delivering(store, ManualClock()) as ownership:
+        await eventually(lambda: store.asked_count == len(room.NEED_NOBODY))
+        await owned_of(ownership)
+        assert store.journal_records
+
+
+@pytest.mark.parametrize("failure", [DependencyUnavailable("indexer", "it is away"), asyncio.CancelledError()])
+async def test_goes_on_waiting_when_a_wait_fails(failure: BaseException) -> None:
+    """Also when the connection was closed from here, which cancels what waits for an answer."""
+    store = CountingStore()
+    store.failure = failure
+    async with delivering(store, ManualClock()) as ownership:
+        await eventually(lambda: store.asked_count > 2 * len(room.NEED_NOBODY))
+        store.failure = None
+        await owned_of(ownership)

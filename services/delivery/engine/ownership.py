@@ -35,7 +35,7 @@ FOLLOW_LOOK_S = 1.0
 NEED_NOBODY = ((TIMER_TOPIC, 0), (HALF_TOPIC, HALF_QUEUE_ID))
 """Queues of messages that are delivered, or asked for, whether or not anybody calls."""
 WANTED_WAIT_S = 20.0
-WANTED_LOOK_S = 0.1
+WANTED_LOOK_S = 0.5
 """Between two such waits."""
 WAIT_S = 3.0
 """How long a call waits until the journal is read."""
@@ -229,15 +229,13 @@ class Ownership:
                 await journal.close()
 
     async def _until_wanted(self) -> None:
-        """Wait for a call, or for the first message that needs none. Raises DependencyUnavailable."""
+        """Wait for a call, or for the first message that needs none."""
         called = asyncio.create_task(self._wanted.wait())
         waiting = [asyncio.create_task(self._first_message(*place)) for place in NEED_NOBODY]
         try:
-            await asyncio.wait([called, *waiting], return_when=asyncio.FIRST_COMPLETED)
-            if not called.done():
-                for found in waiting:
-                    if found.done():
-                        found.result()
+            done, _ = await asyncio.wait([called, *waiting], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
             self._wanted.set()
         finally:
             for task in (called, *waiting):
@@ -245,8 +243,13 @@ class Ownership:
             await asyncio.gather(called, *waiting, return_exceptions=True)
 
     async def _first_message(self, topic: str, queue_id: int) -> None:
-        """Return when a queue has, or had, a message."""
-        while not await self._index.queue_end(topic, queue_id, wait_s=WANTED_WAIT_S):  # noqa: ASYNC110 - another process's
+        """Return when a queue has, or had, a message. An Indexer that is away, or begins, keeps nobody waiting yet."""
+        while True:
+            try:
+                if await self._index.queue_end(topic, queue_id, wait_s=WANTED_WAIT_S):
+                    return
+            except DependencyUnavailable as error:
+                _log.debug("whether %s has a message is not known: %s", topic, error)
             await asyncio.sleep(WANTED_LOOK_S)
 
     async def _tend(self, journal: Journal, *tasks: Callable[[], Awaitable[None]]) -> None:

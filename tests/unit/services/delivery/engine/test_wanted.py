@@ -2,6 +2,7 @@
 """While nobody calls, deliveries begin with the first message that needs nobody, and cost nothing before."""
 
 import asyncio
+import logging
 
 import pytest
 
@@ -34,7 +35,7 @@ async def test_begins_with_the_first_message_that_needs_nobody() -> None:
     store = CountingStore()
     async with delivering(store, ManualClock()):
         await eventually(lambda: store.asked_count == len(room.NEED_NOBODY))
-        await asyncio.sleep(5 * room.WANTED_LOOK_S)
+        await asyncio.sleep(2 * room.WANTED_LOOK_S)
         assert store.asked_count == len(room.NEED_NOBODY)
         await store.append("orders", "m")
         await eventually(lambda: store.asked_count == 2 * len(room.NEED_NOBODY))
@@ -53,12 +54,25 @@ async def test_begins_with_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
         assert store.journal_records
 
 
-@pytest.mark.parametrize("failure", [DependencyUnavailable("indexer", "it is away"), asyncio.CancelledError()])
-async def test_goes_on_waiting_when_a_wait_fails(failure: BaseException) -> None:
-    """Also when the connection was closed from here, which cancels what waits for an answer."""
+async def test_an_indexer_that_is_away_alarms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """It is asked again, and nothing is told: as at each start, when it is there a moment later."""
     store = CountingStore()
-    store.failure = failure
-    async with delivering(store, ManualClock()) as ownership:
-        await eventually(lambda: store.asked_count > 2 * len(room.NEED_NOBODY))
+    store.failure = DependencyUnavailable("indexer", "it is away")
+    async with delivering(store, ManualClock()):
+        await eventually(lambda: store.asked_count == 2 * len(room.NEED_NOBODY))
         store.failure = None
-        await owned_of(ownership)
+        await store.timers.put(Sent("m", {}, 0))
+        await eventually(lambda: bool(store.journal_records))
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_what_else_fails_is_told_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Also a wait that was cancelled because its connection was closed from here."""
+    store = CountingStore()
+    store.failure = asyncio.CancelledError()
+    async with delivering(store, ManualClock()):
+        await eventually(lambda: store.asked_count > 2 * len(room.NEED_NOBODY))
+        assert "deliveries failed" in caplog.text
+        store.failure = None
+        await store.timers.put(Sent("m", {}, 0))
+        await eventually(lambda: bool(store.journal_records))

@@ -92,7 +92,8 @@ PLANTS = (
     plant(
         "progress is ahead of the effect",
         "services/indexer/engine/follow/flush.py",
-        "                await asyncio.to_thread(_sync, queues, files if is_thorough else files[:-1])\n",
+        "                if queues or files_due:\n"
+        "                    await asyncio.to_thread(_sync, queues, files_due)\n",
         "                pass\n",
     ),
     plant(

@@ -22,7 +22,8 @@ LATER = frozenset(
         "selectors", "stringprep", "subprocess", "textwrap", "tokenize",
     }
 )  # fmt: skip
-"""Of a package whose part is imported the whole runs before, as ever."""
+"""Of a package whose part is imported the whole runs before, as ever. No thread may import a part of one by itself
+while another may use the whole for the first time: each would wait for the other."""
 
 
 class LaterModule(ModuleType):

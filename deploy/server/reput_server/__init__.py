@@ -3,8 +3,8 @@
 """The installed server: the only import name that Reput's server has in an environment.
 
 Its packages (`cli`, `libs`, `services`) lie in `app/` beside this file, where nobody's `import libs` finds them; the
-command puts them on the path of its own process and of those that it starts, behind the standard library, which has
-most of what is imported. In a checkout they are at its root.
+command puts them on the path of its own process and of those that it starts: behind the standard library, which has
+most of what is imported, or first if somebody else's packages are in front. In a checkout they are at its root.
 """
 
 import os

@@ -18,6 +18,7 @@ from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig
 from libs.runtime.telemetry import Telemetry as Reports
 from services.gateway.bootstrap import LIMITS
+from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
 from services.gateway.rpc.access_keys import AccessKeys
@@ -50,16 +51,24 @@ async def serve() -> None:
     """Answer until the process is ended."""
     log, delivery, ending, clock = cast("Any", NoLog()), cast("Any", None), Ending(), SystemClock()
     renewals, producers = Renewals(delivery, clock, count_max=1), Producers()
+    bodies = Bodies(size_bytes_max=BODY_SIZE_BYTES_MAX)
     servicer = MessagingServicer(
         log,
         delivery,
         Routes(log),
-        Receiving(delivery, renewals, ending, clock),
+        Receiving(delivery, renewals, bodies, ending, clock),
         Telemetry(
-            delivery, renewals, producers, ending, body_size_bytes_max=BODY_SIZE_BYTES_MAX, stream_count_max=1_000
+            delivery,
+            renewals,
+            producers,
+            bodies,
+            ending,
+            body_size_bytes_max=BODY_SIZE_BYTES_MAX,
+            stream_count_max=1_000,
         ),
         renewals,
         producers,
+        bodies,
         AccessKeys(None),
         body_size_bytes_max=BODY_SIZE_BYTES_MAX,
     )

@@ -17,6 +17,7 @@ from libs.runtime.rpc.request_check import RequestLimits
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.gateway.config import GatewayConfig
+from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
 from services.gateway.rpc.access_keys import AccessKeys
@@ -64,6 +65,7 @@ class Service:
         delivery = DeliveryClient(self._lead("delivery", settings.delivery, settings, shell))
         renewals = Renewals(delivery, clock, count_max=config.renewal_count_max)
         producers = Producers()
+        self._bodies = Bodies(size_bytes_max=config.inflated_size_bytes_max)
         self._orphans = Orphans(delivery, producers)
         self._ending = Ending()
         self._renewing = SupervisedLoop("renewals", renewals.tend, interval_ms=RENEW_INTERVAL_MS)
@@ -79,17 +81,19 @@ class Service:
             log,
             delivery,
             Routes(log),
-            Receiving(delivery, renewals, self._ending, clock),
+            Receiving(delivery, renewals, self._bodies, self._ending, clock),
             Telemetry(
                 delivery,
                 renewals,
                 producers,
+                self._bodies,
                 self._ending,
                 body_size_bytes_max=most,
                 stream_count_max=config.client_stream_count_max,
             ),
             renewals,
             producers,
+            self._bodies,
             AccessKeys(config.access_keys_file),
             body_size_bytes_max=most,
         )
@@ -129,5 +133,6 @@ class Service:
         """Let go of the CommitLog and Delivery."""
         await self._renewing.stop()
         await self._orphans.stop()
+        self._bodies.close()
         for connection in self._connections:
             await connection.channel.close()

@@ -30,6 +30,10 @@ class GatewayConfig:
     body_size_bytes_max: Annotated[int, Meta(ge=1, le=BODY_SIZE_BYTES_MAX)] = BODY_SIZE_BYTES_MAX
     """Largest body that producers are told to send; no more than the store's largest message."""
 
+    inflated_size_bytes_max: Positive = 16 << 20
+    """Largest body that a compressed one becomes. A larger one is handed out as it is stored, and refused from
+    producers. RocketMQ's producers compress bodies of 4 MiB at most."""
+
     renewal_count_max: Positive = 100_000
     """Messages that push consumers work on and that are kept theirs, at once; some 500 bytes each. Further ones are
     theirs for a minute."""

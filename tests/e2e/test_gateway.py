@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gateway as each client's library calls it; with the libraries themselves it is tried by `make clients`."""
 
+import gzip
 import hashlib
 import hmac
 import time
+import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from libs.runtime.process import running
 from libs.runtime.rpc.peer import Connection
 from libs.runtime.settings import ServerConfig
 from services.gateway.bootstrap import Service, Settings
+from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.renewals import Renewals
 from services.gateway.rpc.caller import Caller as GatewayCaller
 from services.gateway.rpc.caller import Ending
@@ -230,6 +233,17 @@ async def test_an_ordered_group_gets_one_of_a_message_group_at_a_time(served: Se
     assert second.body == b"2"
 
 
+async def test_bodies_that_clients_compress(served: Served) -> None:
+    """Consumers get the body that was compressed. One that can't be read is refused."""
+    caller = served.caller()
+    for body in (zlib.compress(b"one" * 100), gzip.compress(b"one" * 100)):
+        assert (await caller.send("t", caller.message("t", body, body_encoding=wire.ENCODING_GZIP))).status.code == OK
+        (message,) = await caller.receive("t")
+        assert (message.body, message.system_properties.body_encoding) == (b"one" * 100, wire.ENCODING_IDENTITY)
+    refused = await caller.send("t", caller.message("t", b"nonsense", body_encoding=wire.ENCODING_GZIP))
+    assert refused.status.code == wire.CODE_MESSAGE_CORRUPTED
+
+
 async def test_a_namespace_from_the_metadata(served: Served) -> None:
     """Node.js names it nowhere else; topics of two namespaces have nothing to do with each other."""
     shop = served.caller(x_mq_namespace="shop")
@@ -267,7 +281,7 @@ async def test_what_a_consumer_does_not_take_comes_again_at_once(served: Served)
     await caller.send("t", *[caller.message("t", bytes([index])) for index in range(3)])
     delivery = DeliveryClient(Leading("delivery", [Connection(served.delivery, LIMIT_S, lambda: ())]))
     renewals = Renewals(delivery, SystemClock(), count_max=10)
-    receiving = Receiving(delivery, renewals, Ending(), SystemClock())
+    receiving = Receiving(delivery, renewals, Bodies(size_bytes_max=1), Ending(), SystemClock())
     answers = receiving.receive(receive_request("t", auto_renew=True), GatewayCaller("c", "", "", ""), Gone())  # type: ignore[arg-type]
     parts = [(await anext(answers)).WhichOneof("content") for _ in range(2)]
     assert parts == ["status", "message"]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compressed bodies: what is sent, what RocketMQ's clients have sent, and what can't be read."""
 
+import gzip
 import random
 import sys
 import zlib
@@ -60,6 +61,11 @@ def test_rocketmqs_bodies(codec: str) -> None:
 def test_bodies_of_old_clients() -> None:
     """Before RocketMQ 5 there was no compression type: zlib is meant."""
     assert stored(zlib.compress(GOLDEN_BODY), 1).body == GOLDEN_BODY
+
+
+def test_bodies_in_gzip() -> None:
+    """Early gateways stored what RocketMQ 5's clients had compressed, and named no codec."""
+    assert stored(gzip.compress(GOLDEN_BODY), 1).body == GOLDEN_BODY
 
 
 def test_what_is_not_compressed() -> None:

@@ -12,10 +12,10 @@ from reput.delivery.v1.delivery_service_pb2 import ReceivedMessage
 from reput.delivery.v1.transaction_service_pb2 import TransactionCheck
 
 from libs.formats.records.host import Host as StoredHost
-from libs.formats.records.record import COMPRESSED_FLAG
 from libs.formats.records.transaction_record import IMMUNITY_S_MAX
 from libs.runtime.rpc.timestamps import timestamp
 from services.gateway.engine import messages
+from services.gateway.engine.bodies import ZLIB_FLAGS, Bodies
 from services.gateway.errors import Refused
 from services.gateway.rpc.caller import Caller
 from services.gateway.rpc.wire import messaging_pb2 as wire
@@ -34,13 +34,19 @@ OF_OTHER_KINDS: Sequence[OtherField] = (
 
 IMMUNITY_MS_MAX = 1000 * IMMUNITY_S_MAX
 
+ENCODINGS = (wire.ENCODING_UNSPECIFIED, wire.ENCODING_IDENTITY, wire.ENCODING_GZIP)
 DIGEST_NAMES = {wire.DIGEST_TYPE_MD5: "MD5", wire.DIGEST_TYPE_SHA1: "SHA1"}
 
 
-def to_store(sent: wire.Message, topic: str, caller: Caller, *, body_size_bytes_max: int) -> AppendMessage:
+async def to_store(
+    sent: wire.Message, topic: str, caller: Caller, bodies: Bodies, *, body_size_bytes_max: int
+) -> AppendMessage:
     """Return a message as it is appended. Raises Refused."""
     system = sent.system_properties
     _check_kind(system)
+    if system.body_encoding not in ENCODINGS:
+        text = f"body_encoding is {system.body_encoding}, and must be IDENTITY ({wire.ENCODING_IDENTITY}) or GZIP"
+        raise Refused("BAD_REQUEST", f"{text} ({wire.ENCODING_GZIP})")
     if not sent.body:
         raise Refused("MESSAGE_BODY_EMPTY", "the message has no body")
     if len(sent.body) > body_size_bytes_max:
@@ -62,11 +68,12 @@ def to_store(sent: wire.Message, topic: str, caller: Caller, *, body_size_bytes_
     )
     message.check()
     born_ms = milliseconds(system.born_timestamp)
+    is_packed = system.body_encoding == wire.ENCODING_GZIP
     return AppendMessage(
         topic=topic,
-        body=sent.body,
+        body=await bodies.packed(sent.body) if is_packed else sent.body,
         properties=message.properties(born_ms),
-        sys_flag=COMPRESSED_FLAG if system.body_encoding == wire.ENCODING_GZIP else 0,
+        sys_flag=ZLIB_FLAGS if is_packed else 0,
         born_time_ms=max(born_ms, 0),
         born_host=caller.host(),
     )
@@ -109,9 +116,11 @@ def _check_kind(system: wire.SystemProperties) -> None:
         raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", "a message with a message group is of the type FIFO")
 
 
-def to_client(received: ReceivedMessage, caller: Caller, *, invisible_ms: int | None) -> wire.Message:
+async def to_client(
+    received: ReceivedMessage, caller: Caller, bodies: Bodies, *, invisible_ms: int | None
+) -> wire.Message:
     """Return a message as its consumer gets it, with all that libraries can't do without."""
-    message = _shown(received.message, caller)
+    message = await _shown(received.message, caller, bodies)
     system = message.system_properties
     system.receipt_handle = received.handle
     system.delivery_attempt = received.attempt
@@ -120,24 +129,28 @@ def to_client(received: ReceivedMessage, caller: Caller, *, invisible_ms: int | 
     return message
 
 
-def question(check: TransactionCheck, caller: Caller) -> wire.TelemetryResponse:
+async def question(check: TransactionCheck, caller: Caller, bodies: Bodies) -> wire.TelemetryResponse:
     """Return what a producer is asked about a transaction."""
     return wire.TelemetryResponse(
         recover_orphaned_transaction_command=wire.RecoverOrphanedTransactionCommand(
-            message=_shown(check.message, caller), transaction_id=check.transaction.transaction_id
+            message=await _shown(check.message, caller, bodies), transaction_id=check.transaction.transaction_id
         )
     )
 
 
-def _shown(stored: StoredMessage, caller: Caller) -> wire.Message:
-    """Return a stored message as clients see it."""
+async def _shown(stored: StoredMessage, caller: Caller, bodies: Bodies) -> wire.Message:
+    """Return a stored message as clients see it.
+
+    A body that can't be inflated is called IDENTITY, too: libraries that can't inflate a body drop all messages that
+    came with it.
+    """
     message = messages.from_properties(stored.properties, stored.offset_message_id)
-    is_compressed = bool(stored.sys_flag & COMPRESSED_FLAG)
+    body = await bodies.inflated(stored.body, stored.sys_flag)
     system = wire.SystemProperties(
         keys=message.keys,
         message_id=message.id,
-        body_digest=wire.Digest(type=wire.DIGEST_TYPE_MD5, checksum=messages.digest_of(stored.body)),
-        body_encoding=wire.ENCODING_GZIP if is_compressed else wire.ENCODING_IDENTITY,
+        body_digest=wire.Digest(type=wire.DIGEST_TYPE_MD5, checksum=body.digest),
+        body_encoding=wire.ENCODING_IDENTITY,
         message_type=wire.MessageType.Value(f"MESSAGE_TYPE_{messages.kind_of(stored.properties)}"),
         born_timestamp=timestamp(stored.born_time_ms),
         born_host=message.born_host or host_text(stored.born_host),
@@ -158,7 +171,8 @@ def _shown(stored: StoredMessage, caller: Caller) -> wire.Message:
         origin = wire.DeadLetterQueue(topic=message.origin_topic, message_id=message.origin_id)
         system.dead_letter_queue.CopyFrom(origin)
     topic = caller.shown(stored.topic)
-    return wire.Message(topic=topic, user_properties=message.user, system_properties=system, body=stored.body)
+    user = {**message.user, messages.BODY_FAULT: body.fault} if body.fault else message.user
+    return wire.Message(topic=topic, user_properties=user, system_properties=system, body=body.data)
 
 
 def host_text(host: Host) -> str:

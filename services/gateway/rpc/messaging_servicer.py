@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from libs.requests.errors import ServiceError
 from services.gateway.engine import recall
+from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
 from services.gateway.errors import PeerRefused, Refused
@@ -56,13 +57,14 @@ class MessagingServicer:
         telemetry: Telemetry,
         renewals: Renewals,
         producers: Producers,
+        bodies: Bodies,
         keys: AccessKeys,
         *,
         body_size_bytes_max: int,
     ) -> None:
         self._log, self._routes, self._receiving, self._telemetry = log, routes, receiving, telemetry
         self._delivery, self._renewals, self._producers, self._keys = delivery, renewals, producers, keys
-        self._body_size_bytes_max = body_size_bytes_max
+        self._bodies, self._body_size_bytes_max = bodies, body_size_bytes_max
 
     def admit(self, context: Context) -> Caller:
         """Return who calls. Raises Refused."""
@@ -103,7 +105,10 @@ class MessagingServicer:
             raise Refused("BAD_REQUEST", "all messages of a request must be of one topic")
         (topic,) = topics
         most = self._body_size_bytes_max
-        stored = [to_store(message, topic, caller, body_size_bytes_max=most) for message in request.messages]
+        stored = [
+            await to_store(message, topic, caller, self._bodies, body_size_bytes_max=most)
+            for message in request.messages
+        ]
         offsets = await self._log.append(stored)
         if any(map(is_transaction, request.messages)):
             self._producers.publishes(caller.client, [topic])

@@ -15,6 +15,7 @@ from libs.machine.clock import Clock
 from libs.requests.errors import BadArgument, ServiceError
 from libs.runtime.rpc.timestamps import timestamp
 from services.gateway.engine import retries
+from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.renewals import INVISIBLE_S, Renewals
 from services.gateway.engine.waiting import wait_s
 from services.gateway.errors import Refused
@@ -31,8 +32,11 @@ INVISIBLE_MS_MAX = 12 * 3_600_000
 class Receiving:
     """See the module."""
 
-    def __init__(self, delivery: DeliveryClient, renewals: Renewals, ending: Ending, clock: Clock) -> None:
-        self._delivery, self._renewals, self._ending, self._clock = delivery, renewals, ending, clock
+    def __init__(
+        self, delivery: DeliveryClient, renewals: Renewals, bodies: Bodies, ending: Ending, clock: Clock
+    ) -> None:
+        self._delivery, self._renewals, self._bodies = delivery, renewals, bodies
+        self._ending, self._clock = ending, clock
         self._giving_back: set[asyncio.Task[None]] = set()
 
     async def receive(
@@ -49,10 +53,11 @@ class Receiving:
         try:
             yield wire.ReceiveMessageResponse(status=OK)
             while received:
+                message = await to_client(received[0], caller, self._bodies, invisible_ms=invisible_ms)
                 tried = [one := received.popleft()]
                 if request.auto_renew:
                     self._renewals.add(caller.client, one.handle)
-                yield wire.ReceiveMessageResponse(message=to_client(one, caller, invisible_ms=invisible_ms))
+                yield wire.ReceiveMessageResponse(message=message)
                 tried = []
             yield wire.ReceiveMessageResponse(delivery_timestamp=timestamp(self._clock.now_ms()))
         finally:

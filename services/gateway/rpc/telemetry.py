@@ -3,11 +3,13 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import TypeAlias
 
 from reput.delivery.v1.group_service_pb2 import GroupPolicy
 from reput.delivery.v1.transaction_service_pb2 import TransactionCheck
 
 from libs.requests.errors import ServiceError
+from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
 from services.gateway.errors import PeerRefused, Refused
@@ -30,6 +32,9 @@ ANSWER_COUNT_MAX = 16
 QUESTION_COUNT_MAX = 1_000
 """Questions that wait for a client that does not read; what is left out is asked again."""
 
+_Told: TypeAlias = "asyncio.Queue[wire.TelemetryResponse | TransactionCheck | None]"
+"""Answers and questions for one client. None ends them."""
+
 
 class Telemetry:
     """See the module."""
@@ -39,12 +44,14 @@ class Telemetry:
         delivery: DeliveryClient,
         renewals: Renewals,
         producers: Producers,
+        bodies: Bodies,
         ending: Ending,
         *,
         body_size_bytes_max: int,
         stream_count_max: int,
     ) -> None:
-        self._delivery, self._renewals, self._producers, self._ending = delivery, renewals, producers, ending
+        self._delivery, self._renewals, self._producers = delivery, renewals, producers
+        self._bodies, self._ending = bodies, ending
         self._body_size_bytes_max = body_size_bytes_max
         self._stream_count, self._stream_count_max = 0, stream_count_max
 
@@ -55,12 +62,12 @@ class Telemetry:
         if self._stream_count >= self._stream_count_max:
             limit = f"client_stream_count_max, {self._stream_count_max}"
             raise Refused("TOO_MANY_REQUESTS", f"as many clients have a stream as there may: {limit}")
-        told: asyncio.Queue[wire.TelemetryResponse | None] = asyncio.Queue()
+        told: _Told = asyncio.Queue()
         taken = asyncio.Event()
 
         def ask(check: TransactionCheck) -> None:
             if told.qsize() < QUESTION_COUNT_MAX:
-                told.put_nowait(question(check, caller))
+                told.put_nowait(check)
 
         self._stream_count += 1
         self._renewals.connected(caller.client)
@@ -72,6 +79,8 @@ class Telemetry:
             await context.send_initial_metadata(())  # the library for Rust says nothing before it
             while (answer := await told.get()) is not None:
                 taken.set()
+                if isinstance(answer, TransactionCheck):
+                    answer = await question(answer, caller, self._bodies)
                 yield answer
             if not reading.cancelled():
                 await reading
@@ -85,7 +94,7 @@ class Telemetry:
         self,
         caller: Caller,
         requests: AsyncIterator[wire.TelemetryRequest],
-        told: "asyncio.Queue[wire.TelemetryResponse | None]",
+        told: _Told,
         taken: asyncio.Event,
     ) -> None:
         """Answer what the client says, until it goes."""

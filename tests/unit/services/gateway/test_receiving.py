@@ -7,6 +7,7 @@ from typing import Any
 from reput.delivery.v1.delivery_service_pb2 import ReceivedMessage
 
 from libs.machine.testing.manual_clock import ManualClock
+from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.renewals import Renewals
 from services.gateway.rpc.caller import Caller, Ending
 from services.gateway.rpc.receiving import Receiving
@@ -49,6 +50,7 @@ def receive(delivery: Delivery) -> Any:
     subject: Any = Receiving(
         delivery,  # type: ignore[arg-type]
         Renewals(delivery, ManualClock(), count_max=1),  # type: ignore[arg-type]
+        Bodies(size_bytes_max=1 << 20),
         Ending(),
         ManualClock(),
     )

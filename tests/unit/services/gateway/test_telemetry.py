@@ -10,6 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 from reput.delivery.v1.group_service_pb2 import GroupPolicy
 
 from libs.machine.testing.manual_clock import ManualClock
+from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
 from services.gateway.errors import PeerRefused, Refused
@@ -46,7 +47,10 @@ class Context:
 def subject_of(delivery: Any, ending: Ending) -> telemetry.Telemetry:
     """What is tested, for two clients at once."""
     renewals = Renewals(delivery, ManualClock(), count_max=1)
-    return telemetry.Telemetry(delivery, renewals, Producers(), ending, body_size_bytes_max=1, stream_count_max=2)
+    bodies = Bodies(size_bytes_max=1)
+    return telemetry.Telemetry(
+        delivery, renewals, Producers(), bodies, ending, body_size_bytes_max=1, stream_count_max=2
+    )
 
 
 async def answer_of(away_count: int) -> wire.TelemetryResponse:

@@ -75,7 +75,7 @@ def decompressor(codec: str) -> tuple[Decompressor, type[Exception]]:
     """Return what opens one container, and what it raises for a damaged one. Raises ModuleNotFoundError."""
     library = load(codec)
     if codec == "zlib":
-        return library.decompressobj(), library.error
+        return library.decompressobj(zlib.MAX_WBITS | 32), library.error
     if codec == "lz4":
         return library.LZ4FrameDecompressor(), RuntimeError
     return library.ZstdDecompressor(), library.ZstdError

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies: compressed ones become what they were made of, since RocketMQ 5's clients read only some of the containers.
+
+A body that stays small is inflated at once. A larger one is inflated by one thread, which is all that a gateway spends
+on large bodies, however many of them there are. No body becomes larger than `size_bytes_max`.
+Callers: the event loop's thread. Memory: `size_bytes_max` for each body that a caller waits for.
+"""
+
+import asyncio
+import sys
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import lz4.frame
+
+from libs.formats.records.record import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK
+from libs.machine.workers import workers
+from services.gateway.engine.messages import digest_of
+from services.gateway.errors import Refused
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+ZLIB_FLAGS = COMPRESSED_FLAG | 0x300
+"""System flags of a body in a zlib stream, which all readers of RocketMQ's records know."""
+GZIP_MAGIC = b"\x1f\x8b"
+AT_ONCE_SIZE_BYTES_MAX = 64 << 10
+"""A body that is and becomes no larger is inflated in the event loop: that takes less than half a millisecond."""
+ANY_HEADER = zlib.MAX_WBITS | 32
+"""A zlib stream or gzip: clients call both of them GZIP."""
+
+_CODECS: dict[int, tuple[str, Callable[[], Any], type[Exception]]] = {
+    0x000: ("zlib", lambda: zlib.decompressobj(ANY_HEADER), zlib.error),
+    0x100: ("lz4", lz4.frame.LZ4FrameDecompressor, RuntimeError),
+    0x200: ("zstd", zstd.ZstdDecompressor, zstd.ZstdError),
+    0x300: ("zlib", lambda: zlib.decompressobj(ANY_HEADER), zlib.error),
+}
+"""By the type in the system flag: the codec, what opens its container, and what that raises for a damaged one."""
+
+T = TypeVar("T")
+
+
+class BadBodyError(Exception):
+    """A body can't be inflated; the text says why."""
+
+
+class BodyTooLargeError(BadBodyError):
+    """A body becomes too large."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A body as it is handed out."""
+
+    data: bytes
+    digest: str
+    fault: str = ""
+    """Why the body is still compressed, empty if it is not."""
+
+
+class Bodies:
+    """See the module. `close` it."""
+
+    def __init__(self, *, size_bytes_max: int) -> None:
+        self._size_bytes_max = size_bytes_max
+        self._thread = workers().one_thread("bodies")
+
+    def close(self) -> None:
+        """End the thread, when what it does now is done."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def inflated(self, data: bytes, sys_flag: int) -> Body:
+        """Return what a stored body was made of. One that can't be inflated is returned as it is, with the reason."""
+        fault = ""
+        if sys_flag & COMPRESSED_FLAG:
+            try:
+                return await self._done(len(data), lambda most: _opened(data, sys_flag, most))
+            except BadBodyError as error:
+                fault = str(error)
+        return Body(data, digest_of(data), fault)
+
+    async def packed(self, data: bytes) -> bytes:
+        """Return a body that its sender calls GZIP as a zlib stream. Raises Refused for one that can't be inflated."""
+        try:
+            return await self._done(len(data), lambda most: _repacked(data, most))
+        except BodyTooLargeError as error:
+            raise Refused("MESSAGE_BODY_TOO_LARGE", str(error)) from None
+        except BadBodyError as error:
+            raise Refused("MESSAGE_CORRUPTED", str(error)) from None
+
+    async def _done(self, size_bytes: int, work: Callable[[int], T]) -> T:
+        """Return the result of work within a size: a small one's at once, else that of the thread."""
+        at_once = min(AT_ONCE_SIZE_BYTES_MAX, self._size_bytes_max)
+        if size_bytes <= at_once:
+            try:
+                return work(at_once)
+            except BodyTooLargeError:
+                if at_once == self._size_bytes_max:
+                    raise
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._size_bytes_max)
+
+
+def inflate(data: bytes, sys_flag: int, size_bytes_max: int) -> bytes:
+    """Return what a compressed body was made of. Raises BodyTooLargeError, and BadBodyError for other faults."""
+    kind = sys_flag & COMPRESSION_TYPE_MASK
+    if kind not in _CODECS:
+        raise BadBodyError(f"the compression type {kind >> 8} of the body is none of RocketMQ's, which are 0 to 3")
+    codec, container_of, damage = _CODECS[kind]
+    container = container_of()
+    try:
+        found: bytes = container.decompress(data, size_bytes_max + 1)
+    except damage as error:
+        raise BadBodyError(f"the {len(data)} bytes of the body are no whole {codec} body: {error}") from None
+    if len(found) > size_bytes_max:
+        text = f"the {len(data)} bytes of the body become more than {size_bytes_max} when {codec} inflates them"
+        raise BodyTooLargeError(f"{text}: the limit is the gateway's inflated_size_bytes_max")
+    if not container.eof or container.unused_data:
+        raise BadBodyError(f"the {len(data)} bytes of the body are not exactly one {codec} body")
+    return found
+
+
+def _opened(data: bytes, sys_flag: int, size_bytes_max: int) -> Body:
+    found = inflate(data, sys_flag, size_bytes_max)
+    return Body(found, digest_of(found))
+
+
+def _repacked(data: bytes, size_bytes_max: int) -> bytes:
+    found = inflate(data, COMPRESSED_FLAG, size_bytes_max)
+    if not found:
+        raise Refused("MESSAGE_BODY_EMPTY", "the message has an empty body in its compressed one")
+    return zlib.compress(found) if data.startswith(GZIP_MAGIC) else data

@@ -5,8 +5,10 @@
 Invariants: at most one step runs at a time, and none begins after `stop`, even if the step that runs turns its
 cancellation into another error; after a failure the next step waits, longer with each failure in a row and
 with jitter, so that many loops do not return in lockstep; `wake` ends the waiting between good steps, not the back-off,
-which `hurry` ends: for who knows that things are other than when they failed.
-Callers: the event loop's thread only. `last_error` is None while the last step was good.
+which `hurry` ends: for who knows that things are other than when they failed; waits begin short again then.
+A step that may go on for ever, as a stream does, calls `succeeded` when it has done what it is for: failures before
+that count no more, although the step has not returned.
+Callers: the event loop's thread only. `last_error` is None since the last success.
 """
 
 import asyncio
@@ -76,9 +78,15 @@ class SupervisedLoop:
         self._wake.set()
 
     def hurry(self) -> None:
-        """Do the next step now, also after a failure."""
+        """Do the next step now, also after a failure. If it fails, too, the wait is that after a first failure."""
+        self.failures_in_row_count = 0
         self._hurry.set()
         self._wake.set()
+
+    def succeeded(self) -> None:
+        """Forget the failures so far: what the step is for goes well. A step that returns need not call it."""
+        self.last_error = None
+        self.failures_in_row_count = 0
 
     async def stop(self) -> None:
         """Cancel the step that runs and wait until it has ended. May be repeated."""
@@ -109,8 +117,7 @@ class SupervisedLoop:
                     return
                 await self._back_off(error)
             else:
-                self.last_error = None
-                self.failures_in_row_count = 0
+                self.succeeded()
                 self.step_count += 1
                 await self._pause()
 

@@ -111,7 +111,7 @@ class Ownership:
         """Set while it is known whether this process delivers."""
         self.stopped = asyncio.Event()
         """Set when this process delivers no more."""
-        self._loop = SupervisedLoop(
+        self.loop = SupervisedLoop(
             "deliveries",
             self._own,
             backoff_ms_min=100,
@@ -181,11 +181,11 @@ class Ownership:
 
     def start(self) -> None:
         """Begin."""
-        self._loop.start()
+        self.loop.start()
 
     async def stop(self) -> None:
         """End. Calls that wait hear of it."""
-        await self._loop.stop()
+        await self.loop.stop()
         self._reason = "this process stops"
         self.stopped.set()
         self._decided.set()
@@ -214,6 +214,7 @@ class Ownership:
             raise
         copying = Copying(groups, journal, self._log, self._index)
         self._owned = owned
+        self.loop.succeeded()
         self._decided.set()
         self.began_count += 1
         _log.info("deliveries begin: %d groups, %d messages in flight", len(groups.names()), groups.open_count)

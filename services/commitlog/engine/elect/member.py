@@ -64,6 +64,7 @@ class ElectedMember:
     """Of this process, for leases."""
     view: View | None = None
     decision: Decision = UNDECIDED
+    _acted_on: View | None = None
     election_count: int = 0
     _tenure: Tenure | None = None
     """While this log leads, or is about to."""
@@ -195,6 +196,7 @@ class ElectedMember:
                     # an election of this log may have come between; what is read now is newer, or the past came back
                     view, self.view = await self._coordinator.read(), None
                 is_first = False
+                self.watch.succeeded()
                 self._know(view)
         raise CoordinatorUnavailable("the watch has ended")
 
@@ -218,6 +220,7 @@ class ElectedMember:
                 raise
 
     async def _act(self, view: View) -> None:
+        is_new, self._acted_on = view is not self._acted_on, view
         seen_for_ms = round((self._clock.monotonic_s() - self._seen_at_s) * 1000)
         decision = election.decide(view, await self._facts(), seen_for_ms)
         if decision != self.decision:
@@ -227,7 +230,7 @@ class ElectedMember:
             case Step.LEAD:
                 await self._fence(is_held=bool(view.holder))
             case Step.FOLLOW:
-                await self._follow(decision.target)
+                await self._follow(decision.target, is_new=is_new)
             case Step.STAND | Step.CREATE:
                 await self._take(view)
 
@@ -263,11 +266,14 @@ class ElectedMember:
         elif not is_over and gate.holds(Reason.NOT_LEADER):
             gate.put(Reason.NOT_LEADER, holds=False)
 
-    async def _follow(self, target: str) -> None:
-        if self._roles.log.following is None:
+    async def _follow(self, target: str, *, is_new: bool) -> None:
+        following = self._roles.log.following
+        if following is None:
             await self._step_down(target)
         elif target != self._roles.seat.leader_target:
             await self._roles.change(self._roles.turn(target))
+        elif is_new and not following.is_connected:
+            following.loop.hurry()  # the same leader has come back: the wait that its absence made long is over
 
     async def _step_down(self, target: str) -> None:
         """Follow, after a lead."""

@@ -149,6 +149,8 @@ class Following:
     @property
     def last_error(self) -> str:
         """Why there is no stream. Empty while there is one."""
+        if self.is_connected:
+            return ""
         return str(self.loop.last_error or "") if self.leader.target else "nobody is known to lead"
 
     @property
@@ -298,6 +300,7 @@ class Following:
                 await self._applier.apply(step)
                 self._hear(step.end_physical_offset, step.confirmed_physical_offset)
                 self._sync_to(step.sync_to_physical_offset)
+                self.loop.succeeded()
             case Beat():
                 if step.lease_ms and self.leader.stand_back is not None:
                     self.leader.stand_back(step.lease_ms)
@@ -307,6 +310,8 @@ class Following:
                 self._hear(step.max_physical_offset, step.confirmed_physical_offset)
                 has_all = self._applier.received_physical_offset >= step.max_physical_offset
                 self.state = FollowingState.FOLLOWING if has_all else FollowingState.CATCHING_UP
+                if has_all:  # not before: a chunk that is refused each time comes after beats, too
+                    self.loop.succeeded()
             case Handshake():
                 raise DependencyUnavailable("leader", "a second handshake")
         self._step_count += 1

@@ -89,7 +89,7 @@ class ReputLoop:
         self._on_history_change = on_history_change
         self._ask = Ask.WHERE_THE_INDEXES_END
         self._asked_physical_offset = 0
-        self._loop = SupervisedLoop(
+        self.loop = SupervisedLoop(
             "reput loop",
             self._follow,
             backoff_ms_min=min(100, config.reconnect_ms_max),
@@ -110,11 +110,11 @@ class ReputLoop:
     def start(self) -> None:
         """Begin to follow the log."""
         self._states.on(Event.STREAM)
-        self._loop.start()
+        self.loop.start()
 
     async def stop(self) -> None:
         """End the stream. What was entered stays."""
-        await self._loop.stop()
+        await self.loop.stop()
 
     async def _follow(self) -> None:
         """Follow one stream to its end. Raises what ended it, except for what nobody can repair by trying again."""
@@ -131,6 +131,8 @@ class ReputLoop:
                     if not await self.apply(step):
                         break
                     self._states.heard.set()
+                    if isinstance(step, DispatchBatch) or self.is_level:
+                        self.loop.succeeded()
                     if isinstance(step, Handshake):
                         self.queue_ends.begin(epoch=step.epoch, min_physical_offset=step.min_physical_offset)
                         self._flush.wake()

@@ -176,3 +176,35 @@ async def test_an_event_wakes_the_loop() -> None:
     found.set()
     await steps.reach(2)
     await loop.stop()
+
+
+async def test_a_step_without_end_tells_that_all_is_well() -> None:
+    """A stream that delivers ends the failures before it, though its step never returns."""
+    steps, delivers = Steps(failure_count=3), asyncio.Event()
+
+    async def stream() -> None:
+        await steps()
+        loop.succeeded()
+        delivers.set()
+        await asyncio.Event().wait()
+
+    loop = SupervisedLoop("test", stream, backoff_ms_min=1)
+    loop.start()
+    async with asyncio.timeout(LIMIT_S):
+        await delivers.wait()
+    assert (loop.last_error, loop.failures_in_row_count, loop.step_count) == (None, 0, 0)
+    await loop.stop()
+
+
+async def test_a_hurried_step_waits_shortly_again() -> None:
+    """For who knows that things are other than before, many failures say nothing of the next ones. The reason stays."""
+    steps = Steps(failure_count=100)
+    loop = SupervisedLoop("test", steps, backoff_ms_min=3_600_000, backoff_ms_max=3_600_000)
+    loop.start()
+    for count in (1, 2):
+        await steps.reach(count)
+        await asyncio.sleep(0)
+        assert loop.failures_in_row_count == 1
+        assert loop.last_error is not None
+        loop.hurry()
+    await loop.stop()

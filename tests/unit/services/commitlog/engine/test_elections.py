@@ -254,3 +254,38 @@ async def test_what_was_confirmed_alone_is_shown_again_at_once() -> None:
     await cluster.led()
     assert bodies(leader.log) == [b"one"]
     await leader.stop()
+
+
+async def test_a_coordinator_that_is_back_is_told_as_away_no_more() -> None:
+    """The watch's step never returns, and what was wrong before it goes well is over all the same."""
+    cluster = Cluster()
+    async with cluster.running() as leader:
+        await all_in_sync(cluster)
+        for node in cluster.nodes:
+            node.cut_coordinator()
+        cluster.coordinator.advance(0)  # the watches hear of it
+        await eventually(lambda: all(node.member.watch.last_error is not None for node in cluster.nodes))
+        for node in cluster.nodes:
+            node.cut_coordinator(is_cut=False)
+        await eventually(lambda: all(node.member.watch.last_error is None for node in cluster.nodes))
+        assert [node.member.watch.failures_in_row_count for node in cluster.nodes] == [0, 0, 0]
+        assert cluster.leader is leader
+
+
+async def test_a_new_record_ends_the_wait_for_the_same_leader() -> None:
+    """A follower that waits long for its leader's return asks at once when the record says that it leads."""
+    cluster = Cluster(reconnect_ms_max=3_600_000)
+    async with cluster.running() as leader:
+        await all_in_sync(cluster)
+        follower = next(node for node in cluster.nodes if node is not leader)
+        following = follower.log.following
+        following.loop.failures_in_row_count = 30
+        cluster.cuts.add(frozenset({leader.name, follower.name}))
+        await append(leader.log, message(b"one"))
+        await eventually(lambda: following.loop.failures_in_row_count == 31)
+        cluster.cuts.clear()
+        there = cluster.coordinator.there
+        cluster.coordinator.put(there, there.record, there.holder, keeps=True)
+        await eventually(lambda: following.is_connected)
+        await eventually(lambda: following.loop.failures_in_row_count == 0)
+        assert following.last_error == ""

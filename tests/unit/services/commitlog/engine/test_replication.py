@@ -439,3 +439,17 @@ async def test_what_arrives_while_an_acknowledgement_is_sent(monkeypatch: pytest
 async def in_sync(leader: OpenLog) -> None:
     """Wait until the one that follows is in the in-sync set."""
     await eventually(lambda: [one.is_in_sync for one in leader.replicas.connected] == [True])
+
+
+async def test_a_stream_that_delivers_ends_the_failures_before_it() -> None:
+    """Who waited long for the leader once does not wait long ever after, and tells no error of then."""
+    async with two() as (leader, follower, wire, _, _):
+        await append(leader, message(b"one"))
+        await caught_up(follower, leader)
+        wire.leader = None
+        await append(leader, message(b"two"))
+        await eventually(lambda: follower.following.loop.failures_in_row_count >= 2)
+        wire.leader = leader
+        await caught_up(follower, leader)
+        assert follower.following.last_error == ""
+        assert (follower.following.loop.failures_in_row_count, follower.following.loop.last_error) == (0, None)

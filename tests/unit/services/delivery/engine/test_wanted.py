@@ -76,3 +76,13 @@ async def test_what_else_fails_is_told_and_tried_again(caplog: pytest.LogCapture
         store.failure = None
         await store.timers.put(Sent("m", {}, 0))
         await eventually(lambda: bool(store.journal_records))
+
+
+async def test_deliveries_that_began_forget_why_they_could_not() -> None:
+    """Their step lasts as long as all goes well: the next failure is a first one again."""
+    store = CountingStore()
+    store.failure = DependencyUnavailable("indexer", "it is away")
+    async with delivering(store, ManualClock()) as ownership:
+        ownership.loop.last_error, ownership.loop.failures_in_row_count = store.failure, 7
+        await owned_of(ownership)
+        assert (ownership.loop.last_error, ownership.loop.failures_in_row_count) == (None, 0)

@@ -307,3 +307,15 @@ async def test_a_log_that_was_replaced_is_readable_from_its_own_begin() -> None:
         assert (queue.min_queue_offset, queue.max_queue_offset) == (0, 1)
         page = await indexer.answers.queries.by_time(TimeQuery("T", None), page_size=9, page_token="")
         assert [view.physical_offset for view in page.found.views()] == [made.physical_offset]
+
+
+async def test_a_stream_that_delivers_ends_the_failures_before_it() -> None:
+    """Who waited long for the log once does not wait long ever after."""
+    log = filled(5)
+    log.go_down()
+    async with running(log) as indexer:
+        loop = indexer.follow.reput.loop
+        await eventually(lambda: loop.failures_in_row_count >= 2)
+        log.is_up = True
+        await eventually(lambda: indexer.follow.reput.state is ReputState.LIVE)
+        assert (loop.failures_in_row_count, loop.last_error) == (0, None)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps
 from libs.formats.config import consumer_offsets_json, delay_offsets_json, subscription_groups_json, topics_json
-from libs.formats.errors import FormatError
+from libs.formats.errors import FormatError, NewerVersion
 from libs.formats.state import abort_file, checksummed, epoch_file, store_checkpoint
 from libs.formats.store_layout import LOCK_CONTENT
 
@@ -26,7 +26,7 @@ def inspect_small(data: Data, inspection: Inspection) -> Steps:
         for step in _INSPECTION_OF[inspection.kind](bytes(data)):
             if isinstance(step, Finding) or inspection.window.shows(step.number):
                 yield step
-    except FormatError as error:
+    except (FormatError, NewerVersion) as error:
         yield Finding(error.position, "file", error.field, error.reason)
 
 
@@ -86,8 +86,8 @@ def _subscription_groups(data: bytes) -> Steps:
 
 
 def _checksummed(data: bytes) -> Steps:
-    kind, payload = checksummed.unwrap_any(data)
-    fields: dict[str, object] = {"kind": kind, "payload_size_bytes": len(payload)}
+    kind, version, payload = checksummed.unwrap_any(data)
+    fields: dict[str, object] = {"kind": kind, "version": version, "payload_size_bytes": len(payload)}
     try:
         fields["payload"] = json.loads(payload)
     except ValueError:

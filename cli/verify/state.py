@@ -23,7 +23,7 @@ from libs.formats.config.consumer_offsets_json import ConsumerOffsetsFile
 from libs.formats.config.delay_offsets_json import DelayOffsetsFile
 from libs.formats.config.topics_json import TopicsFile
 from libs.formats.epoch import Epoch
-from libs.formats.errors import BadField, FormatError
+from libs.formats.errors import BadField, FormatError, NewerVersion
 from libs.formats.state import abort_file, epoch_file, log_history, store_checkpoint
 from libs.formats.state.index_progress import IndexProgress
 from libs.formats.state.log_history import LogHistoryFile
@@ -184,7 +184,7 @@ class _SmallFiles:
         content = self.read(name)
         try:
             return None if content is None else decode(content)
-        except FormatError as error:
+        except (FormatError, NewerVersion) as error:
             self.report.add(code, name, f"{error.field or 'content'}: {error.reason}", position=error.position)
         except UnicodeDecodeError as error:
             self.report.add(code, name, f"content: {error}")

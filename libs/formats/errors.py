@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a decoder of this package raises, and nothing else: bytes from outside that do not follow their format.
+"""What decoders of this package raise, and nothing else: bytes that do not follow their format, or a later version.
 
 Every error carries the position of the first byte that is wrong, so that a tool can name it. Decoders never let
 struct.error, IndexError, UnicodeDecodeError or RecursionError out, whatever the input.
@@ -38,3 +38,18 @@ class BadChecksum(FormatError):
 
 class BadField(FormatError):
     """A value is outside its range or not of its type."""
+
+
+class NewerVersion(Exception):
+    """Bytes of a version that is newer than this program.
+
+    The bytes are sound, so this is no FormatError: code that handles damage, by building a file anew or by skipping a
+    record, must not handle these bytes. A service that meets them refuses to start, or to serve what depends on them.
+    `position` is that of the version; `field` names it.
+    """
+
+    def __init__(self, subject: str, *, version: int, newest: int, position: int = 0, field: str = "version") -> None:
+        self.reason = f"version {version}, and this program reads versions up to {newest}"
+        super().__init__(f"{subject} is of {self.reason}: run the program that wrote it, or a later one")
+        self.position, self.field = position, field
+        self.version, self.newest = version, newest

@@ -23,7 +23,7 @@ from typing import Protocol, TypeVar
 import structlog
 import uvloop
 
-from libs.formats.errors import FormatError
+from libs.formats.errors import FormatError, NewerVersion
 from libs.machine import failpoints
 from libs.machine.errors import StoreLocked
 from libs.runtime import faults, malloc
@@ -61,10 +61,11 @@ EXIT_CODES: Mapping[type[BaseException], ExitCode] = {
     SyncFailed: ExitCode.SEALED,
     PortInUse: ExitCode.ADDRESS_IN_USE,
     StoreLocked: ExitCode.STORE_LOCKED,
+    NewerVersion: ExitCode.USAGE,
 }
 """Errors with a code of their own; all others give FAILURE."""
 
-EXPECTED_ERRORS = (StartError, StoreError, FormatError, OSError)
+EXPECTED_ERRORS = (StartError, StoreError, FormatError, NewerVersion, OSError)
 """Errors of the world: their text is enough. Anything else is a bug and is logged with its traceback."""
 
 

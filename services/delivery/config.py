@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 Positive = Annotated[int, Meta(ge=1)]
+NotNegative = Annotated[int, Meta(ge=0)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,3 +54,7 @@ class DeliveryConfig:
 
     reconnect_ms_max: Positive = 2_000
     """Longest wait between two attempts to reach the CommitLog or the Indexer, in milliseconds."""
+
+    journal_skip_below: NotNegative = 0
+    """Records of the journal below this queue offset that this version can't read are skipped. Messages that such a
+    record acknowledges are delivered again. Without it Delivery refuses all calls, and a log line names the record."""

@@ -100,3 +100,15 @@ class LogFollows(DependencyUnavailable):
 
 class JournalLost(ServiceError):
     """Whether the journal has the last events is unknown, or another process writes it. What is known is read anew."""
+
+
+class JournalUnreadable(ServiceError):
+    """A record of the journal can't be decoded, so the acknowledgements in it are unknown."""
+
+    def __init__(self, queue_offset: int, reason: str) -> None:
+        super().__init__(
+            f"the journal's record at queue offset {queue_offset} can't be read: {reason}; nothing is delivered, "
+            f"because messages that it acknowledges would be delivered again; the setting journal_skip_below = "
+            f"{queue_offset + 1} accepts that"
+        )
+        self.queue_offset = queue_offset

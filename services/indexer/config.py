@@ -83,6 +83,10 @@ class IndexerConfig:
     """Where the log has copies: time between two looks whether changes of consumer offsets must go to the others'
     Indexers, as records of the log. So much is lost with an Indexer's machine."""
 
+    shared_state_skip_below: NotNegative = 0
+    """Where the log has copies: records of rmq_sys_reput_state below this queue offset that this version can't read are
+    skipped, and the consumer offsets in them are lost. Without it, calls about consumer offsets are refused."""
+
     dispatch_record_count_max: Annotated[int, Meta(ge=1, le=32_768)] = 8_192
     """Most records in one step of the stream that the indexes are fed from."""
 

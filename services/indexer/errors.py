@@ -69,8 +69,8 @@ class NotIndexed(ServiceError):
 class GroupsUnknown(ServiceError):
     """The log has copies, and what groups committed at other Indexers was not read from it yet."""
 
-    def __init__(self) -> None:
-        super().__init__("what groups committed elsewhere is not read from the log yet")
+    def __init__(self, reason: str = "what groups committed elsewhere is not read from the log yet") -> None:
+        super().__init__(reason)
 
 
 class RebuildRunning(ServiceError):

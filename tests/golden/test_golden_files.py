@@ -274,7 +274,7 @@ def test_state_record() -> None:
     assert StateRecord.decode(data) == record
     assert StateRecord.decode(data[:-1] + b',"later":1}') == record
     bad = (
-        b"", b"{", b"[]", data.replace(b":1,", b":2,", 1), data.replace(b"120", b"-1"), data.replace(b"120", b"1e30"),
+        b"", b"{", b"[]", data.replace(b":1,", b":0,", 1), data.replace(b"120", b"-1"), data.replace(b"120", b"1e30"),
         data.replace(b"billing", b"a@b"), data.replace(b"billing", b""), data.replace(b'"0"', b'"-1"'),
         data.replace(b"[0,2]", b"[2,2]"), data.replace(b"[17,4,2]", b"17"), b"[" * 100_000, b"\xff",
     )  # fmt: skip
@@ -304,7 +304,7 @@ def test_leadership_record() -> None:
     assert record.encode() == data
     assert LeadershipRecord.decode(data) == record
     bad = (
-        b"", b"{}", data[:-1], data.replace(b'"version":1', b'"version":2'), data.replace(b'"epoch":3', b'"epoch":0'),
+        b"", b"{}", data[:-1], data.replace(b'"version":1', b'"version":0'), data.replace(b'"epoch":3', b'"epoch":0'),
         data.replace(b'"h"', b'"\xff"'), b"[" * 100_000, data.replace(b"3", b"99999999999999999999"),
     )  # fmt: skip
     for each in bad:

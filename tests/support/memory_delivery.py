@@ -264,7 +264,7 @@ async def delivering(store: MemoryStore, clock: ManualClock, **settings: int) ->
     timers.now_ms = store.transactions.now_ms = clock.now_ms
     rooms = {"log": store, "index": store, "halves": store.transactions, "timers": timers}
     make = partial(Owned, **rooms, clock=clock, config=config)
-    ownership = Ownership(store, store, make)
+    ownership = Ownership(store, store, make, skip_below=config.journal_skip_below)
     ownership.start()
     try:
         yield ownership

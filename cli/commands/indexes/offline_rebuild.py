@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cli.exit_codes import CommandFailed, ExitCode
 from libs.formats import store_layout
-from libs.formats.errors import FormatError
+from libs.formats.errors import FormatError, NewerVersion
 from libs.formats.limits import SEGMENT_SIZE_BYTES
 from libs.log.errors import ConfigFileDamaged
 from libs.log.state import directories as log_directories
@@ -32,7 +32,7 @@ from services.indexer.errors import Inapplicable
 
 DAMAGES = (
     *(RecordDamaged, Inapplicable, SegmentMissing, SegmentSizeWrong, SegmentTwice),
-    *(ConfigFileDamaged, FormatError),
+    *(ConfigFileDamaged, FormatError, NewerVersion),
 )
 """What keeps the indexes from being made, because the store's files are not as they should be."""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from cli.verify.files import Files
 from cli.verify.findings import Report
 from libs.formats import limits, store_layout
-from libs.formats.errors import FormatError
+from libs.formats.errors import FormatError, NewerVersion
 from libs.formats.records import record
 from libs.log import tail_search
 from libs.log.files import MappedLogFile
@@ -132,7 +132,7 @@ class LogFiles:
         """Return where the log says that its segments are. A directory that is not there is a finding."""
         try:
             directories = log_directories.load(PosixFs(), data_dir)
-        except FormatError as error:
+        except (FormatError, NewerVersion) as error:
             self._report.add("LOG_DIRECTORIES_DAMAGED", store_layout.LOG_DIRECTORIES, f"content: {error.reason}")
             return [data_dir / store_layout.COMMIT_LOG]
         for directory in directories:

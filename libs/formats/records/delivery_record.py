@@ -5,15 +5,16 @@ What happened to the messages of consumer groups, in order. Whoever reads all of
 what was delivered to whom, until when it is theirs, and what is settled.
 """
 
-from typing import Annotated, Self, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
-from libs.formats.errors import BadField
 from libs.formats.limits import INT32_MAX, INT64_MAX
+from libs.formats.records import versions
 
 FORMAT = 1
+"""The format that is written. A later format is written one version after the first version that reads it."""
 NAME_SIZE_MAX = 255
 ATTEMPTS_MAX = 1_000
 BACKOFFS_MAX = 64
@@ -186,13 +187,11 @@ class DeliveryRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Return the JSON."""
         return msgspec.json.encode(self)
 
-    @classmethod
-    def decode(cls, data: bytes) -> Self:
-        """Return what a body says. Raises BadField for what is no record, or of a later form."""
-        try:
-            record = msgspec.json.decode(data, type=cls)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadField(position=0, reason=str(error), field="delivery record") from error
-        if record.format != FORMAT:
-            raise BadField(position=0, reason=f"format {record.format}", field="delivery record")
-        return record
+    @staticmethod
+    def decode(data: bytes) -> "DeliveryRecord":
+        """Return the record in a body. Raises NewerVersion for a later format, and BadField for other bytes."""
+        return versions.decode(data, DECODERS, name="delivery record")
+
+
+DECODERS: Final = {1: DeliveryRecord}
+"""All formats that this version reads. A new event or field gets a new format, with a decoder of its own."""

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """StateRecord: the body of a record of rmq_sys_reput_state, as JSON. Spec: docs/formats/state_record.md."""
 
-from typing import Annotated, Self, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from libs.formats.errors import BadField
 from libs.formats.limits import INT32_MAX, INT64_MAX
+from libs.formats.records import versions
 
 FORMAT = 1
 NAME_SIZE_MAX = 255
@@ -56,14 +57,14 @@ class StateRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Return the JSON."""
         return msgspec.json.encode(self)
 
-    @classmethod
-    def decode(cls, data: bytes) -> Self:
-        """Return what a body says. Raises BadField for what is no record, or of a later form."""
-        try:
-            record = msgspec.json.decode(data, type=cls)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadField(position=0, reason=str(error), field="state record") from error
-        if record.format != FORMAT or (record.copy is not None and record.copy.index >= record.copy.count):
-            reason = f"format {record.format}, copy {record.copy}"
-            raise BadField(position=0, reason=reason, field="state record")
+    @staticmethod
+    def decode(data: bytes) -> "StateRecord":
+        """Return the record in a body. Raises NewerVersion for a later format, and BadField for other bytes."""
+        record = versions.decode(data, DECODERS, name="state record")
+        if record.copy is not None and record.copy.index >= record.copy.count:
+            raise BadField(position=0, reason=f"copy {record.copy}", field="state record")
         return record
+
+
+DECODERS: Final = {1: StateRecord}
+"""All formats that this version reads. A new field gets a new format, with a decoder of its own."""

@@ -5,7 +5,7 @@ from typing import Self
 
 import msgspec
 
-from libs.formats.errors import BadField
+from libs.formats.errors import BadField, NewerVersion
 from libs.formats.limits import INT32_MAX
 from libs.formats.state.replication import Member
 
@@ -39,11 +39,13 @@ class LeadershipRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Return what a JSON text says. Raises BadField for what is no record, or of a later form."""
+        """Return the record in a JSON text. Raises NewerVersion for a later version, BadField for other bytes."""
         try:
             record = msgspec.json.decode(data, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadField(position=0, reason=str(error), field="leadership record") from error
+        if record.version > VERSION:
+            raise NewerVersion("the leadership record", version=record.version, newest=VERSION)
         if record.version != VERSION or not 0 < record.epoch <= INT32_MAX:
             reason = f"version {record.version}, epoch {record.epoch}"
             raise BadField(position=0, reason=reason, field="leadership record")

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from libs.formats.records.delivery_record import DeliveryRecord, Event
+from libs.formats.records.delivery_record import FORMAT, DeliveryRecord, Event
 from services.delivery.engine.ports import Letter, Log, Written
 from services.delivery.errors import AppendRefused, JournalLost
 
@@ -50,6 +50,8 @@ class Journal:
         """Events that were given, since the beginning."""
         self.on_written: Callable[[Written], None] = lambda _: None
         """Hears of each record that was written."""
+        self.format = FORMAT
+        """The format of the records that are written. A journal that has records of a later one gets that."""
         self._log = log
         self._owner = owner
         self._entries: deque[_Entry] = deque()
@@ -136,7 +138,7 @@ class Journal:
         return written
 
     async def _append(self, events: Sequence[Event], letters: Sequence[Letter], *, is_safe: bool) -> Written:
-        record = DeliveryRecord(owner=self._owner, events=tuple(events))
+        record = DeliveryRecord(format=self.format, owner=self._owner, events=tuple(events))
         written = await self._log.write(self._next_number, record.encode(), letters, is_safe=is_safe)
         self._next_number += 1
         return written

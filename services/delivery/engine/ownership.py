@@ -27,7 +27,7 @@ from services.delivery.engine.takeover.copying import JOURNAL_GROUP, JOURNAL_PLA
 from services.delivery.engine.takeover.handover import come_back, leave
 from services.delivery.engine.takeover.loading import load
 from services.delivery.engine.tally import Tally
-from services.delivery.errors import JournalLost, LogFollows, NotOwner
+from services.delivery.errors import JournalLost, JournalUnreadable, LogFollows, NotOwner
 
 TEND_INTERVAL_S = 1.0
 FOLLOW_LOOK_S = 1.0
@@ -100,10 +100,13 @@ class Ownership:
         log: Log,
         index: Index,
         make: Callable[[Groups, Journal, Tally], Owned],
+        *,
+        skip_below: int = 0,
     ) -> None:
         self.began_count = 0
         self.tally = Tally()
         self._log, self._index, self._make = log, index, make
+        self._skip_below = skip_below
         self._owned: Owned | None = None
         self._reason = "the journal is not read yet"
         self._wanted = asyncio.Event()
@@ -199,24 +202,29 @@ class Ownership:
             began = await journal.begin(Began(owner))
             self._decided.clear()
             start = await self._index.stored_offset(JOURNAL_GROUP, *JOURNAL_PLACE) or 0
-            groups, last = await load(self._index, owner, start=start, began=began.queue_offset)
-            owned = self._make(groups, journal, self.tally)
-            await come_back(owned, journal, self._index, last)
+            reading = await load(self._index, owner, start=start, began=began.queue_offset, skip_below=self._skip_below)
+            journal.format = max(journal.format, reading.format)
+            owned = self._make(reading.groups, journal, self.tally)
+            await come_back(owned, journal, self._index, reading.last)
             await owned.start()
         except LogFollows:
             self._reason = "the log follows another one, whose own service delivers"
             self._decided.set()
             await asyncio.sleep(FOLLOW_LOOK_S)
             return
+        except JournalUnreadable as error:
+            await self._stand_still(error)
+            return
         except (DependencyUnavailable, JournalLost) as error:
             self._reason = str(error)
             self._decided.clear()
             raise
-        copying = Copying(groups, journal, self._log, self._index)
+        copying = Copying(reading.groups, journal, self._log, self._index)
         self._owned = owned
         self.loop.succeeded()
         self._decided.set()
         self.began_count += 1
+        groups = reading.groups
         _log.info("deliveries begin: %d groups, %d messages in flight", len(groups.names()), groups.open_count)
         try:
             await self._tend(journal, owned.tend, owned.asking.roll, copying.tend, owned.transactions.tend)
@@ -228,6 +236,13 @@ class Ownership:
                 await leave(owned, journal, self._index)
             finally:
                 await journal.close()
+
+    async def _stand_still(self, error: JournalUnreadable) -> None:
+        """Refuse all calls with this reason until the process stops. Reading again would find the same bytes."""
+        _log.error("%s", error)
+        self._reason = str(error)
+        self._decided.set()
+        await asyncio.Event().wait()
 
     async def _until_wanted(self) -> None:
         """Wait for a call, or for the first message that needs none."""

@@ -76,7 +76,7 @@ def build(
     path, interval_ms = config.data_dir / store_layout.SHARED_STATE, config.share_interval_ms
     sharing = Sharing(
         small_files, path, indexes, polls, records, groups, delay_offsets, sink, interval_ms=interval_ms,
-        unsent_count_max=config.consumer_offset_count_max,
+        unsent_count_max=config.consumer_offset_count_max, skip_below=config.shared_state_skip_below,
     )  # fmt: skip
     flush = FlushLoop(config, indexes, ballast, source, clock, on_failure=fail, on_standing=sharing.hear)
     reput = ReputLoop(config, source, indexes, states, flush, on_history_change=sharing.change_history)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record as coordinators keep it: JSON of a bounded size."""
 
-from libs.formats.errors import FormatError
+from libs.formats.errors import FormatError, NewerVersion
 from libs.formats.state.leadership import LeadershipRecord
 from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable
 
@@ -27,7 +27,7 @@ def decode(value: bytes) -> LeadershipRecord:
         raise CoordinatorUnavailable(_too_large(len(value)))
     try:
         return LeadershipRecord.decode(value)
-    except FormatError as error:
+    except (FormatError, NewerVersion) as error:
         raise CoordinatorUnavailable(f"the record can't be read: {error}") from error
 
 

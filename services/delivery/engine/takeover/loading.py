@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the journal: from the last whole copy on, or all of it, up to the record with which this process began.
 
-Only what the process wrote that began last counts: what a former one wrote after it is passed over.
+Only records of the process that began last are valid: records that a former process wrote after that are ignored.
+A record that can't be decoded, because a newer version wrote it, ends the reading: its acknowledgements are unknown.
 """
 
 import logging
 
-from libs.formats.errors import FormatError
+from libs.formats.errors import FormatError, NewerVersion
 from libs.formats.records.delivery_record import Began, CopyEdge, DeliveryRecord
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.ports import Index
 from services.delivery.engine.state.groups import Groups
-from services.delivery.errors import JournalLost
+from services.delivery.errors import JournalLost, JournalUnreadable
 
 WAIT_S, LOOK_COUNT_MAX = 5.0, 6
 """How long one look at the index waits for a record, and how many may bring none."""
@@ -29,6 +30,8 @@ class Reading:
         self.owner = ""
         self.last = -1
         """Queue offset of the last record that says more than that a process begins."""
+        self.format = 1
+        """The highest format of all records."""
         self._copy: int | None = None
 
     def read(self, queue_offset: int, record: DeliveryRecord) -> None:
@@ -38,6 +41,7 @@ class Reading:
         else:
             self.last = queue_offset
         self.owner = self.owner or record.owner
+        self.format = max(self.format, record.format)
         if record.owner != self.owner:
             return
         for event in record.events:
@@ -47,21 +51,22 @@ class Reading:
                 self._copy = None if event.is_end else event.number
 
 
-async def load(index: Index, owner: str, *, start: int, began: int) -> tuple[Groups, int]:
-    """Return what the journal says, and the queue offset of its last record before this process began, -1 if none.
+async def load(index: Index, owner: str, *, start: int, began: int, skip_below: int = 0) -> Reading:
+    """Return the state that the journal describes up to the record at queue offset `began`, the first of this process.
 
-    Records that only say that a process begins are none. `began` is the one of this process, `start` where the last
-    copy begins; where there is none that is whole, everything that is left is read. Raises DependencyUnavailable, also
-    while the index does not get there, and JournalLost if the log has another record at `began`: it was cut off.
+    `start` is where the last copy begins; if no copy there is whole, all records that are left are read. Records below
+    the queue offset `skip_below` that can't be decoded are skipped. Raises DependencyUnavailable, also while the index
+    does not reach `began`, JournalLost if the log has another record at `began`, because it was cut off, and
+    JournalUnreadable for a record that can't be decoded.
     """
-    reading = await _read(index, owner, start, began)
+    reading = await _read(index, owner, start, began, skip_below)
     if start and not reading.is_whole:
         _log.warning("the journal has no whole copy at record %d: all of it is read", start)
-        reading = await _read(index, owner, 0, began)
-    return reading.groups, reading.last
+        reading = await _read(index, owner, 0, began, skip_below)
+    return reading
 
 
-async def _read(index: Index, owner: str, position: int, began: int) -> Reading:
+async def _read(index: Index, owner: str, position: int, began: int, skip_below: int) -> Reading:
     reading, look_count = Reading(), 0
     while position <= began:
         records, next_position = await index.journal(position, wait_s=WAIT_S)
@@ -74,8 +79,10 @@ async def _read(index: Index, owner: str, position: int, began: int) -> Reading:
                 break
             try:
                 record = DeliveryRecord.decode(stored.body)
-            except FormatError as error:
-                _log.error("record %d of the journal is stepped over: %s", stored.queue_offset, error)
+            except (FormatError, NewerVersion) as error:
+                if stored.queue_offset >= skip_below:
+                    raise JournalUnreadable(stored.queue_offset, str(error)) from error
+                _log.error("the journal's record at queue offset %d is skipped: %s", stored.queue_offset, error)
             else:
                 reading.read(stored.queue_offset, record)
     if reading.owner != owner:

@@ -62,6 +62,7 @@ class Sharing:
         *,
         interval_ms: int,
         unsent_count_max: int,
+        skip_below: int = 0,
     ) -> None:
         self._fs = fs
         self._path = path
@@ -88,7 +89,9 @@ class Sharing:
         self._send_lock = asyncio.Lock()
         self._save_lock = asyncio.Lock()
         self._news = asyncio.Event()
-        self._queue = StateQueue(indexes.queues, polls, records, on_record=self._read, on_gap=self._begin_anew)
+        self._queue = StateQueue(
+            indexes.queues, polls, records, on_record=self._read, on_gap=self._begin_anew, skip_below=skip_below
+        )
         self._loop = SupervisedLoop(
             "sharing", self._tend, interval_ms=interval_ms, expected_errors=(DependencyUnavailable, AppendRefused)
         )
@@ -106,6 +109,8 @@ class Sharing:
 
     def check_known(self) -> None:
         """Raise GroupsUnknown while offsets that were committed elsewhere may be missing here."""
+        if self._queue.unreadable:
+            raise GroupsUnknown(self._queue.unreadable)
         is_new = self._standing is None and not self._groups.had_file and not self._has_records
         if is_new or (self.is_on and self._gathering is not None):
             raise GroupsUnknown
@@ -185,6 +190,8 @@ class Sharing:
         """
         if not self.is_on or not self._leads or self._copies.physical_offset >= physical_offset:
             return
+        if self._queue.unreadable:  # a copy would lack it
+            raise DependencyUnavailable("commitlog", self._queue.unreadable)
         await self._copy()
         try:
             async with asyncio.timeout(COPY_WAIT_S):

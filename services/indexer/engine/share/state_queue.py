@@ -2,7 +2,8 @@
 """StateQueue: reads the records of rmq_sys_reput_state, in order, as they come into the index.
 
 Invariants: a record is given to `on_record` once, in the order of the queue, with its physical offset; those that were
-read while the log's history changed are not; one that says nothing readable is told and stepped over.
+read while the log's history changed are not. At a record that can't be decoded, because a newer version wrote it, the
+reading stands still: `unreadable` has the reason.
 Callers: the event loop's thread.
 """
 
@@ -10,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from libs.formats.errors import FormatError
+from libs.formats.errors import FormatError, NewerVersion
 from libs.formats.records import record
 from libs.formats.records.state_record import StateRecord
 from libs.formats.state.system_topics import STATE_QUEUE_ID, STATE_TOPIC
@@ -40,8 +41,12 @@ class StateQueue:
         *,
         on_record: Callable[[StateRecord, int], Awaitable[None]],
         on_gap: Callable[[], None],
+        skip_below: int = 0,
     ) -> None:
         self.next_queue_offset = 0
+        self.unreadable = ""
+        """Which record can't be decoded, and why. Empty while all can."""
+        self._skip_below = skip_below
         self._queues = queues
         self._polls = polls
         self._records = records
@@ -63,6 +68,7 @@ class StateQueue:
     def restart(self, queue_offset: int = 0) -> None:
         """Go on here. At 0 all records that are left are read."""
         self.next_queue_offset = queue_offset
+        self.unreadable = ""
         self._restart_count += 1
 
     def _queue(self) -> ConsumeQueue | None:
@@ -71,7 +77,7 @@ class StateQueue:
     async def _step(self) -> None:
         """Read some records, or wait for the next one."""
         queue = self._queue()
-        if queue is None:
+        if queue is None or self.unreadable:
             await asyncio.sleep(LOOK_INTERVAL_S)
             return
         if self.next_queue_offset >= queue.max_queue_offset:
@@ -88,7 +94,7 @@ class StateQueue:
         for index, size in enumerate(block.sizes.tolist()):
             if size:
                 await self._give(block, index, start + index)
-            if restart_count != self._restart_count:
+            if restart_count != self._restart_count or self.unreadable:
                 return
             self.next_queue_offset = start + index + 1
 
@@ -100,8 +106,16 @@ class StateQueue:
                 reason = f"another record is at physical offset {stored.physical_offset}"
                 raise DependencyUnavailable("commitlog", reason)
             shared = StateRecord.decode(stored.body)
-        except FormatError as error:
-            _log.error("%s: the record of queue offset %d is stepped over: %s", self.loop.name, queue_offset, error)
+        except (FormatError, NewerVersion) as error:
+            reason = f"the record of {STATE_TOPIC} at queue offset {queue_offset} can't be read: {error}"
+            if queue_offset < self._skip_below:
+                _log.error("%s: it is skipped", reason)
+                return
+            self.unreadable = (
+                f"{reason}; consumer offsets that it tells are unknown here; the setting shared_state_skip_below = "
+                f"{queue_offset + 1} accepts that"
+            )
+            _log.error("%s", self.unreadable)
         else:
             await self._on_record(shared, stored.physical_offset)
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from libs.formats.errors import BadField
+from libs.formats.errors import BadField, NewerVersion
 from libs.formats.state import checksummed, log_history
 from libs.formats.state.index_progress import IndexProgress, QueueBegin, Stepped, StepReason
 from libs.formats.state.log_directories import LogDirectories
 from libs.formats.state.log_history import LogHistoryFile, QueueEnd
 from libs.formats.state.queue_snapshot import QueueCounter, QueueSnapshot, SegmentTimes, WriterBatch
-from libs.formats.state.replication import InSyncFile, ReplicaFile
+from libs.formats.state.replication import InSyncFile, ReplicaFile, SharedStateFile
 
 
 def test_they_come_back_as_they_were() -> None:
@@ -51,3 +51,23 @@ def test_content_of_another_type_is_refused(kind: str, decode: Callable[[bytes],
     with pytest.raises(BadField) as caught:
         decode(checksummed.wrap(kind, msgspec.json.encode(content)))
     assert (caught.value.field, caught.value.position) == ("content", checksummed.HEADER_SIZE_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("kind", "decode"),
+    [
+        (QueueSnapshot.KIND, QueueSnapshot.decode),
+        (IndexProgress.KIND, IndexProgress.decode),
+        (LogHistoryFile.KIND, LogHistoryFile.decode),
+        (LogDirectories.KIND, LogDirectories.decode),
+        (ReplicaFile.KIND, ReplicaFile.decode),
+        (InSyncFile.KIND, InSyncFile.decode),
+        (SharedStateFile.KIND, SharedStateFile.decode),
+        (log_history.NAME_KIND, log_history.decode_name),
+    ],
+)
+def test_a_file_of_a_later_version_is_no_damage(kind: str, decode: Callable[[bytes], object]) -> None:
+    """Its error is not that of damage, which code answers by making the file anew."""
+    with pytest.raises(NewerVersion, match=f"the file of the kind {kind} is of version 2") as caught:
+        decode(checksummed.wrap(kind, b"{}", version=2))
+    assert (caught.value.version, caught.value.newest, caught.value.position) == (2, 1, 4)

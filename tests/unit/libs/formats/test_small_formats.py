@@ -32,6 +32,7 @@ def queues(table: str) -> object:
 
 STAMP = b"00000000000000ff000001f4deadbeef0000000000000007"
 ENVELOPE = checksummed.wrap("kind", b"payload")
+FLIPPED_VERSION = ENVELOPE[:7] + b"\2" + ENVELOPE[8:]
 
 REFUSED: list[tuple[str, Callable[[], object], type[FormatError]]] = [
     ("stamp without an id", lambda: writer_stamp.decode(b"0" * 48), BadLength),
@@ -86,7 +87,8 @@ REFUSED: list[tuple[str, Callable[[], object], type[FormatError]]] = [
     ("offset past 64 bits", lambda: queues("{0:9223372036854775808}"), BadField),
     ("envelope of another kind", lambda: checksummed.unwrap("other", ENVELOPE), BadField),
     ("envelope of another magic", lambda: checksummed.unwrap("kind", b"X" + ENVELOPE[1:]), BadMagic),
-    ("envelope of a later version", lambda: checksummed.unwrap("kind", ENVELOPE[:7] + b"\2" + ENVELOPE[8:]), BadMagic),
+    ("envelope with a flipped version", lambda: checksummed.unwrap("kind", FLIPPED_VERSION), BadChecksum),
+    ("envelope of version 0", lambda: checksummed.unwrap("kind", checksummed.wrap("kind", b"x", version=0)), BadField),
     ("envelope cut", lambda: checksummed.unwrap("kind", ENVELOPE[:-1]), Truncated),
     ("envelope with more behind it", lambda: checksummed.unwrap("kind", ENVELOPE + b"\0"), BadLength),
     ("envelope with a wrong payload", lambda: checksummed.unwrap("kind", ENVELOPE[:-1] + b"X"), BadChecksum),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from libs.formats.records import delivery_record
 from libs.formats.records.delivery_record import Began, DeliveryRecord, Policy
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
@@ -145,6 +146,57 @@ async def test_the_journal_is_read_up_to_the_own_record(monkeypatch: pytest.Monk
         await loading.load(store, "a", start=0, began=1)
     with pytest.raises(DependencyUnavailable, match="it does not have record 2 of the journal yet"):
         await loading.load(store, "a", start=0, began=2)
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        b'{"format":2,"owner":"o","events":[["settled",["g","t",0],[0]]]}',
+        b'{"format":1,"owner":"o","events":[["settled",["g","t",0],[0]],["renamed","g","h"]]}',
+        b"not JSON",
+    ],
+)
+async def test_a_record_that_this_version_cannot_read_ends_the_start(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture, later: bytes
+) -> None:
+    """An acknowledgement beside an unknown event is never lost: nothing is delivered until a person decides."""
+    store = await filled(2)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await ack(owned, await receive(owned, 1))
+    unread = len(store.journal_records)
+    await store.write(store.next, later, (), is_safe=True)
+    async with delivering(store, clock) as ownership:
+        with pytest.raises(NotOwner, match=f"record at queue offset {unread} can't be read"):
+            await ownership.owned()
+        with pytest.raises(NotOwner, match=f"journal_skip_below = {unread + 1} accepts that"):
+            await ownership.owned()
+        assert not ownership.is_owner
+    assert caplog.text.count(f"the journal's record at queue offset {unread} can't be read") == 1
+    async with delivering(store, clock, journal_skip_below=unread + 1) as ownership:
+        owned = await owned_of(ownership)
+        assert [one.message for one in await receive(owned, 2)] == ["m1"]
+
+
+async def test_a_journal_with_a_later_format_goes_on_in_it(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first version that reads a format writes the former one, until another version has written the later one."""
+
+    class LaterRecord(DeliveryRecord, frozen=True, kw_only=True):
+        """A record with a field that format 1 lacks."""
+
+        note: str = ""
+
+    monkeypatch.setattr(delivery_record, "DECODERS", {1: DeliveryRecord, 2: LaterRecord})
+    store = await filled(2)
+    async with delivering(store, clock) as ownership:
+        await ack(await owned_of(ownership), await receive(await owned_of(ownership), 1))
+    assert {DeliveryRecord.decode(body).format for _, body in store.journal_records} == {1}
+    await store.write(store.next, b'{"format":2,"owner":"o","events":[],"note":"later"}', (), is_safe=True)
+    before = len(store.journal_records)
+    async with delivering(store, clock) as ownership:
+        await ack(await owned_of(ownership), await receive(await owned_of(ownership), 1))
+    written = [DeliveryRecord.decode(body).format for _, body in store.journal_records[before + 1 :]]
+    assert set(written) == {2}
 
 
 async def test_a_copy_is_enough(clock: ManualClock) -> None:

@@ -289,16 +289,25 @@ async def test_records_that_were_lost_do_not_count() -> None:
         await eventually(lambda: knows(other, 5) and knows(one, 5))
 
 
-async def test_a_record_that_says_nothing_is_stepped_over(caplog: pytest.LogCaptureFixture) -> None:
-    """It is told; those behind it count."""
+@pytest.mark.parametrize("later", [b'{"format":2,"origin":"x"}', b"not JSON"])
+async def test_a_record_that_this_version_cannot_read_stops_answers(
+    caplog: pytest.LogCaptureFixture, later: bytes
+) -> None:
+    """Consumer offsets in it are unknown, so none are told, and no copy without them is written."""
     copies = Copies()
     async with copies.leader.running() as one:
-        await eventually(lambda: knows(one, None))
-        copies.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=b'{"format":2}')
+        one.groups.commit("g", {("T", 0): 5})
+        await eventually(lambda: knows(one, 5))
+        copies.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=later)
         good = StateRecord(origin="x", offsets={"g": {"T": {0: 6}}})
         copies.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=good.encode())
-        await eventually(lambda: knows(one, 6))
-    assert "is stepped over" in caplog.text
+        await eventually(lambda: "can't be read" in caplog.text)
+        with pytest.raises(GroupsUnknown, match="shared_state_skip_below"):
+            one.follow.sharing.check_known()
+        with pytest.raises(DependencyUnavailable, match="can't be read"):
+            await one.follow.sharing.keep(copies.log.end_physical_offset)
+        assert one.groups.find("g", "T", 0) == 5
+    assert caplog.text.count("can't be read") == 1
 
 
 async def test_only_the_leader_delivers() -> None:

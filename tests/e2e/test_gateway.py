@@ -79,7 +79,9 @@ async def test_the_life_of_a_producer_and_a_simple_consumer(served: Served) -> N
     sent = producer.message("t", b"hello", tag="a", keys=["k"], born_timestamp=Timestamp(seconds=1_700_000_000))
     sent.user_properties["color"] = "red"
     answer = await producer.send("t", sent)
-    assert (answer.status.code, answer.entries[0].message_id) == (OK, sent.system_properties.message_id)
+    (entry,) = answer.entries
+    assert (answer.status.code, entry.message_id) == (OK, sent.system_properties.message_id)
+    assert entry.transaction_id == entry.message_id, "libraries show it, and RocketMQ gives it to every kind"
     (message,) = await consumer.receive("t")
     system = message.system_properties
     assert (message.topic.name, message.body, dict(message.user_properties)) == ("t", b"hello", {"color": "red"})
@@ -217,6 +219,7 @@ async def test_the_server_chooses_the_queue(served: Served) -> None:
     assert [one.body for one in messages] == [str(index).encode() for index in range(8)]
     assert len({one.system_properties.queue_id for one in messages}) == 1
     assert {one.system_properties.message_type for one in messages} == {wire.MESSAGE_TYPE_FIFO}
+    assert {one.user_properties["__SHARDINGKEY"] for one in messages} == {"g1"}
 
 
 async def test_an_ordered_group_gets_one_of_a_message_group_at_a_time(served: Served) -> None:

@@ -53,7 +53,7 @@ async def test_a_message_comes_when_it_is_committed(served: Served) -> None:
     (message,) = await caller.receive("t")
     system = message.system_properties
     assert (message.body, system.tag, system.message_type, system.message_id) == (b"a", "x", TRANSACTION, first)
-    assert dict(message.user_properties) == {}
+    assert dict(message.user_properties) == {"__transactionId__": first}
     assert await end(caller, first, COMMIT) == OK
     assert await end(caller, first, ROLLBACK) == wire.CODE_INVALID_TRANSACTION_ID
     assert await end(caller, "unknown", COMMIT) == wire.CODE_INVALID_TRANSACTION_ID

@@ -14,18 +14,18 @@ TAGS, KEYS, UNIQ_KEY, GROUP = "TAGS", "KEYS", "UNIQ_KEY", "__SHARDINGKEY"
 BORN_HOST, BORN_TIME, TRACE = "__BORNHOST", "BORN_TIMESTAMP", "TRACE_CONTEXT"
 ORIGIN_TOPIC, ORIGIN_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 TRANSACTION, PRODUCER_GROUP, IMMUNITY = "TRAN_MSG", "PGROUP", "CHECK_IMMUNITY_TIME_IN_SECONDS"
+TRANSACTION_ID = "__transactionId__"
 DELIVERY_TIME, TIME_DIGITS = "TIMER_DELIVER_MS", 15
 BODY_FAULT = "REPUT_BODY_FAULT"
 """What a message is given for its receiver whose body can't be inflated: why. It is stored nowhere."""
 DELAYS = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
 
-RESERVED = frozenset(
+HIDDEN = frozenset(
     {
         "1ST_POP_TIME",
         "ARRIVE_TIME",
         "BORN_TIMESTAMP",
         "BUYER_ID",
-        "CHECK_IMMUNITY_TIME_IN_SECONDS",
         "CLUSTER",
         "CONSUME_START_TIME",
         "CORRECTION_FLAG",
@@ -33,12 +33,8 @@ RESERVED = frozenset(
         "DELAY",
         "DLQ_ORIGIN_MESSAGE_ID",
         "DLQ_ORIGIN_TOPIC",
-        "DUP_INFO",
         "EXTEND_UNIQ_INFO",
-        "INNER_BASE",
-        "INNER_MULTI_DISPATCH",
         "INNER_MULTI_QUEUE_OFFSET",
-        "INNER_NUM",
         "INSTANCE_ID",
         "KEYS",
         "MAX_OFFSET",
@@ -57,14 +53,13 @@ RESERVED = frozenset(
         "RECONSUME_TIME",
         "REPLY_TO_CLIENT",
         "REPUT_BODY_FAULT",
+        "REPUT_CANCELLED",
         "REPUT_ENDED_AS",
         "REPUT_HALF",
         "REPUT_WRITER",
         "RETRY_TOPIC",
         "TAGS",
-        "TRACE_CONTEXT",
         "TRACE_ON",
-        "TRANSACTION_CHECK_TIMES",
         "TRANSFER_FLAG",
         "TRAN_MSG",
         "TRAN_PREPARED_QUEUE_OFFSET",
@@ -73,11 +68,22 @@ RESERVED = frozenset(
         "WAIT",
         "__BORNHOST",
         "__CRC32#",
-        "__SHARDINGKEY",
-        "__transactionId__",
     }
 )
-"""Names of properties that are RocketMQ's, or the store's, besides all that begin with TIMER_."""
+"""Names of properties that clients neither give nor see: those of MessageConst.STRING_HASH_SET in RocketMQ 5.3.3, and
+Reput's own. Besides there are all that begin with TIMER_.
+"""
+FORBIDDEN = HIDDEN | {
+    "CHECK_IMMUNITY_TIME_IN_SECONDS",
+    "DUP_INFO",
+    "INNER_BASE",
+    "INNER_MULTI_DISPATCH",
+    "INNER_NUM",
+    "TRANSACTION_CHECK_TIMES",
+}
+"""Names that senders can't give to a property. Of these six, which receivers see, RocketMQ takes what senders say, and
+acts upon it.
+"""
 
 USER_PROPERTY_COUNT_MAX, USER_PROPERTIES_SIZE_BYTES_MAX = 128, 16 << 10
 GROUP_SIZE_BYTES_MAX = 64
@@ -134,7 +140,7 @@ class Message:
             text = f"the properties have {size} bytes, the limit is {USER_PROPERTIES_SIZE_BYTES_MAX}"
             raise Refused("MESSAGE_PROPERTIES_TOO_LARGE", text)
         for name, value in self.user.items():
-            if is_reserved(name):
+            if is_forbidden(name):
                 raise Refused(code, f"the property {name[:64]} is the store's own: give it another name")
             if not name or not value:
                 raise Refused(code, f"the property {name[:64]!r} must have a name and a value")
@@ -165,7 +171,7 @@ def from_properties(properties: Mapping[str, str], offset_message_id: str) -> Me
         tag=properties.get(TAGS, ""),
         keys=properties.get(KEYS, "").split(),
         group=properties.get(GROUP, ""),
-        user={name: value for name, value in properties.items() if not is_reserved(name)},
+        user=_shown(properties),
         born_host=properties.get(BORN_HOST, ""),
         trace=properties.get(TRACE, ""),
         deliver_ms=int(time)
@@ -185,9 +191,19 @@ def kind_of(properties: Mapping[str, str]) -> str:
     return "FIFO" if GROUP in properties else "NORMAL"
 
 
-def is_reserved(name: str) -> bool:
+def is_forbidden(name: str) -> bool:
     """Return whether senders can't give this name to a property."""
-    return name in RESERVED or name.startswith("TIMER_")
+    return name in FORBIDDEN or name.startswith("TIMER_")
+
+
+def _shown(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that receivers see, as RocketMQ's proxy shows them."""
+    user = {
+        name: value for name, value in properties.items() if name not in HIDDEN and not name.startswith("TIMER_")
+    }
+    if properties.get(TRANSACTION) == "true" and UNIQ_KEY in properties:
+        user[TRANSACTION_ID] = properties[UNIQ_KEY]
+    return user
 
 
 def digest_of(body: bytes, kind: str = "MD5") -> str:

@@ -43,7 +43,7 @@ async def to_store(
 ) -> AppendMessage:
     """Return a message as it is appended. Raises Refused."""
     system = sent.system_properties
-    _check_kind(system)
+    _check_kind(sent)
     if system.body_encoding not in ENCODINGS:
         text = f"body_encoding is {system.body_encoding}, and must be IDENTITY ({wire.ENCODING_IDENTITY}) or GZIP"
         raise Refused("BAD_REQUEST", f"{text} ({wire.ENCODING_GZIP})")
@@ -58,10 +58,10 @@ async def to_store(
         id=system.message_id,
         tag=system.tag,
         keys=system.keys,
-        group=system.message_group,
+        group=group_of(sent),
         user=sent.user_properties,
         born_host=system.born_host,
-        trace=system.trace_context,
+        trace=system.trace_context or sent.user_properties.get(messages.TRACE, ""),
         producer_group=topic if is_transaction(sent) else "",
         immunity_s=-(-milliseconds(system.orphaned_transaction_recovery_duration) // 1000),
         deliver_ms=milliseconds(system.delivery_timestamp),
@@ -84,7 +84,13 @@ def is_transaction(sent: wire.Message) -> bool:
     return sent.system_properties.message_type == wire.MESSAGE_TYPE_TRANSACTION
 
 
-def _check_kind(system: wire.SystemProperties) -> None:
+def group_of(sent: wire.Message) -> str:
+    """Return the message group, which a sender may give as the property that RocketMQ keeps it in."""
+    return sent.system_properties.message_group or sent.user_properties.get(messages.GROUP, "")
+
+
+def _check_kind(sent: wire.Message) -> None:
+    system = sent.system_properties
     what = NOT_YET.get(system.message_type)
     if what is not None:
         raise Refused("UNSUPPORTED", f"{what} messages are not served yet")
@@ -92,7 +98,7 @@ def _check_kind(system: wire.SystemProperties) -> None:
         if system.HasField(field):
             raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", f"{field} belongs to messages that are not served yet")
     is_half, is_delayed = system.message_type == wire.MESSAGE_TYPE_TRANSACTION, system.HasField("delivery_timestamp")
-    is_fifo = bool(system.message_group)
+    is_fifo = bool(group_of(sent))
     if system.HasField("orphaned_transaction_recovery_duration") and not is_half:
         text = "orphaned_transaction_recovery_duration belongs to messages of the type TRANSACTION"
         raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", text)

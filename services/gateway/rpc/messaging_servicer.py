@@ -189,9 +189,9 @@ class MessagingServicer:
 def _sent(message: wire.Message, topic: str, offset: int) -> wire.SendResultEntry:
     """Return what became of a message that is stored."""
     system = message.system_properties
-    entry = wire.SendResultEntry(status=OK, message_id=system.message_id, offset=offset)
-    if is_transaction(message):
-        entry.transaction_id = system.message_id
+    entry = wire.SendResultEntry(
+        status=OK, message_id=system.message_id, transaction_id=system.message_id, offset=offset
+    )
     if system.HasField("delivery_timestamp"):
         handle = recall.RecallHandle(topic, milliseconds(system.delivery_timestamp), system.message_id)
         entry.recall_handle = handle.encode()

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a client says of a message, as properties, and back; and what is refused."""
 
+from dataclasses import replace
+
 import pytest
 
-from services.gateway.engine.messages import Message, check_digest, digest_of, from_properties, is_reserved, kind_of
+from services.gateway.engine.messages import Message, check_digest, digest_of, from_properties, is_forbidden, kind_of
 from services.gateway.errors import Refused
 
 ID = "01" + "A" * 32
@@ -33,7 +35,32 @@ def test_a_message_comes_back_as_it_was_sent() -> None:
         "BORN_TIMESTAMP": "1700000000123",
         "TRACE_CONTEXT": "00-trace",
     }
-    assert from_properties(properties, "F" * 32) == FULL
+    back = from_properties(properties, "F" * 32)
+    assert replace(back, user={}) == replace(FULL, user={})
+    assert back.user == {"color": "grün", "__SHARDINGKEY": "g", "TRACE_CONTEXT": "00-trace"}
+
+
+def test_a_transaction_has_its_id_among_its_properties() -> None:
+    """Where RocketMQ's proxy has it; only messages that were transactions have one."""
+    assert from_properties({"UNIQ_KEY": ID, "TRAN_MSG": "true"}, "").user == {"__transactionId__": ID}
+    assert from_properties({"UNIQ_KEY": ID}, "").user == {}
+
+
+@pytest.mark.parametrize("name", ["__SHARDINGKEY", "__transactionId__", "TRACE_CONTEXT"])
+def test_names_that_rocketmq_leaves_to_senders(name: str) -> None:
+    """A program that copies the properties of what it received can send them."""
+    message = Message(id=ID, user={name: "x"})
+    message.check()
+    assert from_properties(message.properties(0), "").user == {name: "x"}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_shown"), [("PGROUP", False), ("REPUT_CANCELLED", False), ("INNER_NUM", True), ("DUP_INFO", True)]
+)
+def test_names_that_senders_can_not_use(name: str, is_shown: bool) -> None:
+    """What is forbidden to senders and what is hidden from receivers are two lists."""
+    assert refusal(user={name: "1"}) == "ILLEGAL_MESSAGE_PROPERTY_KEY"
+    assert (name in from_properties({name: "1"}, "").user) == is_shown
 
 
 def test_what_a_message_has_not_is_not_stored() -> None:
@@ -90,8 +117,8 @@ def test_kinds() -> None:
         "DELAY",
         "TRANSACTION",
     ]
-    assert is_reserved("TIMER_ANYTHING")
-    assert not is_reserved("color")
+    assert is_forbidden("TIMER_ANYTHING")
+    assert not is_forbidden("color")
 
 
 def test_a_body_that_is_not_what_its_digest_says_is_refused() -> None:

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gateway as each client's library calls it; with the libraries themselves it is tried by `make clients`."""
 
-import gzip
 import hashlib
 import hmac
 import time
-import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -236,17 +234,6 @@ async def test_an_ordered_group_gets_one_of_a_message_group_at_a_time(served: Se
     assert second.body == b"2"
 
 
-async def test_bodies_that_clients_compress(served: Served) -> None:
-    """Consumers get the body that was compressed. One that can't be read is refused."""
-    caller = served.caller()
-    for body in (zlib.compress(b"one" * 100), gzip.compress(b"one" * 100)):
-        assert (await caller.send("t", caller.message("t", body, body_encoding=wire.ENCODING_GZIP))).status.code == OK
-        (message,) = await caller.receive("t")
-        assert (message.body, message.system_properties.body_encoding) == (b"one" * 100, wire.ENCODING_IDENTITY)
-    refused = await caller.send("t", caller.message("t", b"nonsense", body_encoding=wire.ENCODING_GZIP))
-    assert refused.status.code == wire.CODE_MESSAGE_CORRUPTED
-
-
 async def test_a_namespace_from_the_metadata(served: Served) -> None:
     """Node.js names it nowhere else; topics of two namespaces have nothing to do with each other."""
     shop = served.caller(x_mq_namespace="shop")
@@ -337,27 +324,6 @@ async def test_a_dead_letter_by_its_consumers_wish(served: Served) -> None:
     assert await caller.receive("%DLQ%g", "other", wait_s=1) == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "fields"),
-    [
-        (wire.MESSAGE_TYPE_LITE, {"lite_topic": "l"}),
-        (wire.MESSAGE_TYPE_PRIORITY, {"priority": 1}),
-    ],
-)
-async def test_kinds_that_are_not_served_are_refused(served: Served, kind: int, fields: dict[str, object]) -> None:
-    """Never taken and forgotten; nor if the message says that it is a normal one."""
-    caller = served.caller()
-    message = caller.message("t", message_type=kind, **fields)
-    answer = await caller.send("t", message)
-    assert (answer.status.code, len(answer.entries)) == (wire.CODE_UNSUPPORTED, 0)
-    if fields:
-        message.system_properties.message_type = wire.MESSAGE_TYPE_NORMAL
-        answer = await caller.send("t", caller.message("t"), message)
-        assert answer.status.code == wire.CODE_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
-    await caller.call("QueryRoute", wire.QueryRouteRequest(topic=named("t"), endpoints=PLACE))
-    assert await caller.receive("t", wait_s=1) == [], "all messages of a request, or none"
-
-
 async def test_calls_that_are_not_served_are_refused(served: Served) -> None:
     """By a status, as the protocol tells it."""
     for method, request in (("SyncLiteSubscription", wire.SyncLiteSubscriptionRequest()),):
@@ -397,25 +363,6 @@ async def test_requests_that_are_refused(served: Served) -> None:
     expression = wire.FilterExpression(type=wire.FILTER_TYPE_SQL, expression="a >")
     parts = [part async for part in caller.receiving(receive_request("t", filter_expression=expression))]
     assert [part.status.code for part in parts] == [wire.CODE_ILLEGAL_FILTER_EXPRESSION]
-
-
-async def test_what_is_sent_again_is_there_once(tmp_path: Path) -> None:
-    """As libraries repeat a send: to another queue, some time later. The answer is the first one's."""
-    async with store(tmp_path) as (commitlog, delivery), gateway(commitlog, delivery, once=True) as served:
-        producer = served.caller("p")
-        await producer.send("t", producer.message("t", b"before", queue_id=1))
-        sent = producer.message("t", b"hello", queue_id=1)
-        first = await producer.send("t", sent)
-        sent.system_properties.queue_id = 2
-        sent.system_properties.born_timestamp.GetCurrentTime()
-        again = await producer.send("t", sent)
-        assert (again.status.code, again.entries[0].offset) == (OK, first.entries[0].offset)
-        await producer.send("t", producer.message("t", b"after"))
-        received: list[wire.Message] = []
-        while len(received) < 3:
-            received += await served.caller("c").receive("t", batch_size=10)
-        assert sorted(message.body for message in received) == [b"after", b"before", b"hello"]
-        assert await served.caller("c").receive("t", batch_size=10, wait_s=1) == []
 
 
 async def test_a_receive_that_is_repeated_gets_the_same(served: Served) -> None:

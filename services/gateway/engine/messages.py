@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages: what a client says of one, as the properties that RocketMQ's own proxy stores, and back.
 
-Whatever would not come back as it was sent is refused, with what is wrong.
+What RocketMQ's proxy takes is taken, and comes back as it does there: keys are joined by a space and parted by it, and
+an empty property does not come back. The rest is refused, with what is wrong.
 """
 
 import hashlib
@@ -86,8 +87,9 @@ acts upon it.
 """
 
 USER_PROPERTY_COUNT_MAX, USER_PROPERTIES_SIZE_BYTES_MAX = 128, 16 << 10
+"""Tag and keys count as user properties do, as far as the size goes."""
 GROUP_SIZE_BYTES_MAX = 64
-ID_SIZE_BYTES_MAX, TEXT_SIZE_BYTES_MAX = 255, 4 << 10
+ID_SIZE_BYTES_MAX = 255
 DIGESTS = {"MD5": hashlib.md5, "SHA1": hashlib.sha1}
 """Those that all clients write in the same way. A CRC-32 they don't, so it is not looked at."""
 
@@ -114,44 +116,48 @@ class Message:
     """Where a dead letter came from."""
 
     def check(self) -> None:
-        """Return if it can be stored, and comes back as it is. Raises Refused."""
+        """Return if it can be stored. Raises Refused."""
         _check_text(self.id, "ILLEGAL_MESSAGE_ID", "the message id", ID_SIZE_BYTES_MAX)
         if not self.id:
             raise Refused("ILLEGAL_MESSAGE_ID", "the message has no id: its sender makes one")
-        _check_text(self.tag, "ILLEGAL_MESSAGE_TAG", "the tag", TEXT_SIZE_BYTES_MAX)
-        if "|" in self.tag or self.tag != self.tag.strip():
-            raise Refused("ILLEGAL_MESSAGE_TAG", "the tag must have no | and no spaces around it")
+        _check_text(self.tag, "ILLEGAL_MESSAGE_TAG", "the tag")
+        if "|" in self.tag or (self.tag and not self.tag.strip()):
+            raise Refused("ILLEGAL_MESSAGE_TAG", f"the tag is {self.tag[:64]!r}, and must have no | and not be blank")
         for key in self.keys:
-            _check_text(key, "ILLEGAL_MESSAGE_KEY", "a key", TEXT_SIZE_BYTES_MAX)
-            if not key or " " in key:
-                raise Refused("ILLEGAL_MESSAGE_KEY", "a key must not be empty, nor have spaces")
+            _check_text(key, "ILLEGAL_MESSAGE_KEY", "a key")
+            if key and not key.strip():
+                raise Refused("ILLEGAL_MESSAGE_KEY", f"a key is {key[:64]!r}, and must not be blank")
         _check_text(self.group, "ILLEGAL_MESSAGE_GROUP", "the message group", GROUP_SIZE_BYTES_MAX)
         if self.group and not self.group.strip():
             raise Refused("ILLEGAL_MESSAGE_GROUP", "the message group must not be blank")
+        self._check_size()
         self._check_user()
+
+    def _check_size(self) -> None:
+        texts = [self.tag, *self.keys, *self.user.keys(), *self.user.values()]
+        size = sum(len(text.encode()) for text in texts)
+        if size > USER_PROPERTIES_SIZE_BYTES_MAX:
+            text = f"user properties, tag and keys have {size} bytes, the limit is {USER_PROPERTIES_SIZE_BYTES_MAX}"
+            raise Refused("MESSAGE_PROPERTIES_TOO_LARGE", text)
 
     def _check_user(self) -> None:
         code = "ILLEGAL_MESSAGE_PROPERTY_KEY"
         if len(self.user) > USER_PROPERTY_COUNT_MAX:
             text = f"the message has {len(self.user)} properties, the limit is {USER_PROPERTY_COUNT_MAX}"
             raise Refused("MESSAGE_PROPERTIES_TOO_LARGE", text)
-        size = sum(len(name.encode()) + len(value.encode()) for name, value in self.user.items())
-        if size > USER_PROPERTIES_SIZE_BYTES_MAX:
-            text = f"the properties have {size} bytes, the limit is {USER_PROPERTIES_SIZE_BYTES_MAX}"
-            raise Refused("MESSAGE_PROPERTIES_TOO_LARGE", text)
         for name, value in self.user.items():
             if is_forbidden(name):
                 raise Refused(code, f"the property {name[:64]} is the store's own: give it another name")
-            if not name or not value:
-                raise Refused(code, f"the property {name[:64]!r} must have a name and a value")
-            _check_text(name + value, code, f"the property {name[:64]!r}", USER_PROPERTIES_SIZE_BYTES_MAX)
+            if not name:
+                raise Refused(code, "a property must have a name")
+            _check_text(name + value, code, f"the property {name[:64]!r}")
 
     def properties(self, born_ms: int) -> dict[str, str]:
-        """Return what is stored with the body. `born_ms` 0: it does not say when it was made."""
+        """Return what is stored with the body: nothing that is empty. `born_ms` 0: it does not say when it was made."""
         own = {
             UNIQ_KEY: self.id,
             TAGS: self.tag,
-            KEYS: " ".join(self.keys),
+            KEYS: " ".join(filter(None, self.keys)),
             GROUP: self.group,
             TRACE: self.trace,
             BORN_HOST: self.born_host,
@@ -161,7 +167,7 @@ class Message:
             IMMUNITY: str(self.immunity_s) if self.immunity_s else "",
             DELIVERY_TIME: str(self.deliver_ms) if self.deliver_ms else "",
         }
-        return {**self.user, **{name: value for name, value in own.items() if value}}
+        return {name: value for name, value in (*self.user.items(), *own.items()) if value}
 
 
 def from_properties(properties: Mapping[str, str], offset_message_id: str) -> Message:
@@ -198,9 +204,7 @@ def is_forbidden(name: str) -> bool:
 
 def _shown(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties that receivers see, as RocketMQ's proxy shows them."""
-    user = {
-        name: value for name, value in properties.items() if name not in HIDDEN and not name.startswith("TIMER_")
-    }
+    user = {name: value for name, value in properties.items() if name not in HIDDEN and not name.startswith("TIMER_")}
     if properties.get(TRANSACTION) == "true" and UNIQ_KEY in properties:
         user[TRANSACTION_ID] = properties[UNIQ_KEY]
     return user
@@ -217,9 +221,10 @@ def check_digest(body: bytes, kind: str, digest: str) -> None:
         raise Refused("MESSAGE_CORRUPTED", f"the body is not what its {kind} says: send it again")
 
 
-def _check_text(text: str, code: str, what: str, size_bytes_max: int) -> None:
+def _check_text(text: str, code: str, what: str, size_bytes_max: int | None = None) -> None:
+    """Return if a text can be stored. A text without a limit of its own counts among the user properties."""
     size = len(text.encode())
-    if size > size_bytes_max:
+    if size_bytes_max is not None and size > size_bytes_max:
         raise Refused(code, f"{what} has {size} bytes, the limit is {size_bytes_max}")
     if any(character < " " or character == "\x7f" for character in text):
         raise Refused(code, f"{what} must have no control characters")

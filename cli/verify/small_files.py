@@ -20,7 +20,13 @@ from libs.formats import store_layout
 from libs.formats.limits import INT64_MAX
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.state.store_checkpoint import OWN_FIELDS_AT
-from libs.formats.state.system_topics import is_made_by_store
+from libs.formats.state.system_topics import (
+    DELIVERY_GROUP,
+    DELIVERY_LEFT_QUEUE_ID,
+    DELIVERY_QUEUE_ID,
+    DELIVERY_TOPIC,
+    is_made_by_store,
+)
 
 States = Mapping[tuple[str, int], QueueState]
 
@@ -69,7 +75,9 @@ def _check_read_offsets(log: LogFiles, state: StoreState, states: States, report
         return
     for (topic, group), queues in state.consumer_offsets.offsets.items():
         for queue_id, queue_offset in queues.items():
-            if (outside := _outside(state, states, topic, queue_id, queue_offset)) is not None:
+            is_left = (topic, group, queue_id) == (DELIVERY_TOPIC, DELIVERY_GROUP, DELIVERY_LEFT_QUEUE_ID)
+            checked_id = DELIVERY_QUEUE_ID if is_left else queue_id
+            if (outside := _outside(state, states, topic, checked_id, queue_offset)) is not None:
                 message = f"group {group} is {outside}"
                 report.add("CONSUMER_OFFSET_OUTSIDE", store_layout.CONSUMER_OFFSETS, message)
     for level, queue_offset in state.delay_offsets.offsets.items():

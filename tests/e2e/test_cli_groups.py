@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from cli.commands.groups import letters
 from cli.commands.groups.groups import COLUMNS, SPARE_COLUMNS
 from cli.output.tables import table_lines
 from tests.support.patience import LIMIT_S
-from tests.support.reput_up import REPUT, Store, start, store
+from tests.support.reput_up import REPUT, Store, run, start, store
 
 pytestmark = pytest.mark.e2e
 
@@ -182,3 +183,13 @@ def test_letters_whose_topic_takes_none_are_told(running: Store) -> None:
     assert result.code == 5
     assert json.loads(result.output)["topics"][0]["refusal"] == "topic closed is not writable"
     assert "NOT_REPLAYED: 1 letter: topic closed is not writable" in result.errors
+
+
+def test_verify_has_no_remark_about_a_store_that_was_stopped_in_order(tmp_path: Path) -> None:
+    """The consumer offset that Delivery leaves behind names a record of the journal, and is checked as such."""
+    with store(tmp_path, "--delivery", "--delivery-port", "0") as first:
+        put(first, "orders", "a", "b")
+        assert sorted(consumed(first, "orders", "--count", "2")) == ["a", "b"]
+        assert first.stop().code == 0
+    result = run("verify", str(tmp_path), "--json")
+    assert (result.code, result.rows[-1]["findings"]) == (0, []), result.output

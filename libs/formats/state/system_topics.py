@@ -32,6 +32,11 @@ STATE_QUEUE_ID = 0
 DELIVERY_TOPIC = "rmq_sys_reput_delivery"
 """What became of the messages of consumer groups (docs/formats/delivery_record.md). A store with a Delivery has it."""
 DELIVERY_QUEUE_ID = 0
+DELIVERY_GROUP = DELIVERY_TOPIC
+"""The group whose consumer offset in the journal's queue is where the journal's last copy begins."""
+DELIVERY_LEFT_QUEUE_ID = 1
+"""A queue that the journal does not have. The group's consumer offset there is the queue offset, in the journal's
+queue, of the record with which a Delivery left the journal in order."""
 INTERNAL_TOPICS = (HALF_TOPIC, OP_TOPIC, CHECKED_TOPIC, DELIVERY_TOPIC, STATE_TOPIC, TIMER_TOPIC)
 """Topics that the services of the store alone append to, by AppendState, which makes them. What others append comes to
 some of them too, when it has to wait."""

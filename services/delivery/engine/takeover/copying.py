@@ -9,6 +9,7 @@ that is not written any more, and when many events have followed it.
 from collections.abc import Sequence
 
 from libs.formats.records.delivery_record import CopyEdge, Event, PolicySet
+from libs.formats.state.system_topics import DELIVERY_GROUP, DELIVERY_QUEUE_ID, DELIVERY_TOPIC
 from services.delivery.engine.journal import Journal
 from services.delivery.engine.ports import Index, Log, Written
 from services.delivery.engine.state.groups import Groups
@@ -18,9 +19,8 @@ EVENT_COUNT_MAX = 50_000
 PART_FLIGHT_COUNT = 500
 """Messages in flight or held in one record, unless one queue has more."""
 
-JOURNAL_GROUP = "rmq_sys_reput_delivery"
-"""The group whose offset of the journal's queue is where the last copy begins."""
-JOURNAL_PLACE = ("rmq_sys_reput_delivery", 0)
+JOURNAL_GROUP = DELIVERY_GROUP
+JOURNAL_PLACE = (DELIVERY_TOPIC, DELIVERY_QUEUE_ID)
 
 
 class Copying:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping
 
 from libs.formats.records.delivery_record import Event, Moved, Place, Settled, Took
-from libs.formats.state.system_topics import TIMER_TOPIC
+from libs.formats.state.system_topics import DELIVERY_LEFT_QUEUE_ID, TIMER_TOPIC
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.journal import Journal
 from services.delivery.engine.owned import Owned
@@ -21,8 +21,7 @@ from services.delivery.engine.state.queue import QueueState
 from services.delivery.engine.takeover.copying import JOURNAL_GROUP, JOURNAL_PLACE
 from services.delivery.errors import JournalLost, TopicNotFound
 
-LAST_PLACE = (JOURNAL_PLACE[0], 1)
-"""The journal has no such queue: its offset in the index is that of the record that a process left the journal with."""
+LAST_PLACE = (JOURNAL_PLACE[0], DELIVERY_LEFT_QUEUE_ID)
 TIMER_PLACE = (TIMER_TOPIC, 0)
 """Nothing waits before its offset: the index tells RocketMQ to begin there."""
 EVENT_COUNT = 1_000

@@ -181,6 +181,14 @@ FILES = [
         lambda t: (t.root / "config" / "consumerOffset.json").write_text('{"offsetTable":{"orders@g":{1:9999}}}'),
         is_note=True,
     ),
+    Case(
+        "CONSUMER_OFFSET_OUTSIDE",
+        lambda t: (t.root / "config" / "consumerOffset.json").write_text(
+            '{"offsetTable":{"rmq_sys_reput_delivery@rmq_sys_reput_delivery":{1:9999}}}'
+        ),
+        "journal left at a record that it does not have",
+        is_note=True,
+    ),
     Case("GROUP_CONFIGS_DAMAGED", lambda t: (t.root / "config" / "subscriptionGroup.json").write_text("[1]")),
     Case("DELAY_OFFSETS_DAMAGED", lambda t: (t.root / "config" / "delayOffset.json").write_text("[1]")),
     Case(

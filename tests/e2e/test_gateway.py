@@ -156,6 +156,14 @@ async def test_a_group_that_nobody_has_heard_of_has_the_default(served: Served) 
     assert not answer.settings.subscription.fifo
 
 
+async def test_an_ordered_group_without_waits_of_its_own_has_rocketmqs(served: Served) -> None:
+    """A push consumer repeats a failure after 1 s and 5 s first, as it does before RocketMQ's proxy."""
+    await served.policy("g", is_ordered=True)
+    waits = (await served.caller().settings(subscription())).settings.backoff_policy.customized_backoff.next
+    assert [one.seconds for one in waits][:4] == [1, 5, 10, 30]
+    assert len(waits) == 18
+
+
 async def test_a_stream_begins_at_once(served: Served) -> None:
     """The library for Rust says nothing before it has seen the head of the answer."""
     stream = served.caller().telemetry()

@@ -48,30 +48,36 @@ class Flight(msgspec.Struct, frozen=True, array_like=True):
     key: Key = 0
 
 
+BACKOFFS_MS = (
+    10_000,
+    30_000,
+    60_000,
+    120_000,
+    180_000,
+    240_000,
+    300_000,
+    360_000,
+    420_000,
+    480_000,
+    540_000,
+    600_000,
+    1_200_000,
+    1_800_000,
+    3_600_000,
+    7_200_000,
+)
+"""RocketMQ's waits after failures: its delay levels from the third on."""
+ORDERED_BACKOFFS_MS = (1_000, 5_000, *BACKOFFS_MS)
+"""RocketMQ's waits after failures in an ordered group: all of its delay levels."""
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How a group gets its messages. Times are in milliseconds."""
 
     attempts_max: Annotated[int, Meta(ge=1, le=ATTEMPTS_MAX)] = 17
     """A message that was given back so often goes to the dead letters. RocketMQ's retryMaxTimes (16) and the first."""
-    backoffs_ms: Annotated[tuple[Annotated[int, Meta(ge=0, le=INT32_MAX)], ...], Meta(min_length=1)] = (
-        10_000,
-        30_000,
-        60_000,
-        120_000,
-        180_000,
-        240_000,
-        300_000,
-        360_000,
-        420_000,
-        480_000,
-        540_000,
-        600_000,
-        1_200_000,
-        1_800_000,
-        3_600_000,
-        7_200_000,
-    )
-    """How long a message waits that was given back without a delay, by its attempts; the last counts for all others."""
+    backoffs_ms: Annotated[tuple[Annotated[int, Meta(ge=0, le=INT32_MAX)], ...], Meta(min_length=1)] = BACKOFFS_MS
+    """Waits that the group was given. Either of RocketMQ's lists stands for none: `waits_ms` has those that count."""
     invisible_ms: Annotated[int, Meta(ge=1, le=INT32_MAX)] = 60_000
     """For how long a message is the receiver's who asks for no other time."""
     is_ordered: bool = False
@@ -86,9 +92,22 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         if len(self.backoffs_ms) > BACKOFFS_MAX:
             raise ValueError(f"backoffs_ms has {len(self.backoffs_ms)} entries, but may have {BACKOFFS_MAX}")
 
+    @property
+    def has_own_waits(self) -> bool:
+        """Whether the group was given waits that are not RocketMQ's."""
+        return self.backoffs_ms not in (BACKOFFS_MS, ORDERED_BACKOFFS_MS)
+
+    @property
+    def waits_ms(self) -> tuple[int, ...]:
+        """How long a message waits that was given back without a delay, by its attempts. The last counts for others."""
+        if self.has_own_waits:
+            return self.backoffs_ms
+        return ORDERED_BACKOFFS_MS if self.is_ordered else BACKOFFS_MS
+
     def backoff_ms(self, attempt: int) -> int:
         """Return how long a message waits after so many attempts, from 1."""
-        return self.backoffs_ms[min(max(attempt, 1), len(self.backoffs_ms)) - 1]
+        waits_ms = self.waits_ms
+        return waits_ms[min(max(attempt, 1), len(waits_ms)) - 1]
 
 
 class Took(msgspec.Struct, frozen=True, array_like=True, tag="took"):

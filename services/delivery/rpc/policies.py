@@ -38,7 +38,7 @@ def message_of(policy: Policy) -> messages.GroupPolicy:
     """Return a policy as the API shows it."""
     return messages.GroupPolicy(
         attempts_max=policy.attempts_max,
-        backoffs=map(from_milliseconds, policy.backoffs_ms),
+        backoffs=map(from_milliseconds, policy.waits_ms),
         invisible=from_milliseconds(policy.invisible_ms),
         is_ordered=policy.is_ordered,
         from_end=policy.from_end,

@@ -204,7 +204,7 @@ def _config(group: str, policy: Policy) -> group_config_service_pb2.GroupConfig:
     return group_config_service_pb2.GroupConfig(
         group=group,
         attempts_max=policy.attempts_max,
-        backoffs=() if policy.backoffs_ms == Policy().backoffs_ms else map(from_milliseconds, policy.backoffs_ms),
+        backoffs=map(from_milliseconds, policy.backoffs_ms) if policy.has_own_waits else (),
         is_ordered=policy.is_ordered,
         is_paused=policy.is_paused,
     )

@@ -129,7 +129,7 @@ class DeliveryClient:
             if error.reason != "GROUP_NOT_FOUND":
                 raise
             default = Policy()
-            backoffs = map(from_milliseconds, default.backoffs_ms)
+            backoffs = map(from_milliseconds, default.waits_ms)
             return group_service_pb2.GroupPolicy(attempts_max=default.attempts_max, backoffs=backoffs)
         policy: group_service_pb2.GroupPolicy = response.group.policy
         return policy

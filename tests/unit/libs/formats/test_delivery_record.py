@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from libs.formats.errors import BadField, NewerVersion
 from libs.formats.records.delivery_record import (
+    BACKOFFS_MS,
+    ORDERED_BACKOFFS_MS,
     Began,
     Copied,
     CopyEdge,
@@ -92,6 +94,16 @@ def test_harmed_records_are_refused_or_read(noise: bytes, position: int) -> None
     """No bytes make the decoder fail in any other way."""
     with contextlib.suppress(BadField, NewerVersion):
         DeliveryRecord.decode(GOLDEN[:position] + noise + GOLDEN[position + len(noise) :])
+
+
+@pytest.mark.parametrize("stored", [BACKOFFS_MS, ORDERED_BACKOFFS_MS])
+def test_waits_without_a_policy_are_rocketmqs(stored: tuple[int, ...]) -> None:
+    """Its ordered groups begin with 1 s and 5 s. A group that becomes ordered, or not any more, gets the other list."""
+    assert Policy(backoffs_ms=stored, is_ordered=True).waits_ms[:4] == (1_000, 5_000, 10_000, 30_000)
+    assert len(Policy(backoffs_ms=stored, is_ordered=True).waits_ms) == 18
+    assert Policy(backoffs_ms=stored).waits_ms == BACKOFFS_MS
+    assert [Policy(backoffs_ms=stored, is_ordered=one).backoff_ms(1) for one in (False, True)] == [10_000, 1_000]
+    assert Policy(backoffs_ms=(7,), is_ordered=True).waits_ms == (7,)
 
 
 @pytest.mark.parametrize(("attempt", "delay_ms"), [(0, 1), (1, 1), (2, 5), (3, 9), (100, 9)])

@@ -32,7 +32,8 @@ type GroupPolicy struct {
 	// 1 to 1,000; 0 means 17.
 	AttemptsMax int32 `protobuf:"varint,1,opt,name=attempts_max,json=attemptsMax,proto3" json:"attempts_max,omitempty"`
 	// How long a message waits after a nack without delay, by attempts; the last one counts for all others. At most 64, 0 to
-	// 12 h each. Empty: RocketMQ's, from 10 s to 2 h.
+	// 12 h each. Empty: RocketMQ's, 10 s, 30 s, 1 min and so on to 2 h; in an ordered group 1 s, 5 s, 10 s and so on to 2 h.
+	// Each of these two lists stands for none, so a group that becomes ordered gets the other one.
 	Backoffs []*durationpb.Duration `protobuf:"bytes,2,rep,name=backoffs,proto3" json:"backoffs,omitempty"`
 	// For how long a message is the receiver's who asks for no other time: 1 ms to 12 h. Absent means 60 s.
 	Invisible *durationpb.Duration `protobuf:"bytes,3,opt,name=invisible,proto3" json:"invisible,omitempty"`

@@ -19,7 +19,10 @@ class SharePolicy:
     attempts_max: int = 17
     """A message that was delivered so often and not settled becomes a dead letter. 1 to 1,000."""
     backoffs_s: tuple[float, ...] = ()
-    """How long a message waits after a nack without delay, by attempts. Empty: RocketMQ's, from 10 s to 2 h."""
+    """How long a message waits after a nack without delay, by attempts.
+
+    Empty: RocketMQ's, from 10 s to 2 h, and from 1 s in an ordered group.
+    """
     invisible_s: float = 60.0
     """For how long a message is the receiver's who asks for no other time."""
     is_ordered: bool = False

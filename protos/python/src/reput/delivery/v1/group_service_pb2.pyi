@@ -47,7 +47,8 @@ class GroupPolicy(_message.Message):
     @_builtins.property
     def backoffs(self) -> _containers.RepeatedCompositeFieldContainer[_duration_pb2.Duration]:
         """How long a message waits after a nack without delay, by attempts; the last one counts for all others. At most 64, 0 to
-        12 h each. Empty: RocketMQ's, from 10 s to 2 h.
+        12 h each. Empty: RocketMQ's, 10 s, 30 s, 1 min and so on to 2 h; in an ordered group 1 s, 5 s, 10 s and so on to 2 h.
+        Each of these two lists stands for none, so a group that becomes ordered gets the other one.
         """
 
     @_builtins.property

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         SharePolicy,
         ShareQueue,
     )
-    from reput_client.core.telemetry.metrics import ConsumerMetrics, Latencies, ProducerMetrics
+    from reput_client.core.telemetry.metrics import ConsumerMetrics, Latencies, ProducerMetrics, ShareConsumerMetrics
     from reput_client.core.types import (
         ConsumerGroup,
         ConsumerOffset,
@@ -118,6 +118,7 @@ __all__ = [
     "SendResult",
     "ServerError",
     "ShareConsumer",
+    "ShareConsumerMetrics",
     "ShareGroup",
     "ShareGroups",
     "ShareMove",
@@ -145,7 +146,7 @@ _HOMES = {
     "core.sharing.delayed": "DelayedMessage",
     "core.sharing.holding": "Received",
     "core.sharing.values": "DeadLetter Replay ReplayedTopic ShareGroup ShareMove SharePolicy ShareQueue",
-    "core.telemetry.metrics": "ConsumerMetrics Latencies ProducerMetrics",
+    "core.telemetry.metrics": "ConsumerMetrics Latencies ProducerMetrics ShareConsumerMetrics",
     "core.sharing.transactions": "OpenTransaction",
     "core.types": (
         "ConsumerGroup ConsumerOffset Durability Message NewMessage PullResult PullStatus Queue SendResult Topic "

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transactions: messages that are seen when their producer says so, and questions to those that said nothing."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +15,7 @@ from reput_client.aio.channels import AsyncChannels
 from reput_client.core.call import PAGE_SIZE, Call
 from reput_client.core.encode import Encoder
 from reput_client.core.errors import ReputError
+from reput_client.core.sharing.outage import AT_ONCE, Outage
 from reput_client.core.sharing.transactions import OpenTransaction, half_message, open_transaction, seconds_of
 from reput_client.core.telemetry.log import log
 from reput_client.core.types import Message, NewMessage
@@ -68,13 +71,23 @@ class AsyncTransactions:
     async def checks(self, *groups: str) -> "AsyncIterator[AsyncCheck]":
         """Yield transactions that somebody of these producer groups has to end, as they come, for ever.
 
-        One that is not ended comes again, here or elsewhere.
+        One that is not ended comes again, here or elsewhere. While Delivery is away it is asked again until it answers.
+        Raises ReputError for a refusal that does not pass.
         """
         request = transaction_service_pb2.ReceiveChecksRequest(
             producer_groups=groups, check_count_max=1, wait=Duration(seconds=CHECK_WAIT_S)
         )
+        outage = Outage(f"asking for transactions of {', '.join(groups)}", self._channels.retry)
         while True:
-            answer: Any = await self._channels.run(Call(request, extra_timeout_s=CHECK_WAIT_S))
+            try:
+                answer: Any = await self._channels.run(Call(request, extra_timeout_s=CHECK_WAIT_S), AT_ONCE)
+            except ReputError as error:
+                delay_s = outage.on_failure(error, time.monotonic())
+                if delay_s is None:
+                    raise
+                await asyncio.sleep(delay_s)
+                continue
+            outage.on_success(time.monotonic())
             for check in answer.checks:
                 yield AsyncCheck(self._channels, open_transaction(check.transaction), Message(check.message))
 

@@ -31,8 +31,8 @@ class Channels:
         self._channels: dict[str, grpc.Channel] = {}
         self._methods: dict[tuple[str, str, object], Any] = {}
 
-    def run(self, call: Call[T]) -> T:
-        """Run a call, with retries until the time-out. Raises ReputError."""
+    def run(self, call: Call[T], retry: RetryPolicy | None = None) -> T:
+        """Run a call, with retries until the time-out: those of `retry`, None for the client's. Raises ReputError."""
         end_s = time.monotonic() + self.options.timeout_s + call.extra_timeout_s
         attempt = 0
         while True:
@@ -42,7 +42,7 @@ class Channels:
                 timeout_s = end_s - time.monotonic()
                 return call.convert(method(call.request, timeout=timeout_s, metadata=self.options.metadata()))
             except grpc.RpcError as failure:
-                self._wait(call, target, attempt, failure, end_s)
+                self._wait(call, target, attempt, failure, end_s, retry or self.retry)
             attempt += 1
 
     def pages(self, request: Message, items: Callable[[Any], Iterable[T]]) -> Iterator[T]:
@@ -70,7 +70,7 @@ class Channels:
                     end_s = 0.0
                     yield call.convert(answer)
             except grpc.RpcError as failure:
-                self._wait(call, target, attempt, failure, end_s)
+                self._wait(call, target, attempt, failure, end_s, self.retry)
             else:
                 return
             finally:
@@ -103,13 +103,15 @@ class Channels:
         for channel in self._channels.values():
             channel.close()
 
-    def _wait(self, call: Call[Any], target: str, attempt: int, failure: grpc.RpcError, end_s: float) -> None:
+    def _wait(
+        self, call: Call[Any], target: str, attempt: int, failure: grpc.RpcError, end_s: float, retry: RetryPolicy
+    ) -> None:
         """Wait until the next attempt at a call, which must end by `end_s`. Raises ReputError if there is none."""
         service = call.method.service
         error = from_rpc_error(failure, service, target)
         self.on_failure(service, target, error)
         left_s = end_s - time.monotonic()
-        delay_s = self.retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
+        delay_s = retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
         if delay_s is None:
             raise error from None
         time.sleep(delay_s)

@@ -14,6 +14,7 @@ from reput_client.core.sharing.values import (
     ShareGroup,
     ShareMove,
     SharePolicy,
+    get_group,
     group_in,
     group_of,
     letter_of,
@@ -38,7 +39,7 @@ class AsyncShareGroups:
 
     async def get(self, group: str) -> ShareGroup:
         """Return a group and how far it is. Raises NotFoundError."""
-        return await self._channels.run(Call(group_service_pb2.GetGroupRequest(group=group), group_in))
+        return await self._channels.run(get_group(group))
 
     async def set(self, group: str, policy: SharePolicy) -> ShareGroup:
         """Give a group a policy, as a whole, and make the group if there is none."""

@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator, Sequence
 
 from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
-from reput_client.aio.sharing.admin import AsyncShareGroups
-from reput_client.aio.sharing.crew import AsyncCrew, AsyncTicker, Handler
+from reput_client.aio.sharing.crew import AsyncCrew, AsyncFlag, AsyncTicker, Handler
 from reput_client.core.errors import NotFoundError, ReputError
+from reput_client.core.retry import RetryPolicy
 from reput_client.core.sharing import calls
 from reput_client.core.sharing.holding import EXTENSIONS_PER_TIME, Holding, Received, Sharing
-from reput_client.core.sharing.values import SharePolicy
+from reput_client.core.sharing.outage import AT_ONCE, Outage
+from reput_client.core.sharing.values import SharePolicy, get_group
 from reput_client.core.telemetry.log import log
+from reput_client.core.telemetry.metrics import ShareConsumerMetrics
 from reput_client.core.telemetry.tracing import find_tracing
 
 POLL_S = 2.0
@@ -46,33 +48,29 @@ class AsyncShareConsumer(AsyncClosing):
         self._invisible_s = 0.0
         self._ticker: AsyncTicker | None = None
         self._crew: AsyncCrew | None = None
-        self._is_closed = False
+        self._closed = AsyncFlag()
+        self._outage = Outage(f"receiving from {topic} for group {self.group}", channels.retry)
+        self._received_count = self._failed_count = 0
+        self._ended_by: BaseException | None = None
+        """What a callback ended with that means the program, not its message."""
         self._tracing = find_tracing()
 
     def __repr__(self) -> str:
         return f"AsyncShareConsumer({self.topic!r}, group={self.group!r}, held={self._holding.count})"
 
     async def receive(self, count: int = 32, wait_s: float = POLL_S) -> list[Received]:
-        """Return up to `count` messages: waits up to `wait_s` (30 at most) for the first one. None after a close."""
-        if count < 1:
-            raise ValueError(f"count is {count}: expected 1 or more")
-        if self._is_closed:
-            return []
-        await self._begin()
-        if self._is_closed:
-            return []
-        call = calls.receive(self.topic, self._sharing, count, self._invisible_s, wait_s)
-        received = await self._channels.run(call)
-        self._holding.add(received, time.monotonic())
-        if self._tracing is not None and received:
-            self._tracing.received([one.message for one in received], self.group, is_batch=True)
-        return received
+        """Return up to `count` messages: waits up to `wait_s` (30 at most) for the first one. None after a close.
+
+        Raises ReputError once the client's retries are over.
+        """
+        return await self._receive(count, wait_s, self._channels.retry)
 
     async def __aiter__(self) -> AsyncIterator[Received]:
-        while not self._is_closed:
+        """Yield messages until `close`. Goes on after an outage as `run` does."""
+        while not self._closed.is_set():
             if not self._waiting:
-                self._waiting.extend(await self.receive(ITERATION_COUNT))
-            if self._waiting and not self._is_closed:
+                self._waiting.extend(await self._receive_patiently(ITERATION_COUNT))
+            if self._waiting and not self._closed.is_set():
                 yield self._waiting.popleft()
         await self._release()
 
@@ -81,10 +79,13 @@ class AsyncShareConsumer(AsyncClosing):
     ) -> None:
         """Call `handle` for each message until `close`, so many at once.
 
-        What returns is acknowledged, unless it was settled there or `acks` is False; what raises an exception is given
-        back, to come again after the delay of the group's policy. `prefetch` messages, None for as many as
-        `concurrency`, wait here. At the end those that wait go back at once, and those that are worked off are waited
-        for. Raises ReputError when nothing can be received.
+        What returns is acknowledged, unless it was settled there or `acks` is False; what raises is given back, to come
+        again after the delay of the group's policy. `prefetch` messages, None for as many as `concurrency`, wait here.
+        At the end those that wait go back at once, and those that are worked off are waited for.
+
+        While a service is away, or the topic does not exist, it is tried again until it works. Raises ReputError for a
+        refusal that does not pass. A callback that ends with SystemExit or KeyboardInterrupt ends the run, which raises
+        it; whatever else it raises is a failure of its message alone.
         """
         if concurrency < 1:
             raise ValueError(f"concurrency is {concurrency}: expected 1 or more")
@@ -93,18 +94,20 @@ class AsyncShareConsumer(AsyncClosing):
         crew = self._crew = AsyncCrew(concurrency)
         count = concurrency if prefetch is None else max(prefetch, 1)
         try:
-            while not self._is_closed:
+            while not self._closed.is_set() and self._ended_by is None:
                 if not self._waiting:
-                    self._waiting.extend(await self.receive(count))
-                elif await crew.has_room(LOOK_S) and not self._is_closed:
+                    self._waiting.extend(await self._receive_patiently(count))
+                elif await crew.has_room(LOOK_S) and not self._closed.is_set():
                     crew.start(self._work, handle, self._waiting.popleft(), acks)
         finally:
-            self._is_closed = True
+            self._closed.set()
             try:
                 await self._release()
             finally:
                 await crew.end()
                 await self._end()
+        if self._ended_by is not None:
+            raise self._ended_by
 
     async def ack(self, *received: Received) -> None:
         """Be done with messages: they do not come again."""
@@ -130,24 +133,63 @@ class AsyncShareConsumer(AsyncClosing):
         """Put messages among the dead letters of the group."""
         await self._settle("bury", received)
 
+    def metrics(self) -> ShareConsumerMetrics:
+        """Return what was done so far."""
+        return ShareConsumerMetrics(
+            message_count=self._received_count,
+            held_message_count=self._holding.count,
+            failed_message_count=self._failed_count,
+            failed_receive_count=self._outage.failed_count,
+            outage_count=self._outage.outage_count,
+            outage_s=self._outage.lasts_s(time.monotonic()),
+        )
+
     async def close(self) -> None:
         """Receive no more, and give back at once what was not handed out. Waits for the callbacks of `run`.
 
         What was handed out can still be settled, and is no longer extended. May be repeated.
         """
-        self._is_closed = True
+        self._closed.set()
         if self._crew is not None:
             await self._crew.wait_over(self._channels.options.timeout_s)
         else:
             await self._release()
             await self._end()
 
-    async def _begin(self) -> None:
+    async def _receive(self, count: int, wait_s: float, retry: RetryPolicy) -> list[Received]:
+        if count < 1:
+            raise ValueError(f"count is {count}: expected 1 or more")
+        if not self._closed.is_set():
+            await self._begin(retry)
+        if self._closed.is_set():
+            return []
+        call = calls.receive(self.topic, self._sharing, count, self._invisible_s, wait_s)
+        received = await self._channels.run(call, retry)
+        self._received_count += len(received)
+        self._holding.add(received, time.monotonic())
+        if self._tracing is not None and received:
+            self._tracing.received([one.message for one in received], self.group, is_batch=True)
+        return received
+
+    async def _receive_patiently(self, count: int) -> list[Received]:
+        """Return messages; none after a failure that passes, once the next attempt is due. Raises ReputError."""
+        try:
+            received = await self._receive(count, POLL_S, AT_ONCE)
+        except ReputError as error:
+            delay_s = self._outage.on_failure(error, time.monotonic())
+            if delay_s is None:
+                raise
+            await self._closed.wait_for(delay_s)
+            return []
+        self._outage.on_success(time.monotonic())
+        return received
+
+    async def _begin(self, retry: RetryPolicy) -> None:
         """Find out how long a message is ours, and begin to ask for more time."""
         if self._ticker is not None:
             return
-        invisible_s = self._sharing.invisible_s or await self._policy_s()
-        if self._ticker is None and not self._is_closed:  # else another receive, or a close, came meanwhile
+        invisible_s = self._sharing.invisible_s or await self._policy_s(retry)
+        if self._ticker is None and not self._closed.is_set():  # else another receive, or a close, came meanwhile
             self._invisible_s = invisible_s
             self._ticker = AsyncTicker(invisible_s / EXTENSIONS_PER_TIME / 2, self._extend_due)
 
@@ -155,20 +197,24 @@ class AsyncShareConsumer(AsyncClosing):
         if self._ticker is not None:
             await self._ticker.close()
 
-    async def _policy_s(self) -> float:
+    async def _policy_s(self, retry: RetryPolicy) -> float:
         """Return the time of the group's policy, which the group keeps for this consumer's life."""
         try:
-            return (await AsyncShareGroups(self._channels).get(self.group)).policy.invisible_s
+            group = await self._channels.run(get_group(self.group), retry)
         except NotFoundError:
             return SharePolicy().invisible_s
+        return group.policy.invisible_s
 
     async def _work(self, handle: Handler, received: Received, acks: bool) -> None:
         verb: calls.Verb = "ack"
         try:
             await handle(received)
-        except Exception:  # noqa: BLE001 - the callback is the program's own
+        except BaseException as failure:  # noqa: BLE001 - the callback is the program's own
             log.exception("a message of %s is given back: its callback failed", self.topic)
+            self._failed_count += 1
             verb = "nack"
+            if isinstance(failure, SystemExit | KeyboardInterrupt):
+                self._ended_by = failure
         if not self._holding.has(received) or (verb == "ack" and not acks):
             return
         try:

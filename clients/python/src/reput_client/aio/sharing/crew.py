@@ -2,6 +2,7 @@
 """AsyncCrew and AsyncTicker: work beside a share consumer's own, as tasks."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias
 
@@ -10,6 +11,16 @@ from reput_client.core.telemetry.log import log
 
 Handler: TypeAlias = Callable[[Received], Awaitable[object]]
 """What works a message off."""
+
+
+class AsyncFlag(asyncio.Event):
+    """What is set once, and can be waited for."""
+
+    async def wait_for(self, timeout_s: float) -> None:
+        """Wait until it is set, at most so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self.wait()
 
 
 class AsyncCrew:
@@ -24,7 +35,7 @@ class AsyncCrew:
         """Return whether fewer than all work, after `timeout_s` at the latest."""
         if len(self._tasks) >= self._size:
             await asyncio.wait(self._tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        self._tasks = {task for task in self._tasks if not task.done()}
+        self._look_at_ended()
         return len(self._tasks) < self._size
 
     def start(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
@@ -35,6 +46,7 @@ class AsyncCrew:
         """Wait until nobody works any more."""
         if self._tasks:
             await asyncio.wait(self._tasks)
+        self._look_at_ended()
         self._over.set()
 
     async def wait_over(self, timeout_s: float) -> None:
@@ -45,6 +57,14 @@ class AsyncCrew:
                     await self._over.wait()
             except TimeoutError:
                 log.warning("callbacks of a share consumer go on after %s s", timeout_s)
+
+    def _look_at_ended(self) -> None:
+        """Forget works that have ended, and log those that failed: nobody else asks how they ended."""
+        ended = {task for task in self._tasks if task.done()}
+        self._tasks -= ended
+        for task in ended:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("a work of a share consumer failed", exc_info=error)
 
 
 class AsyncTicker:

@@ -8,6 +8,7 @@ from typing import Any
 from reput.delivery.v1 import dead_letter_service_pb2, group_service_pb2
 
 from reput_client.core.answers import of_fields
+from reput_client.core.call import Call
 from reput_client.core.sharing.calls import duration
 from reput_client.core.types import Message, TimeLike, to_timestamp
 
@@ -151,6 +152,11 @@ def group_of(message: Any) -> ShareGroup:
         tuple(map(_queue_of, message.queues)),
         message.dead_letter_count,
     )
+
+
+def get_group(group: str) -> Call[ShareGroup]:
+    """Return the call that looks at a group."""
+    return Call(group_service_pb2.GetGroupRequest(group=group), group_in)
 
 
 def group_in(answer: Any) -> ShareGroup:

@@ -80,6 +80,28 @@ class ConsumerMetrics(NamedTuple):
     """Streams that ended; each was opened again, or a poll told why not."""
 
 
+class ShareConsumerMetrics(NamedTuple):
+    """What a share consumer has done since it was made."""
+
+    message_count: int
+    """Messages that it received."""
+
+    held_message_count: int
+    """Messages that are received and not settled."""
+
+    failed_message_count: int
+    """Messages that were given back because the callback of `run` failed."""
+
+    failed_receive_count: int
+    """Receives of `run` and of an iteration that failed for a reason that passes, and were tried again."""
+
+    outage_count: int
+    """Times at which several of them failed in a row; each was told in the log."""
+
+    outage_s: float
+    """How long receives have failed by now, 0 while they work."""
+
+
 class SendCounts:
     """The counters of a producer; what waits is told by who keeps it."""
 

@@ -7,15 +7,17 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from reput_client.core.errors import NotFoundError, ReputError
+from reput_client.core.retry import RetryPolicy
 from reput_client.core.sharing import calls
 from reput_client.core.sharing.holding import EXTENSIONS_PER_TIME, Holding, Received, Sharing
-from reput_client.core.sharing.values import SharePolicy
+from reput_client.core.sharing.outage import AT_ONCE, Outage
+from reput_client.core.sharing.values import SharePolicy, get_group
 from reput_client.core.telemetry.log import log
+from reput_client.core.telemetry.metrics import ShareConsumerMetrics
 from reput_client.core.telemetry.tracing import find_tracing
 from reput_client.sync.channels import Channels
 from reput_client.sync.closing import Closing
-from reput_client.sync.sharing.admin import ShareGroups
-from reput_client.sync.sharing.crew import Crew, Handler, Ticker
+from reput_client.sync.sharing.crew import Crew, Flag, Handler, Ticker
 
 POLL_S = 2.0
 """How long one call waits for a message: so long a close may take that finds one waiting."""
@@ -47,43 +49,42 @@ class ShareConsumer(Closing):
         self._invisible_s = 0.0
         self._ticker: Ticker | None = None
         self._crew: Crew | None = None
-        self._is_closed = False
+        self._closed = Flag()
+        self._outage = Outage(f"receiving from {topic} for group {self.group}", channels.retry)
+        self._received_count = self._failed_count = 0
+        self._ended_by: BaseException | None = None
+        """What a callback ended with that means the program, not its message."""
         self._tracing = find_tracing()
 
     def __repr__(self) -> str:
         return f"ShareConsumer({self.topic!r}, group={self.group!r}, held={self._holding.count})"
 
     def receive(self, count: int = 32, wait_s: float = POLL_S) -> list[Received]:
-        """Return up to `count` messages: waits up to `wait_s` (30 at most) for the first one. None after a close."""
-        if count < 1:
-            raise ValueError(f"count is {count}: expected 1 or more")
-        if self._is_closed:
-            return []
-        self._begin()
-        if self._is_closed:
-            return []
-        call = calls.receive(self.topic, self._sharing, count, self._invisible_s, wait_s)
-        received = self._channels.run(call)
-        self._holding.add(received, time.monotonic())
-        if self._tracing is not None and received:
-            self._tracing.received([one.message for one in received], self.group, is_batch=True)
-        return received
+        """Return up to `count` messages: waits up to `wait_s` (30 at most) for the first one. None after a close.
+
+        Raises ReputError once the client's retries are over.
+        """
+        return self._receive(count, wait_s, self._channels.retry)
 
     def __iter__(self) -> Iterator[Received]:
-        while not self._is_closed:
+        """Yield messages until `close`. Goes on after an outage as `run` does."""
+        while not self._closed.is_set():
             if not self._waiting:
-                self._waiting.extend(self.receive(ITERATION_COUNT))
-            if self._waiting and not self._is_closed:
+                self._waiting.extend(self._receive_patiently(ITERATION_COUNT))
+            if self._waiting and not self._closed.is_set():
                 yield self._waiting.popleft()
         self._release()
 
     def run(self, handle: Handler, *, concurrency: int = 1, prefetch: int | None = None, acks: bool = True) -> None:
         """Call `handle` for each message until `close`, so many at once.
 
-        What returns is acknowledged, unless it was settled there or `acks` is False; what raises an exception is given
-        back, to come again after the delay of the group's policy. `prefetch` messages, None for as many as
-        `concurrency`, wait here. At the end those that wait go back at once, and those that are worked off are waited
-        for. Raises ReputError when nothing can be received.
+        What returns is acknowledged, unless it was settled there or `acks` is False; what raises is given back, to come
+        again after the delay of the group's policy. `prefetch` messages, None for as many as `concurrency`, wait here.
+        At the end those that wait go back at once, and those that are worked off are waited for.
+
+        While a service is away, or the topic does not exist, it is tried again until it works. Raises ReputError for a
+        refusal that does not pass. A callback that ends with SystemExit or KeyboardInterrupt ends the run, which raises
+        it; whatever else it raises is a failure of its message alone.
         """
         if concurrency < 1:
             raise ValueError(f"concurrency is {concurrency}: expected 1 or more")
@@ -92,18 +93,20 @@ class ShareConsumer(Closing):
         crew = self._crew = Crew(concurrency)
         count = concurrency if prefetch is None else max(prefetch, 1)
         try:
-            while not self._is_closed:
+            while not self._closed.is_set() and self._ended_by is None:
                 if not self._waiting:
-                    self._waiting.extend(self.receive(count))
-                elif crew.has_room(LOOK_S) and not self._is_closed:
+                    self._waiting.extend(self._receive_patiently(count))
+                elif crew.has_room(LOOK_S) and not self._closed.is_set():
                     crew.start(self._work, handle, self._waiting.popleft(), acks)
         finally:
-            self._is_closed = True
+            self._closed.set()
             try:
                 self._release()
             finally:
                 crew.end()
                 self._end()
+        if self._ended_by is not None:
+            raise self._ended_by
 
     def ack(self, *received: Received) -> None:
         """Be done with messages: they do not come again."""
@@ -129,24 +132,63 @@ class ShareConsumer(Closing):
         """Put messages among the dead letters of the group."""
         self._settle("bury", received)
 
+    def metrics(self) -> ShareConsumerMetrics:
+        """Return what was done so far."""
+        return ShareConsumerMetrics(
+            message_count=self._received_count,
+            held_message_count=self._holding.count,
+            failed_message_count=self._failed_count,
+            failed_receive_count=self._outage.failed_count,
+            outage_count=self._outage.outage_count,
+            outage_s=self._outage.lasts_s(time.monotonic()),
+        )
+
     def close(self) -> None:
         """Receive no more, and give back at once what was not handed out. Waits for the callbacks of `run`.
 
         What was handed out can still be settled, and is no longer extended. May be repeated.
         """
-        self._is_closed = True
+        self._closed.set()
         if self._crew is not None:
             self._crew.wait_over(self._channels.options.timeout_s)
         else:
             self._release()
             self._end()
 
-    def _begin(self) -> None:
+    def _receive(self, count: int, wait_s: float, retry: RetryPolicy) -> list[Received]:
+        if count < 1:
+            raise ValueError(f"count is {count}: expected 1 or more")
+        if not self._closed.is_set():
+            self._begin(retry)
+        if self._closed.is_set():
+            return []
+        call = calls.receive(self.topic, self._sharing, count, self._invisible_s, wait_s)
+        received = self._channels.run(call, retry)
+        self._received_count += len(received)
+        self._holding.add(received, time.monotonic())
+        if self._tracing is not None and received:
+            self._tracing.received([one.message for one in received], self.group, is_batch=True)
+        return received
+
+    def _receive_patiently(self, count: int) -> list[Received]:
+        """Return messages; none after a failure that passes, once the next attempt is due. Raises ReputError."""
+        try:
+            received = self._receive(count, POLL_S, AT_ONCE)
+        except ReputError as error:
+            delay_s = self._outage.on_failure(error, time.monotonic())
+            if delay_s is None:
+                raise
+            self._closed.wait_for(delay_s)
+            return []
+        self._outage.on_success(time.monotonic())
+        return received
+
+    def _begin(self, retry: RetryPolicy) -> None:
         """Find out how long a message is ours, and begin to ask for more time."""
         if self._ticker is not None:
             return
-        invisible_s = self._sharing.invisible_s or self._policy_s()
-        if self._ticker is None and not self._is_closed:  # else another receive, or a close, came meanwhile
+        invisible_s = self._sharing.invisible_s or self._policy_s(retry)
+        if self._ticker is None and not self._closed.is_set():  # else another receive, or a close, came meanwhile
             self._invisible_s = invisible_s
             self._ticker = Ticker(invisible_s / EXTENSIONS_PER_TIME / 2, self._extend_due)
 
@@ -154,20 +196,24 @@ class ShareConsumer(Closing):
         if self._ticker is not None:
             self._ticker.close()
 
-    def _policy_s(self) -> float:
+    def _policy_s(self, retry: RetryPolicy) -> float:
         """Return the time of the group's policy, which the group keeps for this consumer's life."""
         try:
-            return (ShareGroups(self._channels).get(self.group)).policy.invisible_s
+            group = self._channels.run(get_group(self.group), retry)
         except NotFoundError:
             return SharePolicy().invisible_s
+        return group.policy.invisible_s
 
     def _work(self, handle: Handler, received: Received, acks: bool) -> None:
         verb: calls.Verb = "ack"
         try:
             handle(received)
-        except Exception:  # noqa: BLE001 - the callback is the program's own
+        except BaseException as failure:  # noqa: BLE001 - the callback is the program's own
             log.exception("a message of %s is given back: its callback failed", self.topic)
+            self._failed_count += 1
             verb = "nack"
+            if isinstance(failure, SystemExit | KeyboardInterrupt):
+                self._ended_by = failure
         if not self._holding.has(received) or (verb == "ack" and not acks):
             return
         try:

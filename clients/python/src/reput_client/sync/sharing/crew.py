@@ -13,6 +13,14 @@ Handler: TypeAlias = Callable[[Received], object]
 """What works a message off."""
 
 
+class Flag(threading.Event):
+    """What is set once, and can be waited for."""
+
+    def wait_for(self, timeout_s: float) -> None:
+        """Wait until it is set, at most so long."""
+        self.wait(timeout_s)
+
+
 class Crew:
     """At most `size` works at once. `end` it."""
 
@@ -27,7 +35,7 @@ class Crew:
         """Return whether fewer than all work, after `timeout_s` at the latest."""
         if len(self._works) >= self._size:
             wait(self._works, timeout_s, FIRST_COMPLETED)
-        self._works = {work for work in self._works if not work.done()}
+        self._look_at_ended()
         return len(self._works) < self._size
 
     def start(self, work: Callable[..., None], *arguments: Any) -> None:
@@ -37,12 +45,21 @@ class Crew:
     def end(self) -> None:
         """Wait until nobody works any more."""
         self._pool.shutdown()
+        self._look_at_ended()
         self._over.set()
 
     def wait_over(self, timeout_s: float) -> None:
         """Wait until `end` has ended, at most so long, and not at all where one of the works waits."""
         if threading.get_ident() not in self._threads and not self._over.wait(timeout_s):
             log.warning("callbacks of a share consumer go on after %s s", timeout_s)
+
+    def _look_at_ended(self) -> None:
+        """Forget works that have ended, and log those that failed: nobody else asks how they ended."""
+        ended = {work for work in self._works if work.done()}
+        self._works -= ended
+        for work in ended:
+            if (error := work.exception()) is not None:
+                log.error("a work of a share consumer failed", exc_info=error)
 
     def _enter(self) -> None:
         self._threads.add(threading.get_ident())

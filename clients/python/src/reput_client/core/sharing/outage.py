@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Outage: reasons that pass, during which a call is made again until it works or its caller is closed. No I/O."""
+
+from dataclasses import replace
+
+from reput_client.core.errors import ReputError
+from reput_client.core.retry import RetryPolicy, is_passing
+from reput_client.core.telemetry.log import log
+
+AT_ONCE = RetryPolicy(retries=0)
+"""For the single calls, whose repetitions are the outage's."""
+FAILURES_UNTIL_TOLD = 3
+"""A restart or a change of the leader is often over sooner, and is no outage then."""
+DELAY_MIN_S = 0.02
+TOPIC_NOT_FOUND = "TOPIC_NOT_FOUND"
+
+
+class Outage:
+    """Of one kind of call, named `what` in the log. Delays are those of `retry`, without an end of the retries.
+
+    A topic that does not exist is a reason that passes: it may be made, or made again. The log tells when an outage
+    begins, when its reason becomes another, and when it ends.
+    """
+
+    def __init__(self, what: str, retry: RetryPolicy) -> None:
+        self.failed_count = 0
+        """Calls that failed so far, for reasons that pass."""
+        self.outage_count = 0
+        """Outages that were told so far."""
+        self._what = what
+        self._retry = replace(retry, retries=1 << 62)
+        self._since_s: float | None = None
+        self._attempt = 0
+        self._told = ""
+
+    def lasts_s(self, now_s: float) -> float:
+        """Return how long calls have failed by now, 0 while they work."""
+        return 0.0 if self._since_s is None else now_s - self._since_s
+
+    def on_failure(self, error: ReputError, now_s: float) -> float | None:
+        """Take note of a call that failed. Returns seconds until the next one, None for a reason that does not pass."""
+        delay_s = self._retry.backoff_s(self._attempt, error)
+        if delay_s is None or not (is_passing(error) or error.reason == TOPIC_NOT_FOUND):
+            return None
+        if self._since_s is None:
+            self._since_s = now_s
+        self._attempt += 1
+        self.failed_count += 1
+        if self._attempt >= FAILURES_UNTIL_TOLD:
+            self._tell(error)
+        return max(delay_s, DELAY_MIN_S)
+
+    def on_success(self, now_s: float) -> None:
+        """Take note of a call that worked."""
+        if self._since_s is None:
+            return
+        if self._told:
+            log.warning(
+                "%s works again after %.1f s and %d failed calls", self._what, self.lasts_s(now_s), self._attempt
+            )
+        self._since_s, self._attempt, self._told = None, 0, ""
+
+    def _tell(self, error: ReputError) -> None:
+        """Log the beginning of an outage, or that its reason is another now."""
+        reason = error.reason or error.code.name
+        if reason == self._told:
+            return
+        self.outage_count += not self._told
+        self._told = reason
+        log.warning("%s does not work, and is tried again until it does: %s", self._what, error)

@@ -24,6 +24,19 @@ import (
 	indexerv1 "reput/clients/go/reputpb/indexer/v1"
 )
 
+// Other white space is part of a key, as in the index.
+func TestSpacesAloneSeparateKeys(t *testing.T) {
+	for text, want := range map[string][]string{
+		"a b": {"a", "b"}, "  a   b ": {"a", "b"}, "": {},
+		"\t 東京\u3000支店  new\nline no\u00a0break ": {"\t", "東京\u3000支店", "new\nline", "no\u00a0break"},
+	} {
+		message := StoredMessage{&commonv1.StoredMessage{Properties: map[string]string{propertyKeys: text}}}
+		if keys := message.Keys(); !slices.Equal(keys, want) {
+			t.Errorf("keys of %q are %q, not %q", text, keys, want)
+		}
+	}
+}
+
 // Calls go where the last failure says that they fare better.
 func TestRoute(t *testing.T) {
 	leader := &Error{Code: codes.Unavailable, Reason: "NOT_LEADER", Metadata: map[string]string{"leader": "l:1"}}

@@ -57,8 +57,10 @@ type StoredMessage struct{ *commonv1.StoredMessage }
 // Tag returns the tag, empty without one.
 func (m StoredMessage) Tag() string { return m.Properties[propertyTag] }
 
-// Keys returns the keys, without the unique id.
-func (m StoredMessage) Keys() []string { return strings.Fields(m.Properties[propertyKeys]) }
+// Keys returns the keys, without the unique id. Spaces alone separate them, so that other white space is part of a key.
+func (m StoredMessage) Keys() []string {
+	return strings.FieldsFunc(m.Properties[propertyKeys], func(r rune) bool { return r == ' ' })
+}
 
 // UniqueID returns the unique id, empty without one.
 func (m StoredMessage) UniqueID() string { return m.Properties[propertyUniqueID] }

@@ -329,6 +329,8 @@ test("a message has tag, keys, unique id and times", () => {
   );
   assert.deepEqual([message.tag, message.keys, message.uniqueId], ["t", ["a", "b"], "U"]);
   assert.deepEqual([message.bornTime, message.storeTime], [new Date(5), new Date(1000)]);
+  const odd = new Message(stored(1, { properties: { KEYS: "\t 東京\u3000支店  new\nline " } }));
+  assert.deepEqual(odd.keys, ["\t", "東京\u3000支店", "new\nline"]);
   const bare = new Message(stored(1));
   assert.deepEqual([bare.tag, bare.keys, bare.uniqueId, bare.queueOffset], [undefined, [], undefined, 1]);
 });

@@ -90,6 +90,7 @@ class Door:
 
     def __init__(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.kind, self.clock = kind, Clock()
+        self.delivery: Delivery
         self.module: Any = sync_consumer if kind == "sync" else aio_consumer
         clock = self.clock
         monkeypatch.setattr(self.module, "time", clock)
@@ -106,7 +107,7 @@ class Door:
         self, failure: Callable[[], BaseException | None], handle: Callable[[Any, Received], Any], *, iterates: bool
     ) -> tuple[Any, Delivery]:
         """Run a consumer, or iterate over it, until `handle` closes it. Returns it and its Delivery."""
-        delivery = Delivery(self.kind, failure)
+        delivery = self.delivery = Delivery(self.kind, failure)
         if self.kind == "sync":
             consumer = sync_consumer.ShareConsumer(delivery, "orders", Sharing("g", invisible_s=30))  # type: ignore[arg-type]
             if iterates:
@@ -262,17 +263,15 @@ def test_a_failure_of_any_kind_gives_its_message_back(
 @pytest.mark.parametrize("failure", [SystemExit(3), KeyboardInterrupt()], ids=repr)
 def test_an_exit_of_a_callback_ends_the_run(door: Door, failure: BaseException) -> None:
     """`sys.exit` in a callback means the program: its message goes back, and the run raises it."""
-    deliveries: list[Delivery] = []
 
-    def handle(consumer: Any, _: Received) -> None:
-        deliveries.append(consumer._channels)
+    def handle(_consumer: Any, _: Received) -> None:
         raise failure
 
     with pytest.raises(type(failure)) as raised:
         door.consume(lambda: None, handle, iterates=False)
     assert raised.value is failure
-    assert ("0", "nack") in deliveries[0].settled
-    assert all(action == "nack" for _, action in deliveries[0].settled)
+    assert ("0", "nack") in door.delivery.settled
+    assert all(action == "nack" for _, action in door.delivery.settled)
 
 
 def test_the_crew_looks_how_works_ended(caplog: pytest.LogCaptureFixture) -> None:

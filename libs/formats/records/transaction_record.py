@@ -135,7 +135,7 @@ def ended_of(body: bytes, properties: Mapping[str, str], *, queue_offset: int) -
     if properties.get(TAGS) != ENDED_TAG or len(known) < len(offsets) or not known:
         raise BadField(position=0, reason=f"{body[:40]!r} is no list of queue offsets", field="ended half messages")
     how = properties.get(ENDED_AS, UNKNOWN)
-    ids = tuple(properties.get(KEYS, "").split()) if how in _ENDS else ()
+    ids = tuple(name for name in properties.get(KEYS, "").split(" ") if name) if how in _ENDS else ()
     return Ended(queue_offset, known, ids, how if how in _ENDS else UNKNOWN)
 
 

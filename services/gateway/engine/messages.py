@@ -175,7 +175,7 @@ def from_properties(properties: Mapping[str, str], offset_message_id: str) -> Me
     return Message(
         id=properties.get(UNIQ_KEY) or offset_message_id,
         tag=properties.get(TAGS, ""),
-        keys=properties.get(KEYS, "").split(),
+        keys=[key for key in properties.get(KEYS, "").split(" ") if key],
         group=properties.get(GROUP, ""),
         user=_shown(properties),
         born_host=properties.get(BORN_HOST, ""),

@@ -79,7 +79,7 @@ export class Message {
     return this.properties.TAGS;
   }
 
-  /** The keys, without the unique id. */
+  /** The keys, without the unique id. Spaces alone separate them, so that other white space is part of a key. */
   get keys(): string[] {
     return this.properties.KEYS?.split(" ").filter(Boolean) ?? [];
   }

@@ -86,6 +86,8 @@ def test_what_this_store_says_of_an_end_is_read_again() -> None:
     assert (ended_body(12), properties["TAGS"], properties["KEYS"]) == (b"12", "d", "0100 0A")
     said = ended_of(ended_body(12), properties, queue_offset=4)
     assert (said.queue_offset, said.half_offsets, said.ids, said.how) == (4, (12,), ("0100", "0A"), COMMIT)
+    odd = ended_of(b"12", ended_properties(["東京\u3000支店", "tab\there"], COMMIT), queue_offset=4)
+    assert odd.ids == ("東京\u3000支店", "tab\there")
     assert ended_of(b"12", ended_properties(["a"], RENEWED), queue_offset=4).how == RENEWED
     assert "REPUT_ENDED_AS" not in ended_properties(["a"], UNKNOWN)  # no property has an empty value
 

@@ -40,6 +40,12 @@ def test_a_message_comes_back_as_it_was_sent() -> None:
     assert back.user == {"color": "grün", "__SHARDINGKEY": "g", "TRACE_CONTEXT": "00-trace"}
 
 
+def test_spaces_alone_separate_keys() -> None:
+    """A receiver gets the keys that the index has: other white space is part of a key."""
+    back = from_properties({"UNIQ_KEY": ID, "KEYS": " 東京\u3000支店  tab\there new\nline "}, "")
+    assert list(back.keys) == ["東京\u3000支店", "tab\there", "new\nline"]
+
+
 def test_a_transaction_has_its_id_among_its_properties() -> None:
     """Where RocketMQ's proxy has it; only messages that were transactions have one."""
     assert from_properties({"UNIQ_KEY": ID, "TRAN_MSG": "true"}, "").user == {"__transactionId__": ID}

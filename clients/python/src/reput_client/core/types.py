@@ -193,8 +193,8 @@ class Message:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys, without the unique id."""
-        return tuple(self._raw.properties.get("KEYS", "").split())
+        """The keys, without the unique id. Spaces alone separate them, so that other white space is part of a key."""
+        return tuple(key for key in self._raw.properties.get("KEYS", "").split(" ") if key)
 
     @property
     def unique_id(self) -> str | None:

@@ -172,7 +172,7 @@ class AsyncShareConsumer(AsyncClosing):
         return received
 
     async def _receive_patiently(self, count: int) -> list[Received]:
-        """Return messages; none after a failure that passes, once the next attempt is due. Raises ReputError."""
+        """Return messages, or none after a failure that passes, once another attempt is due. Raises ReputError."""
         try:
             received = await self._receive(count, POLL_S, AT_ONCE)
         except ReputError as error:

@@ -171,7 +171,7 @@ class ShareConsumer(Closing):
         return received
 
     def _receive_patiently(self, count: int) -> list[Received]:
-        """Return messages; none after a failure that passes, once the next attempt is due. Raises ReputError."""
+        """Return messages, or none after a failure that passes, once another attempt is due. Raises ReputError."""
         try:
             received = self._receive(count, POLL_S, AT_ONCE)
         except ReputError as error:

@@ -3,6 +3,7 @@ package reput.client;
 
 import com.google.protobuf.ByteString;
 import java.time.Instant;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -62,10 +63,10 @@ public record Message(StoredMessage stored) {
         return Optional.ofNullable(properties().get(TAG));
     }
 
-    /** The keys, without the unique id. */
+    /** The keys, without the unique id. Spaces alone separate them, so that other white space is part of a key. */
     public List<String> keys() {
-        String keys = properties().getOrDefault(KEYS, "").strip();
-        return keys.isEmpty() ? List.of() : List.of(keys.split(" +"));
+        String[] keys = properties().getOrDefault(KEYS, "").split(" ");
+        return Arrays.stream(keys).filter(key -> !key.isEmpty()).toList();
     }
 
     /** The unique id, if it has one. */

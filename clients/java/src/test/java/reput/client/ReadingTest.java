@@ -95,6 +95,9 @@ class ReadingTest {
         assertEquals("red", message.tag().orElseThrow());
         assertEquals(List.of("a", "b"), message.keys());
         assertEquals("id", message.uniqueId().orElseThrow());
+        Message odd = new Message(StoredMessage.newBuilder()
+                .putProperties("KEYS", "\t 東京\u3000支店  new\nline ").build());
+        assertEquals(List.of("\t", "東京\u3000支店", "new\nline"), odd.keys());
         Message plain = new Message(StoredMessage.getDefaultInstance());
         assertEquals(List.of(), plain.keys());
         assertTrue(plain.tag().isEmpty() && plain.uniqueId().isEmpty());

@@ -50,6 +50,7 @@ func TestRoute(t *testing.T) {
 		{"no leader", []*Error{{Reason: "NOT_LEADER"}}, "b:1"},
 		{"stopping", []*Error{{Code: codes.Unavailable, Reason: "STOPPING"}}, "b:1"},
 		{"lease over", []*Error{{Code: codes.Unavailable, Reason: "LEASE_OVER"}}, "b:1"},
+		{"without what it needs", []*Error{{Code: codes.Unavailable, Reason: "DEPENDENCY_UNAVAILABLE"}}, "b:1"},
 		{"no connection", []*Error{{Code: codes.Unavailable}}, "b:1"},
 		{"no answer", []*Error{{Code: codes.DeadlineExceeded}}, "b:1"},
 		{"busy", []*Error{{Code: codes.Unavailable, Reason: "RECOVERING"}}, "a:1"},

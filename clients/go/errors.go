@@ -26,9 +26,10 @@ const errorDomain = "reput"
 
 // Reasons that say that another address is better. docs/errors.md has all reasons.
 const (
-	reasonNotLeader = "NOT_LEADER"
-	reasonLeaseOver = "LEASE_OVER"
-	reasonStopping  = "STOPPING"
+	reasonNotLeader             = "NOT_LEADER"
+	reasonLeaseOver             = "LEASE_OVER"
+	reasonStopping              = "STOPPING"
+	reasonDependencyUnavailable = "DEPENDENCY_UNAVAILABLE"
 )
 
 // Error is the failure of a call, or of one message that was sent. It is shared by the messages that failed together:

@@ -13,7 +13,8 @@ import (
 // route says which of a service's addresses calls go to. No I/O; one caller at a time.
 //
 // The address stays until a call shows that another one is better: a log that follows another one names its leader, and
-// one that can't be reached, does not answer in time, or is shutting down, makes room for the next of the list.
+// one that can't be reached, does not answer in time, is shutting down, or lacks a service that it needs, makes room for
+// the next of the list.
 type route struct {
 	addresses []string
 	// address is where the next call goes.
@@ -45,7 +46,7 @@ func (r *route) onFailure(address string, failure *Error) {
 // makesRoom tells whether the next address of the list may do better.
 func makesRoom(failure *Error) bool {
 	switch failure.Reason {
-	case reasonNotLeader, reasonStopping, reasonLeaseOver:
+	case reasonNotLeader, reasonStopping, reasonLeaseOver, reasonDependencyUnavailable:
 		return true
 	case "":
 		return failure.Code == codes.Unavailable || failure.Code == codes.DeadlineExceeded

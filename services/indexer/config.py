@@ -93,6 +93,11 @@ class IndexerConfig:
     reconnect_ms_max: Positive = 5_000
     """Longest wait between two attempts to reach the CommitLog."""
 
+    log_silence_ms: NotNegative = 5_000
+    """When nothing was heard of the CommitLog for so long, calls that wait for new messages or records are refused with
+    DEPENDENCY_UNAVAILABLE, so that clients with several addresses go on at another Indexer. A CommitLog that is well
+    says something every second. 0 lets them wait for ever."""
+
     long_poll_count_max: Positive = 5_000
     """Pulls and subscriptions that may wait for messages at once, and as many calls that wait for a record to be
     indexed. Beyond it they are refused with WINDOW_FULL; each takes about 25 KB while it waits, and 8 KB of that stay

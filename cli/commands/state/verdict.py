@@ -123,6 +123,9 @@ def _of_index(states: States) -> Iterator[Trouble]:
         )
     elif index.state == index_pb.REPUT_STATE_CONNECTING and "commitlog" not in states.away:
         yield Trouble(f"the Indexer can't reach the CommitLog{error}", "see the Indexer's commitlog_target and token")
+    elif index.is_log_away and "commitlog" not in states.away:
+        silent = f"the Indexer has heard nothing of the CommitLog for {index.log_silent_ms // 1000} s{error}"
+        yield Trouble(silent, "see that the CommitLog of its commitlog_target runs")
     elif not index.is_complete:
         yield Trouble(_rebuilding_text(index), "wait: queries are answered when it is done")
     delivery = index.delayed_delivery

@@ -33,7 +33,7 @@ test("the leader is followed, also out of the list, and from there back to its f
 for (const error of [
   LINE_CUT,
   new ReputError("silent", { code: "DEADLINE_EXCEEDED" }),
-  ...["NOT_LEADER", "STOPPING", "LEASE_OVER"].map((reason) => unavailable(reason)),
+  ...["NOT_LEADER", "STOPPING", "LEASE_OVER", "DEPENDENCY_UNAVAILABLE"].map((reason) => unavailable(reason)),
 ]) {
   test(`the next of the list takes over, in turn: ${error.message}`, () => {
     const route = new Route(["a:1", "b:1", "c:1"]);

@@ -29,9 +29,14 @@ def test_the_leader_is_followed() -> None:
 SILENT = DeadlineExceededError("no answer", code=grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
-@pytest.mark.parametrize("error", [GONE, SILENT, refused("STOPPING")], ids=["gone", "silent", "stopping"])
+LACKING = refused("DEPENDENCY_UNAVAILABLE", service="commitlog")
+
+
+@pytest.mark.parametrize(
+    "error", [GONE, SILENT, refused("STOPPING"), LACKING], ids=["gone", "silent", "stopping", "lacking"]
+)
 def test_the_next_of_the_list(error: ReputError) -> None:
-    """In turn, for whom can't be reached or says nothing; a list of one stays."""
+    """In turn, for a service that can't be reached, says nothing or lacks what it needs; a list of one stays."""
     route = Route(["a:1", "b:1", "c:1"])
     for target in ("a:1", "b:1", "c:1"):
         assert route.target == target

@@ -15,7 +15,7 @@ import grpc
 import pyarrow as pa
 import pytest
 from google.rpc import error_details_pb2, status_pb2
-from reput.indexer.v1 import queue_service_pb2, scan_service_pb2
+from reput.indexer.v1 import index_service_pb2, queue_service_pb2, scan_service_pb2
 
 DEFAULT_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "tag", "properties", "born_timestamp"]
 TYPES = {
@@ -49,6 +49,8 @@ class FakeIndexer:
     rows_per_frame: int = 3
     first_kept: dict[str, int] = field(default_factory=dict)
     endpoint: str = ""
+    is_log_away: bool = False
+    """Whether it tells that it does not hear its log."""
 
     def fill(self, topic: str, queue_count: int, row_count: int) -> None:
         """Makes rows whose values tell where they are."""
@@ -149,6 +151,10 @@ class FakeIndexer:
         found = next((row["offset"] for row in rows if row["timestamp"] >= time_us), len(rows))
         return queue_service_pb2.GetOffsetByTimeResponse(queue_offset=found)
 
+    def status(self, _request: Any, _context: Any) -> Any:
+        """What it tells of itself."""
+        return index_service_pb2.GetStatusResponse(is_log_away=self.is_log_away)
+
     def note(self, request: Any, context: Any) -> None:
         """Keeps what was asked."""
         self.requests.append(request)
@@ -216,8 +222,10 @@ def served() -> Iterator[FakeIndexer]:
         "ListQueues": unary(fake.list_queues, queue_types.ListQueuesRequest),
         "GetOffsetByTime": unary(fake.offset_by_time, queue_types.GetOffsetByTimeRequest),
     }
+    states = {"GetStatus": unary(fake.status, index_service_pb2.GetStatusRequest)}
     server.add_generic_rpc_handlers(
         (
+            grpc.method_handlers_generic_handler("reput.indexer.v1.IndexService", states),
             grpc.method_handlers_generic_handler("reput.indexer.v1.ScanService", scans),
             grpc.method_handlers_generic_handler("reput.indexer.v1.QueueService", ranges),
         )

@@ -144,6 +144,20 @@ def test_an_indexer_that_is_behind(indexer: Any, other_indexer: Any) -> None:
     assert len(indexer.requests) == asked, "the one that answered last is asked first"
 
 
+def test_an_indexer_whose_log_is_away(indexer: Any, other_indexer: Any) -> None:
+    """It has nothing new for as long as that lasts, so another one is asked; where all are so, nothing is new."""
+    indexer.fill("orders", 1, 5)
+    other_indexer.fill("orders", 1, 5)
+    indexer.is_log_away = True
+    start: dict[str, Any] = {"orders": {"0": 5}}
+    one = reader(indexer, endpoint=f"{indexer.endpoint},{other_indexer.endpoint}")
+    assert one.latestOffset(start, ALL) is start
+    other_indexer.fill("orders", 1, 8)
+    assert one.latestOffset(start, ALL) == {"orders": {"0": 8}}
+    other_indexer.is_log_away = True
+    assert one.latestOffset({"orders": {"0": 8}}, ALL) == {"orders": {"0": 8}}
+
+
 def test_options_of_streams() -> None:
     """What only a batch has, or only a stream, is refused by name."""
     needed = {"endpoint": "i:1", "subscribe": "orders"}

@@ -17,6 +17,7 @@ from services.indexer.engine.follow.completeness import Completeness
 from services.indexer.engine.follow.flush import FlushLoop
 from services.indexer.engine.follow.history import LogHistory
 from services.indexer.engine.follow.indexes import Indexes
+from services.indexer.engine.follow.live_end import LiveEnd
 from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.follow.reput_state import Event, ReputStates
@@ -65,8 +66,9 @@ def build(
         )
     polls = LongPolls(config.long_poll_count_max)
     completeness = Completeness()
-    indexes = Indexes(queues, index, polls, progress, history, completeness, records)
     states = ReputStates(completeness)
+    live = LiveEnd(clock, polls, silence_ms=config.log_silence_ms, why=lambda: states.why_silent)
+    indexes = Indexes(queues, index, polls, progress, history, completeness, records, live)
 
     def fail(error: Exception) -> None:
         states.halt(error, Event.FAILED)
@@ -79,7 +81,7 @@ def build(
         unsent_count_max=config.consumer_offset_count_max, skip_below=config.shared_state_skip_below,
     )  # fmt: skip
     flush = FlushLoop(config, indexes, ballast, source, clock, on_failure=fail, on_standing=sharing.hear)
-    reput = ReputLoop(config, source, indexes, states, flush, on_history_change=sharing.change_history)
+    reput = ReputLoop(config, source, indexes, states, flush, live, on_history_change=sharing.change_history)
     delivery = None
     if config.deliver_delayed and not isinstance(sink, NoSink):
         make_level = functools.partial(
@@ -94,8 +96,8 @@ def build(
         config,
         ballast,
         indexes=indexes,
-        follow=Follow(states, reput, flush, completeness, polls, sharing, delivery),
-        answers=Answers(config, indexes, records, polls),
+        follow=Follow(states, reput, flush, completeness, polls, live, sharing, delivery),
+        answers=Answers(config, indexes, records, polls, live),
         groups=groups,
         upkeep=Upkeep(
             Trim(fs, indexes),

@@ -23,6 +23,7 @@ from services.indexer.engine.deliver.delay_delivery import DelayDelivery
 from services.indexer.engine.follow.completeness import Completeness
 from services.indexer.engine.follow.flush import FlushLoop
 from services.indexer.engine.follow.indexes import Indexes
+from services.indexer.engine.follow.live_end import LiveEnd
 from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.follow.queue_end_check import check_queue_ends
 from services.indexer.engine.follow.reput_loop import ReputLoop
@@ -45,6 +46,7 @@ class Follow:
     flush: FlushLoop
     completeness: Completeness
     polls: LongPolls
+    live: LiveEnd
     sharing: Sharing
     delivery: DelayDelivery | None
 
@@ -106,6 +108,7 @@ class Indexer:
 
     def start(self) -> None:
         """Begin to follow the log."""
+        self.follow.live.start()
         self.follow.reput.start()
         self.follow.flush.start()
         checking = check_queue_ends(self.indexes.queues, self.follow.states)
@@ -141,6 +144,7 @@ class Indexer:
             await asyncio.wait([self._end_check])
         await self.upkeep.rebuild.stop()
         await self.follow.reput.stop()
+        await self.follow.live.loop.stop()
         await self.upkeep.removal.stop()
         await self._group_loop.stop()
         await self.follow.sharing.stop()

@@ -34,6 +34,10 @@ class IndexerStatistics:
     history_changes_total: int
     removed_queues_total: int
     stepped_over_record_count: int
+    log_silent_ms: int
+    """For how long nothing was heard of the log."""
+    is_log_away: int
+    """1 while calls that wait for what is new are refused because of that."""
 
 
 def statistics(indexer: Indexer) -> IndexerStatistics:
@@ -63,4 +67,6 @@ def statistics(indexer: Indexer) -> IndexerStatistics:
         history_changes_total=follow.reput.history_change_count,
         removed_queues_total=indexer.upkeep.removal.removed_queue_count,
         stepped_over_record_count=indexes.queues.stepped_over.record_count,
+        log_silent_ms=follow.live.silent_ms,
+        is_log_away=int(follow.live.is_away),
     )

@@ -192,6 +192,10 @@ def _stopped(states: Any) -> None:
     states.index.state, states.index.last_error = index_pb.REPUT_STATE_STOPPED, "byte 5"
 
 
+def _silent(states: Any) -> None:
+    states.index.is_log_away, states.index.log_silent_ms = True, 7_000
+
+
 def _rebuilding(states: Any) -> None:
     states.index.is_complete, states.index.complete_physical_offset = False, 200 * GIB
     states.index.min_physical_offset = 100 * GIB
@@ -223,6 +227,7 @@ def _out(states: Any) -> None:
     ("spoil", "text", "action"),
     [
         (_full, "appends are refused: DISK_FULL", "make room"),
+        (_silent, "the Indexer has heard nothing of the CommitLog for 7 s", "commitlog_target"),
         (_stopped, "indexing stands still: byte 5", "reput index rebuild"),
         (_rebuilding, "the indexes are built again: 12 %", "wait"),
         (_away_replica, "replica b is of the in-sync set and not connected", "reput replicas"),

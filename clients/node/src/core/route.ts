@@ -3,6 +3,9 @@
 
 import type { ReputError } from "./errors.js";
 
+/** Reasons after which the next address of the list may do better. */
+const ELSEWHERE: readonly string[] = ["NOT_LEADER", "STOPPING", "LEASE_OVER", "DEPENDENCY_UNAVAILABLE"];
+
 /** The way to one service. `target` is where its next call goes. */
 export class Route {
   target: string;
@@ -21,7 +24,7 @@ export class Route {
     if (reason === "NOT_LEADER" && metadata.leader) {
       this.target = metadata.leader;
     } else if (
-      ["NOT_LEADER", "STOPPING", "LEASE_OVER"].includes(reason) ||
+      ELSEWHERE.includes(reason) ||
       (["UNAVAILABLE", "DEADLINE_EXCEEDED"].includes(code) && !reason)
     ) {
       // Behind an address that is not in the list, at -1, comes the first one.

@@ -115,9 +115,13 @@ class Attempts:
         if delay_s is None:
             return False
         self._failure_count += 1
-        self.endpoint = next(self._endpoints)
+        self.go_on()
         time.sleep(delay_s)
         return True
+
+    def go_on(self) -> None:
+        """Let the next attempt be at the next server."""
+        self.endpoint = next(self._endpoints)
 
 
 def failure(path: str, endpoint: str, error: ReputError) -> CallFailed:

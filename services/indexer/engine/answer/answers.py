@@ -8,6 +8,7 @@ from services.indexer.engine.answer.pull import Puller
 from services.indexer.engine.answer.query import QueryEngine
 from services.indexer.engine.answer.scan import Scanner
 from services.indexer.engine.follow.indexes import Indexes
+from services.indexer.engine.follow.live_end import LiveEnd
 from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.log.source import RecordSource
 
@@ -15,12 +16,14 @@ from services.indexer.engine.log.source import RecordSource
 class Answers:
     """The ways to ask, and what they look at."""
 
-    def __init__(self, config: IndexerConfig, indexes: Indexes, records: RecordSource, polls: LongPolls) -> None:
+    def __init__(
+        self, config: IndexerConfig, indexes: Indexes, records: RecordSource, polls: LongPolls, live: LiveEnd
+    ) -> None:
         self.indexes = indexes
         self.records = records
         queues = indexes.queues
         self.queries = QueryEngine(queues, indexes.index, records, page_size_bytes_max=config.query_size_bytes_max)
-        self.puller = Puller(queues, records, polls)
+        self.puller = Puller(queues, records, polls, live)
         self.scanner = Scanner(queues, records, self.queries, count_max=config.scan_count_max)
         self.planner = ScanPlanner(queues, records, partition_key_count=config.scan_partition_key_count)
 

@@ -19,6 +19,7 @@ from libs.filters.property_filter import EVERYTHING, PropertyFilter
 from libs.formats.limits import READ_COUNT_MAX
 from services.indexer.engine.answer.tags import TagFilter
 from services.indexer.engine.answer.where import passing
+from services.indexer.engine.follow.live_end import LiveEnd
 from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.log.source import NO_RECORDS, RecordBlock, RecordSource
 from services.indexer.engine.tables.queue import ConsumeQueue, Units
@@ -81,16 +82,17 @@ class PullResult:
 class Puller:
     """Answers pulls from the queues and the log's records."""
 
-    def __init__(self, queues: ConsumeQueueTable, records: RecordSource, polls: LongPolls) -> None:
+    def __init__(self, queues: ConsumeQueueTable, records: RecordSource, polls: LongPolls, live: LiveEnd) -> None:
         self._queues = queues
         self._records = records
         self._polls = polls
+        self._live = live
 
     async def pull(self, query: PullQuery, *, wait_s: float) -> PullResult:
         """Read, and wait up to `wait_s` for the first message if the offset is the end of the queue.
 
         Messages that come meanwhile and do not pass are stepped over. Raises WindowFull, Stopping and what
-        RecordSource raises.
+        RecordSource raises; DependencyUnavailable also instead of a wait, or of its end, while the log is not heard.
         """
         time_s = asyncio.get_running_loop().time
         deadline_s = time_s() + wait_s
@@ -98,6 +100,8 @@ class Puller:
         while True:
             self._polls.check_open()
             result = await self._pull_once(query)
+            if wait_s > 0 and (self._is_at_end(query, result) or result.status is PullStatus.OFFSET_OVERFLOW_BADLY):
+                self._live.check()
             left_s = deadline_s - time_s()
             if left_s <= 0 or not self._is_at_end(query, result):
                 break

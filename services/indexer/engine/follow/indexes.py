@@ -25,6 +25,7 @@ from libs.segments.errors import SegmentMissing, StoreFull
 from services.indexer.engine.follow.completeness import Completeness
 from services.indexer.engine.follow.deleted_topics import DeletedTopics
 from services.indexer.engine.follow.history import LogHistory
+from services.indexer.engine.follow.live_end import LiveEnd
 from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.log.source import RecordSource
 from services.indexer.engine.tables.index import IndexTable
@@ -66,6 +67,7 @@ class Indexes:
         history: LogHistory,
         completeness: Completeness,
         records: RecordSource,
+        live: LiveEnd,
     ) -> None:
         self.queues = queues
         self.index = index
@@ -75,6 +77,7 @@ class Indexes:
         self.reached = Reached()
         self.applied_record_count = 0
         self._polls = polls
+        self._live = live
         self._deleted_topics = DeletedTopics(queues, records, progress)
 
     def recover(self, *, anew: bool) -> None:
@@ -165,9 +168,13 @@ class Indexes:
         self._polls.wake(touched, batch.end_physical_offset)
 
     async def wait_for(self, physical_offset: int, wait_s: float) -> None:
-        """Return once the record at this offset is indexed. Raises NotIndexed, WindowFull and Stopping."""
+        """Return once the record at this offset is indexed.
+
+        Raises NotIndexed, WindowFull and Stopping; DependencyUnavailable at once while the log is not heard.
+        """
         end_s = time.monotonic() + wait_s
         while self.reached.indexed_physical_offset <= physical_offset:
+            self._live.check()
             if (left_s := end_s - time.monotonic()) <= 0:
                 raise NotIndexed(physical_offset, indexed=self.reached.indexed_physical_offset)
             await self._polls.wait_indexed(physical_offset, left_s)

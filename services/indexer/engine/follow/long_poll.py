@@ -83,10 +83,14 @@ class LongPolls:
                 break
             _end(awaited.waiter)
 
+    def look_again(self) -> None:
+        """End all waits, as if something had come."""
+        self.wake(self._waiters, INT64_MAX + 1)
+
     def close(self) -> None:
         """End all waits, now and from now on, with Stopping."""
         self.is_closed = True
-        self.wake(self._waiters, INT64_MAX + 1)
+        self.look_again()
 
 
 async def _end_of(waiter: asyncio.Future[None], timeout_s: float) -> None:

@@ -37,6 +37,7 @@ from libs.segments.errors import IndexDamaged, StoreError, StoreFull, SyncFailed
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.follow.flush import FlushLoop
 from services.indexer.engine.follow.indexes import Indexes
+from services.indexer.engine.follow.live_end import LiveEnd
 from services.indexer.engine.follow.queue_end_report import QueueEndReport
 from services.indexer.engine.follow.reput_state import Event, ReputState, ReputStates, Stage
 from services.indexer.engine.log.source import LogSource
@@ -66,6 +67,7 @@ class ReputLoop:
         indexes: Indexes,
         states: ReputStates,
         flush: FlushLoop,
+        live: LiveEnd,
         *,
         on_history_change: Callable[[bool], None],
     ) -> None:
@@ -86,6 +88,7 @@ class ReputLoop:
         self._states = states
         self._completeness = indexes.completeness
         self._flush = flush
+        self._live = live
         self._on_history_change = on_history_change
         self._ask = Ask.WHERE_THE_INDEXES_END
         self._asked_physical_offset = 0
@@ -128,9 +131,11 @@ class ReputLoop:
             async with contextlib.aclosing(self._source.follow(self._asked_physical_offset, epoch, epochs)) as steps:
                 async for step in steps:
                     self._states.log_away = None
+                    self._live.hear()
                     if not await self.apply(step):
                         break
                     self._states.heard.set()
+                    self._live.hear()  # to enter it may have taken long
                     if isinstance(step, DispatchBatch) or self.is_level:
                         self.loop.succeeded()
                     if isinstance(step, Handshake):

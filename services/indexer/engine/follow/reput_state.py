@@ -127,6 +127,13 @@ class ReputStates:
         """Whether nothing is done until a rebuild is asked for, or the next start."""
         return self.stage in (Stage.STOPPED, Stage.FAILED)
 
+    @property
+    def why_silent(self) -> str:
+        """What is known of the reason, where the log is not heard. Empty if nothing is."""
+        if self.is_stopped:
+            return f"indexing has stopped: {self.last_error}"
+        return self.log_away.reason if self.log_away is not None else ""
+
     def on(self, event: Event) -> None:
         """Go to the stage that follows from what happened, if there is one."""
         self.stage = NEXT[self.stage].get(event, self.stage)

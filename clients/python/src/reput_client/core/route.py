@@ -2,7 +2,8 @@
 """Route: which of a service's targets calls go to. No I/O.
 
 The target stays until a call shows that another one is better: a log that follows another one names its leader, and one
-that can't be reached, does not answer in time, or is shutting down, makes room for the next of the list.
+that can't be reached, does not answer in time, is shutting down, or lacks a service that it needs, makes room for the
+next of the list.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from reput_client.core.errors import DeadlineExceededError, ReputError, Unavaila
 
 NOT_LEADER = "NOT_LEADER"
 LEASE_OVER = "LEASE_OVER"
+ELSEWHERE = frozenset({NOT_LEADER, LEASE_OVER, "STOPPING", "DEPENDENCY_UNAVAILABLE"})
+"""Reasons after which the next of the list may do better: the second one leads, say, or hears its log."""
 
 
 class Route:
@@ -27,7 +30,7 @@ class Route:
             return
         if error.reason == NOT_LEADER and error.metadata.get("leader"):
             self.target = error.metadata["leader"]
-        elif error.reason in (NOT_LEADER, "STOPPING", LEASE_OVER) or (
+        elif error.reason in ELSEWHERE or (
             isinstance(error, UnavailableError | DeadlineExceededError) and not error.reason
         ):
             self.target = self._after(target)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from grpc import StatusCode
-from reput.indexer.v1 import queue_service_pb2
+from reput.indexer.v1 import index_service_pb2, queue_service_pb2
 from reput_client.core.call import PAGE_SIZE, Call, method_of
 from reput_client.core.errors import ReputError
 from reput_client.core.types import to_timestamp
@@ -47,21 +47,34 @@ def bounds(options: ReadOptions) -> Bounds:
     return {queue: found[queue] for queue in sorted(found) if is_chosen(options, queue)}
 
 
-def bounds_from(options: ReadOptions, begin: Positions) -> Bounds:
-    """Return `bounds` of an Indexer that has what was read before, if there is one: others may be behind for a while.
+def bounds_from(options: ReadOptions, begin: Positions, read: Positions) -> Bounds:
+    """Return `bounds` of an Indexer that ends nowhere before `begin`, if there is one: others may be behind.
 
+    Where nothing is new behind what was `read`, an Indexer that does not hear its log makes room for the next one.
     Raises CallFailed.
     """
+    left_count = len(options.endpoints) - 1
     attempts = calls.Attempts(options, method_of(queue_service_pb2.ListQueuesRequest.DESCRIPTOR).path)
     while True:
         at = options.endpoints.index(attempts.endpoint)
         asked = replace(options, endpoints=options.endpoints[at:] + options.endpoints[:at])
         found = bounds(asked)
         if all(end <= found.get(queue, (0, 0))[1] for queue, end in begin.items()):
-            attempts.answered()
-            return found
+            is_new = any(end > read.get(queue, start) for queue, (start, end) in found.items())
+            if is_new or left_count == 0 or not is_log_away(asked):
+                attempts.answered()
+                return found
+            left_count -= 1
+            attempts.go_on()
+            continue
         if not attempts.goes_on(BEHIND):
             return found
+
+
+def is_log_away(options: ReadOptions) -> bool:
+    """Return whether an Indexer does not hear its log, and so does not know what is new. Raises CallFailed."""
+    status: index_service_pb2.GetStatusResponse = calls.run(options, Call(index_service_pb2.GetStatusRequest()))
+    return status.is_log_away
 
 
 def queues_of(options: ReadOptions, topic: str) -> Iterator[queue_service_pb2.Queue]:

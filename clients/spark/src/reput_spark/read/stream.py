@@ -92,7 +92,7 @@ class Follower(DataSourceStreamReader):
         from reput_spark.read import positions
 
         begin = positions.from_json(start or {})
-        kept = positions.bounds_from(self.options, begin if self.options.fail_on_data_loss else {})
+        kept = positions.bounds_from(self.options, begin if self.options.fail_on_data_loss else {}, begin)
         ends = {
             queue: min(end, self.target.get(queue, 0)) if self.target is not None else end
             for queue, (_, end) in kept.items()

@@ -162,6 +162,8 @@ class GetStatusResponse(_message.Message):
     DISK_USED_PERCENT_FIELD_NUMBER: _builtins.int
     STEPPED_OVER_RECORD_COUNT_FIELD_NUMBER: _builtins.int
     STEPPED_OVER_FIELD_NUMBER: _builtins.int
+    LOG_SILENT_MS_FIELD_NUMBER: _builtins.int
+    IS_LOG_AWAY_FIELD_NUMBER: _builtins.int
     state: Global___ReputState.ValueType
     """What the reput loop does."""
     indexed_physical_offset: _builtins.int
@@ -202,6 +204,10 @@ class GetStatusResponse(_message.Message):
     """Records that name a queue and have no place in it, and that the log still has; they are found by key,
     and by id if they have a key.
     """
+    log_silent_ms: _builtins.int
+    """For how many milliseconds nothing was heard of the CommitLog, which says something every second."""
+    is_log_away: _builtins.bool
+    """True while calls that wait for what is new fail with DEPENDENCY_UNAVAILABLE, because that is too long."""
     @_builtins.property
     def last_store_time(self) -> _timestamp_pb2.Timestamp:
         """Store time of the last record that was applied. Absent if none."""
@@ -243,10 +249,12 @@ class GetStatusResponse(_message.Message):
         disk_used_percent: _builtins.int = ...,
         stepped_over_record_count: _builtins.int = ...,
         stepped_over: _abc.Iterable[Global___SteppedOver] | None = ...,
+        log_silent_ms: _builtins.int = ...,
+        is_log_away: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delayed_delivery", b"delayed_delivery", "last_store_time", b"last_store_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_record_count", b"applied_record_count", "complete_physical_offset", b"complete_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "delayed_delivery", b"delayed_delivery", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "index_entry_count", b"index_entry_count", "index_file_count", b"index_file_count", "indexed_physical_offset", b"indexed_physical_offset", "is_complete", b"is_complete", "last_error", b"last_error", "last_store_time", b"last_store_time", "min_physical_offset", b"min_physical_offset", "queue_count", b"queue_count", "start_time", b"start_time", "state", b"state", "stepped_over", b"stepped_over", "stepped_over_record_count", b"stepped_over_record_count", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_record_count", b"applied_record_count", "complete_physical_offset", b"complete_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "delayed_delivery", b"delayed_delivery", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "index_entry_count", b"index_entry_count", "index_file_count", b"index_file_count", "indexed_physical_offset", b"indexed_physical_offset", "is_complete", b"is_complete", "is_log_away", b"is_log_away", "last_error", b"last_error", "last_store_time", b"last_store_time", "log_silent_ms", b"log_silent_ms", "min_physical_offset", b"min_physical_offset", "queue_count", b"queue_count", "start_time", b"start_time", "state", b"state", "stepped_over", b"stepped_over", "stepped_over_record_count", b"stepped_over_record_count", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -72,7 +72,8 @@ class IndexServiceServicer(object):
         """Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
         server afterwards finds it by key, time and id, and in its queue, unless it has expired; of a delayed message it finds
         the place where it waits. Idempotent. RECOVERING with how far the indexes are if they do not reach it within 5 s, or
-        shortly before the call's deadline; WINDOW_FULL if too many calls wait.
+        shortly before the call's deadline; DEPENDENCY_UNAVAILABLE at once while this server does not hear its log;
+        WINDOW_FULL if too many calls wait.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

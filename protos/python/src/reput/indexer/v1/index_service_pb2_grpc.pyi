@@ -39,7 +39,8 @@ class IndexServiceStub:
     """Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
     server afterwards finds it by key, time and id, and in its queue, unless it has expired; of a delayed message it finds
     the place where it waits. Idempotent. RECOVERING with how far the indexes are if they do not reach it within 5 s, or
-    shortly before the call's deadline; WINDOW_FULL if too many calls wait.
+    shortly before the call's deadline; DEPENDENCY_UNAVAILABLE at once while this server does not hear its log;
+    WINDOW_FULL if too many calls wait.
     """
     TrimTo: _grpc.UnaryUnaryMultiCallable[_index_service_pb2.TrimToRequest, _index_service_pb2.TrimToResponse]
     """Forgets all index entries of records below a physical offset. Idempotent. Readers stop seeing what is trimmed before
@@ -65,7 +66,8 @@ class IndexServiceAsyncStub(IndexServiceStub):
     """Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
     server afterwards finds it by key, time and id, and in its queue, unless it has expired; of a delayed message it finds
     the place where it waits. Idempotent. RECOVERING with how far the indexes are if they do not reach it within 5 s, or
-    shortly before the call's deadline; WINDOW_FULL if too many calls wait.
+    shortly before the call's deadline; DEPENDENCY_UNAVAILABLE at once while this server does not hear its log;
+    WINDOW_FULL if too many calls wait.
     """
     TrimTo: _aio.UnaryUnaryMultiCallable[_index_service_pb2.TrimToRequest, _index_service_pb2.TrimToResponse]  # type: ignore[assignment]
     """Forgets all index entries of records below a physical offset. Idempotent. Readers stop seeing what is trimmed before
@@ -100,7 +102,8 @@ class IndexServiceServicer(metaclass=_abc_1.ABCMeta):
         """Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
         server afterwards finds it by key, time and id, and in its queue, unless it has expired; of a delayed message it finds
         the place where it waits. Idempotent. RECOVERING with how far the indexes are if they do not reach it within 5 s, or
-        shortly before the call's deadline; WINDOW_FULL if too many calls wait.
+        shortly before the call's deadline; DEPENDENCY_UNAVAILABLE at once while this server does not hear its log;
+        WINDOW_FULL if too many calls wait.
         """
 
     @_abc_1.abstractmethod

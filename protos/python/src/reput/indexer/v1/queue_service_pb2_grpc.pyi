@@ -35,11 +35,13 @@ class QueueServiceStub:
     def __new__(cls, channel: _aio.Channel) -> QueueServiceAsyncStub: ...
     Pull: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.PullRequest, _queue_service_pb2.PullResponse]
     """Reads messages from a queue offset on; may wait for the first one. Idempotent. What it found is a status of the
-    response, as in RocketMQ's store: an offset outside of the queue is an answer, not a failure.
+    response, as in RocketMQ's store: an offset outside of the queue is an answer, not a failure. A pull that may wait at
+    the end of a queue fails with DEPENDENCY_UNAVAILABLE while the Indexer does not hear its log: another one may.
     """
     Subscribe: _grpc.UnaryStreamMultiCallable[_queue_service_pb2.SubscribeRequest, _queue_service_pb2.SubscribeResponse]
     """Pull that follows the live end of a queue. Idempotent: resume at the last next_queue_offset. A slow reader slows the
-    stream, not the server. May be ended with UNAVAILABLE at any time.
+    stream, not the server. May be ended with UNAVAILABLE at any time, as with DEPENDENCY_UNAVAILABLE at the end of the
+    queue while the Indexer does not hear its log.
     """
     GetOffsetByTime: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.GetOffsetByTimeRequest, _queue_service_pb2.GetOffsetByTimeResponse]
     """Finds the queue offset for a store time. Idempotent."""
@@ -55,11 +57,13 @@ class QueueServiceAsyncStub(QueueServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Pull: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.PullRequest, _queue_service_pb2.PullResponse]  # type: ignore[assignment]
     """Reads messages from a queue offset on; may wait for the first one. Idempotent. What it found is a status of the
-    response, as in RocketMQ's store: an offset outside of the queue is an answer, not a failure.
+    response, as in RocketMQ's store: an offset outside of the queue is an answer, not a failure. A pull that may wait at
+    the end of a queue fails with DEPENDENCY_UNAVAILABLE while the Indexer does not hear its log: another one may.
     """
     Subscribe: _aio.UnaryStreamMultiCallable[_queue_service_pb2.SubscribeRequest, _queue_service_pb2.SubscribeResponse]  # type: ignore[assignment]
     """Pull that follows the live end of a queue. Idempotent: resume at the last next_queue_offset. A slow reader slows the
-    stream, not the server. May be ended with UNAVAILABLE at any time.
+    stream, not the server. May be ended with UNAVAILABLE at any time, as with DEPENDENCY_UNAVAILABLE at the end of the
+    queue while the Indexer does not hear its log.
     """
     GetOffsetByTime: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.GetOffsetByTimeRequest, _queue_service_pb2.GetOffsetByTimeResponse]  # type: ignore[assignment]
     """Finds the queue offset for a store time. Idempotent."""
@@ -78,7 +82,8 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_queue_service_pb2.PullResponse, _abc.Awaitable[_queue_service_pb2.PullResponse]]:
         """Reads messages from a queue offset on; may wait for the first one. Idempotent. What it found is a status of the
-        response, as in RocketMQ's store: an offset outside of the queue is an answer, not a failure.
+        response, as in RocketMQ's store: an offset outside of the queue is an answer, not a failure. A pull that may wait at
+        the end of a queue fails with DEPENDENCY_UNAVAILABLE while the Indexer does not hear its log: another one may.
         """
 
     @_abc_1.abstractmethod
@@ -88,7 +93,8 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_queue_service_pb2.SubscribeResponse], _abc.AsyncIterator[_queue_service_pb2.SubscribeResponse]]:
         """Pull that follows the live end of a queue. Idempotent: resume at the last next_queue_offset. A slow reader slows the
-        stream, not the server. May be ended with UNAVAILABLE at any time.
+        stream, not the server. May be ended with UNAVAILABLE at any time, as with DEPENDENCY_UNAVAILABLE at the end of the
+        queue while the Indexer does not hear its log.
         """
 
     @_abc_1.abstractmethod

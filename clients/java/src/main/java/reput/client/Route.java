@@ -8,12 +8,14 @@ import java.util.List;
  * Which of a service's targets calls go to. No I/O; any thread may use it.
  *
  * <p>The target stays until a call shows that another one is better: a log that follows another one names its leader,
- * and one that can't be reached, does not answer in time, or is shutting down, makes room for the next of the list.
+ * and one that can't be reached, does not answer in time, is shutting down, or lacks a service that it needs, makes room
+ * for the next of the list.
  */
 final class Route {
     static final String NOT_LEADER = "NOT_LEADER";
     static final String LEASE_OVER = "LEASE_OVER";
     private static final String STOPPING = "STOPPING";
+    private static final String DEPENDENCY_UNAVAILABLE = "DEPENDENCY_UNAVAILABLE";
 
     private final List<String> targets;
     private volatile String target;
@@ -43,7 +45,7 @@ final class Route {
 
     private static boolean isElsewhere(ReputException error) {
         return switch (error.reason()) {
-            case NOT_LEADER, STOPPING, LEASE_OVER -> true;
+            case NOT_LEADER, STOPPING, LEASE_OVER, DEPENDENCY_UNAVAILABLE -> true;
             case "" -> error.code() == Status.Code.UNAVAILABLE || error.code() == Status.Code.DEADLINE_EXCEEDED;
             default -> false;
         };

@@ -19,7 +19,7 @@ class RouteTest {
 
     @ParameterizedTest(name = "{0} {1}")
     @CsvSource({"UNAVAILABLE,'',b:2", "DEADLINE_EXCEEDED,'',b:2", "UNAVAILABLE,STOPPING,b:2",
-        "UNAVAILABLE,LEASE_OVER,b:2",
+        "UNAVAILABLE,LEASE_OVER,b:2", "UNAVAILABLE,DEPENDENCY_UNAVAILABLE,b:2",
         "UNAVAILABLE,NOT_LEADER,b:2", "UNAVAILABLE,RECOVERING,a:1", "UNAVAILABLE,STREAM_IDLE,a:1", "NOT_FOUND,'',a:1",
         "CANCELLED,'',a:1"})
     void someFailuresSendCallsToTheNextAddress(Code code, String reason, String target) {

@@ -60,8 +60,6 @@ class FakeLog:
         """Topics that do not exist, although there are messages of theirs."""
         self.set_apart: dict[str, str] = {}
         """Why topics are set apart, as handshakes tell."""
-        self.forgets_queues = False
-        """Whether the queues of such topics begin again at 0 once they were removed."""
         self.min_physical_offset = 0
         self.epoch = 1
         self.common_ends: dict[int, int] = {}
@@ -224,15 +222,6 @@ class FakeLog:
         ends = [end async for page in pages for end in page]
         self.queue_checks.append(QueueCheck(ends, epoch, history_id, is_complete))
         return 0
-
-    async def forget_queues(self, ends: Sequence[QueueEnd], *, epoch: int, history_id: str) -> int:
-        """See LogSource."""
-        del epoch, history_id
-        self._check_up()
-        forgotten = [end for end in ends if self.forgets_queues and end.topic in self.deleted_topics]
-        for end in forgotten:
-            self._next_offsets[end.topic, end.queue_id] = 0
-        return len(forgotten)
 
     async def has_topic(self, topic: str) -> bool:
         """See RecordSource."""

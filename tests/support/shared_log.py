@@ -54,10 +54,6 @@ class LogCopy:
         """See LogSource."""
         return await self.log.check_queue_offsets(pages, epoch=epoch, history_id=history_id, is_complete=is_complete)
 
-    async def forget_queues(self, ends: Sequence[QueueEnd], *, epoch: int, history_id: str) -> int:
-        """See LogSource."""
-        return await self.log.forget_queues(ends, epoch=epoch, history_id=history_id)
-
     async def read(
         self, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32] | None = None
     ) -> RecordBlock:

@@ -111,7 +111,7 @@ class OpenLog:
         )
         self.reader: Final = RecordReader(self.chain, self.marks.visible)
         self.followers: Final = Followers(self.chain, self.epochs, self.marks, self.reader, self.checkpoint, config)
-        self.queue_offsets: Final = QueueOffsetCheck(self.chain, self.topics, self.state, self.gate)
+        self.queue_offsets: Final = QueueOffsetCheck(self.chain, self.state, self.gate)
         parts = self.chain, self.epochs, self.marks, self.topics, self.snapshot, self.gate, self.in_sync
         self.replicas: Final = Replicas(fs, *parts, clock, config, reign.witnesses)
         self.handover: Final = None if leader else Handover(self.replicas, self.gate, self.marks, config)

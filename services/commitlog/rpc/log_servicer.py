@@ -152,7 +152,7 @@ class LogServicer:
         self, requests: AsyncIterator[pb.CheckQueueOffsetsRequest], _: object
     ) -> pb.CheckQueueOffsetsResponse:
         """Compare the Indexer's queues with the numbers that are given next. The whole counts when the stream ends."""
-        raised_count = contradicting_count = forgotten_count = 0
+        raised_count = contradicting_count = 0
         is_complete = False
         with self._service_streams.held(1):
             async for request in requests:
@@ -160,18 +160,16 @@ class LogServicer:
                 self._followers.check(request.epoch, request.history_id)
                 is_complete = request.is_complete
                 ends = [
-                    QueueEnd(end.topic, end.queue_id, end.end_queue_offset, end.last_physical_offset, end.is_removed)
+                    QueueEnd(end.topic, end.queue_id, end.end_queue_offset, end.last_physical_offset)
                     for end in request.queues
                 ]
                 verdict = await self._queue_offsets.compare(ends)
                 raised_count += verdict.raised_count
                 contradicting_count += verdict.contradicting_count
-                forgotten_count += verdict.forgotten_count
         self._queue_offsets.finish(is_complete=is_complete)
         return pb.CheckQueueOffsetsResponse(
             raised_queue_count=raised_count,
             contradicting_queue_count=contradicting_count,
-            forgotten_queue_count=forgotten_count,
         )
 
     def _step(self, step: TailStep) -> bytes | pb.DispatchResponse:

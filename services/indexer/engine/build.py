@@ -101,7 +101,7 @@ def build(
         groups=groups,
         upkeep=Upkeep(
             Trim(fs, indexes),
-            QueueRemoval(reput, indexes, records, flush, source),
+            QueueRemoval(reput, indexes, records, flush),
             OnlineRebuild(indexes, states, reput, flush, clock),
             group_configs,
             TimerWheel(small_files, config.data_dir, clock),

@@ -25,7 +25,6 @@ from libs.requests.errors import BadArgument
 from libs.segments.chain import SegmentChain
 from services.commitlog.engine.write.gate import Reason, WriteGate
 from services.commitlog.engine.write.state import LogState
-from services.commitlog.engine.write.topics import TopicRegistry
 
 QUEUE_END_COUNT_MAX = 4_096
 """Most queues in one page."""
@@ -41,25 +40,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class QueueEnd:
-    """Where a queue ends in the indexes; `last_physical_offset` is where its last record begins.
-
-    `is_removed` says that an operator had it removed, because the log does not know its topic.
-    """
+    """Where a queue ends in the indexes; `last_physical_offset` is where its last record begins."""
 
     topic: str
     queue_id: int
     end_queue_offset: int
     last_physical_offset: int
-    is_removed: bool = False
 
 
 @dataclass(slots=True)
 class QueueVerdict:
-    """How many queues were raised, how many contradict the log, and how many removed ones will begin again."""
+    """How many queues were raised, and how many contradict the log."""
 
     raised_count: int = 0
     contradicting_count: int = 0
-    forgotten_count: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +61,6 @@ class QueueOffsetCheck:
     """Comparisons with the state of one log."""
 
     _chain: SegmentChain
-    _topics: TopicRegistry
     _state: LogState
     _gate: WriteGate
     raised_count: int = 0
@@ -97,8 +90,6 @@ class QueueOffsetCheck:
             )
         self.raised_count += verdict.raised_count
         self.contradicting_count += verdict.contradicting_count
-        if verdict.forgotten_count:
-            self._state.is_worth_saving.set()
         return verdict
 
     def _compare(self, end: QueueEnd, verdict: QueueVerdict) -> None:
@@ -107,14 +98,9 @@ class QueueOffsetCheck:
         if end.queue_id > QUEUE_ID_MAX or len(topic) > TOPIC_SIZE_BYTES_MAX:
             return
         known = table.next_queue_offset(topic, end.queue_id)
-        if end.is_removed:
-            if self._topics.find(end.topic) is None:  # else somebody has made its topic again meanwhile
-                table.set_next_queue_offset(topic, end.queue_id, 0)
-                self._state.revision += 1
-                verdict.forgotten_count += 1
-        elif end.end_queue_offset <= known:
+        if end.end_queue_offset <= known:
             return
-        elif self._contradicts(end, known):
+        if self._contradicts(end, known):
             verdict.contradicting_count += 1
             if verdict.contradicting_count <= TOLD_COUNT_MAX:
                 _log.error(

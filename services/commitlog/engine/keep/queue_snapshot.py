@@ -59,11 +59,9 @@ class SnapshotKeeper:
     _config: CommitLogConfig
     end_physical_offset: int | None
     loop: SupervisedLoop = field(init=False)
-    _revision: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self._revision, wakes = self._state.revision, self._state.is_worth_saving
-        interval_ms = self._config.snapshot_interval_ms
+        interval_ms, wakes = self._config.snapshot_interval_ms, self._state.is_worth_saving
         self.loop = SupervisedLoop("queue offset snapshot", self.save, interval_ms=interval_ms, wakes=wakes)
 
     async def save(self) -> None:
@@ -88,11 +86,11 @@ class SnapshotKeeper:
         return (self.end_physical_offset or 0) >= physical_offset
 
     async def _save(self, *, with_ballast: bool) -> None:
-        end, revision = self._marks.wrote.value, self._state.revision
+        end = self._marks.wrote.value
         if end < self._state.counted_physical_offset:
             return  # a leader told of records that have not come yet
-        is_same = end == self.end_physical_offset and revision == self._revision
-        if is_same or self._gate.holds(Reason.SEALED) or self._gate.holds(Reason.QUEUE_OFFSETS_UNKNOWN):
+        reasons = Reason.SEALED, Reason.QUEUE_OFFSETS_UNKNOWN
+        if end == self.end_physical_offset or any(map(self._gate.holds, reasons)):
             return
         counters = self._state.table.frozen_counters()
         segment_times = [
@@ -115,4 +113,4 @@ class SnapshotKeeper:
         await self._small_files.write(
             lambda: save(self._fs, self._config.data_dir, snapshot, counters), with_ballast=with_ballast
         )
-        self.end_physical_offset, self._revision = end, revision
+        self.end_physical_offset = end

@@ -36,10 +36,8 @@ class LogState:
     """Store time of the last record before the newest batch of a writer that was noted."""
     counted_physical_offset: int = 0
     """The table counts all records below this already."""
-    revision: int = 0
-    """How often queue offsets were changed although the log had no record more."""
     is_worth_saving: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a snapshot should follow soon: after a new segment, and when `revision` grows."""
+    """Set when a snapshot should follow soon: after a new segment, and when the queue offsets are known."""
 
     def restore(self, snapshot: QueueSnapshot) -> None:
         """Begin with what a snapshot knew."""

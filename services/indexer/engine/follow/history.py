@@ -77,11 +77,6 @@ class LogHistory:
                 kept[end.name] = end
         self._save(known_physical_offset=known, ends=list(kept.values()))
 
-    def forget(self, ends: Iterable[QueueEnd]) -> None:
-        """Drop the ends of queues that begin again at 0, durably. Blocks."""
-        names = {end.name for end in ends}
-        self._save(ends=[kept for kept in self._content.ends if kept.name not in names])
-
     async def skip(self, start_physical_offset: int, end_physical_offset: int) -> None:
         """Note that what lies between the two is gone and was not entered. Durable on return."""
         if end_physical_offset > max(start_physical_offset, self._content.known_physical_offset):

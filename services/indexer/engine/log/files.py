@@ -131,11 +131,6 @@ class LogFiles:
         del pages, epoch, history_id, is_complete
         return 0
 
-    async def forget_queues(self, ends: Sequence[QueueEnd], *, epoch: int, history_id: str) -> int:
-        """See LogSource. Nobody is there who counts."""
-        del ends, epoch, history_id
-        return 0
-
     async def has_topic(self, topic: str) -> bool:
         """See RecordSource. It is known from `topics.json`. Raises ConfigFileDamaged."""
         return topic in topics_file.load(self._fs, self._data_dir).topics

@@ -66,10 +66,6 @@ class LogSource(Protocol):
         """
         ...
 
-    async def forget_queues(self, ends: Sequence[QueueEnd], *, epoch: int, history_id: str) -> int:
-        """Tell the log that these queues are gone. Returns how many begin again at 0. Raises DependencyUnavailable."""
-        ...
-
 
 class RecordBlock(NamedTuple):
     """Records in one buffer, as the log gives them, in the order in which they were asked for; or some of them."""

@@ -4,11 +4,10 @@
 Expired queues: the log has no record of theirs any more. Unused topics: the log does not know the topic any more.
 Invariants: the end of a queue is on the disk (LogHistory) before its files go, so that the log, should it lose its own
 count, gives no queue offset twice; progress says that its sums are unknown before the first file goes, so a start after
-a crash in between does not miss them. A message that comes later begins the queue anew, at its own queue offset. That
-is 0 for unused topics: the log hears of the removal once the files are gone, and drops its numbers. The log itself,
-index files and consumer offsets stay; a rebuild brings back the queues of records that the log still has.
-Callers: the event loop's thread. Rules: RocketMQ's cleanExpiredConsumerQueue and cleanUnusedTopic; unlike there expired
-queues go on counting, because readers may still come with their offsets. Light queues stay.
+a crash in between does not miss them. A message that comes later begins the queue anew, at its own queue offset. The
+log itself, index files and consumer offsets stay; a rebuild brings back the queues of records that the log still has.
+Callers: the event loop's thread. Rules: RocketMQ's cleanExpiredConsumerQueue and cleanUnusedTopic; unlike there queues
+go on counting, because readers still come with their places (decision 0057). Light queues stay.
 """
 
 import asyncio
@@ -22,11 +21,11 @@ from libs.formats.state.log_history import QueueEnd
 from libs.formats.state.system_topics import is_system_topic
 from libs.machine.failpoints import failpoint
 from libs.machine.uninterrupted import uninterrupted
-from libs.requests.errors import DependencyUnavailable, Stopping
+from libs.requests.errors import Stopping
 from services.indexer.engine.follow.flush import FlushLoop
 from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.follow.reput_loop import ReputLoop
-from services.indexer.engine.log.source import LogSource, RecordSource
+from services.indexer.engine.log.source import RecordSource
 
 STEP_TOPIC_COUNT = 64
 """Topics whose queues are looked at in one go; indexing waits meanwhile."""
@@ -52,7 +51,6 @@ class QueueRemoval:
         indexes: Indexes,
         records: RecordSource,
         flush: FlushLoop,
-        source: LogSource,
     ) -> None:
         self.removed_queue_count = 0
         self._reput = reput
@@ -60,7 +58,6 @@ class QueueRemoval:
         self._queues, self._progress, self._history = indexes.queues, indexes.progress, indexes.history
         self._records = records
         self._flush = flush
-        self._source = source
         self._is_stopping = False
 
     async def remove_expired(self, *, dry_run: bool) -> RemovedQueues:
@@ -108,23 +105,9 @@ class QueueRemoval:
             file_count, freed_bytes = await asyncio.to_thread(self._queues.size_of, [end.name for end in ends])
             if ends and not dry_run:
                 await self._remove_now(ends)
-                if are_unused:
-                    await self._forget(ends)
         removed.ends += ends
         removed.file_count += file_count
         removed.freed_bytes += freed_bytes
-
-    async def _forget(self, ends: list[QueueEnd]) -> None:
-        """Have the log begin these queues again at 0, now that their files are gone. Otherwise they go on counting."""
-        try:
-            count = await self._source.forget_queues(
-                ends, epoch=self._indexes.reached.epoch, history_id=self._history.history_id
-            )
-        except DependencyUnavailable as error:
-            _log.warning("the queues that were removed will go on counting: %s", error)
-        else:
-            if count == len(ends):
-                await asyncio.to_thread(self._history.forget, ends)
 
     async def _chosen(self, topics: list[str], *, are_unused: bool) -> list[QueueEnd]:
         """Return the ends of the queues that go.

@@ -27,7 +27,6 @@ from services.indexer.errors import Inapplicable
 from services.indexer.rpc.log.errors import SERVICE, commitlog_errors
 
 LOG_SERVICE = "/reput.commitlog.v1.LogService/"
-FORGOTTEN_PAGE_COUNT = 1_024
 
 
 class LogTail:
@@ -89,19 +88,6 @@ class LogTail:
         with commitlog_errors():
             response = await self._check(requests(), metadata=self._log.metadata())
         return int(response.contradicting_queue_count)
-
-    async def forget_queues(self, ends: Sequence[QueueEnd], *, epoch: int, history_id: str) -> int:
-        """See LogSource."""
-
-        async def requests() -> AsyncGenerator[messages.CheckQueueOffsetsRequest, None]:
-            for start in range(0, len(ends), FORGOTTEN_PAGE_COUNT):
-                page = ends[start : start + FORGOTTEN_PAGE_COUNT]
-                queues = [messages.QueueEnd(**msgspec.structs.asdict(end), is_removed=True) for end in page]
-                yield messages.CheckQueueOffsetsRequest(epoch=epoch, queues=queues, history_id=history_id)
-
-        with commitlog_errors():
-            response = await self._check(requests(), **self._log.options())
-        return int(response.forgotten_queue_count)
 
     async def report(self, report: ProgressReport) -> Standing:
         """See LogSource."""

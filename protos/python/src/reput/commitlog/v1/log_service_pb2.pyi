@@ -719,7 +719,6 @@ class QueueEnd(_message.Message):
     QUEUE_ID_FIELD_NUMBER: _builtins.int
     END_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
     LAST_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
-    IS_REMOVED_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic as stored in the records."""
     queue_id: _builtins.int
@@ -728,10 +727,6 @@ class QueueEnd(_message.Message):
     """Queue offset that the next message gets, as far as the indexes know."""
     last_physical_offset: _builtins.int
     """First byte of the record with the last queue offset; the log compares it if it still has it."""
-    is_removed: _builtins.bool
-    """True if the queue was removed because the log does not know its topic. If that is still so, its next message gets queue
-    offset 0, as in RocketMQ.
-    """
     def __init__(
         self,
         *,
@@ -739,11 +734,10 @@ class QueueEnd(_message.Message):
         queue_id: _builtins.int = ...,
         end_queue_offset: _builtins.int = ...,
         last_physical_offset: _builtins.int = ...,
-        is_removed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_queue_offset", b"end_queue_offset", "is_removed", b"is_removed", "last_physical_offset", b"last_physical_offset", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_queue_offset", b"end_queue_offset", "last_physical_offset", b"last_physical_offset", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -757,25 +751,21 @@ class CheckQueueOffsetsResponse(_message.Message):
 
     RAISED_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
     CONTRADICTING_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
-    FORGOTTEN_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
     raised_queue_count: _builtins.int
     """Queues whose next number was raised."""
     contradicting_queue_count: _builtins.int
     """Queues whose last entry points to a record that the log has in another form: the indexes are wrong there, and the number
     was not raised.
     """
-    forgotten_queue_count: _builtins.int
-    """Removed queues that will begin again at queue offset 0."""
     def __init__(
         self,
         *,
         raised_queue_count: _builtins.int = ...,
         contradicting_queue_count: _builtins.int = ...,
-        forgotten_queue_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contradicting_queue_count", b"contradicting_queue_count", "forgotten_queue_count", b"forgotten_queue_count", "raised_queue_count", b"raised_queue_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contradicting_queue_count", b"contradicting_queue_count", "raised_queue_count", b"raised_queue_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

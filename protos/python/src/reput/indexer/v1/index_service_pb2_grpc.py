@@ -89,11 +89,11 @@ class IndexServiceServicer(object):
 
     def RemoveQueues(self, request, context):
         """Removes whole queues that nobody needs any more, with their files. Idempotent: what an interrupted call left goes with
-        the next one. A message that comes later begins its queue anew, at its own queue offset; that is 0 for topics that were
-        unknown, if the CommitLog can be told. The log, the index files and
-        consumer offsets stay; a rebuild brings back the queues of messages that the log still has. Durable on return; nothing
-        is indexed while the queues of a few topics are looked at. RECOVERING while the indexes are incomplete,
-        DEPENDENCY_UNAVAILABLE if the CommitLog can't be asked for its topics.
+        the next one. A message that comes later begins its queue anew, at its own queue offset, which is never below
+        the queue's end: readers go on with their places. The log, the index files and consumer offsets stay; a rebuild brings
+        back the queues of messages that the log still has. Durable on return; nothing is indexed while the
+        queues of a few topics are looked at. RECOVERING while the indexes are incomplete, DEPENDENCY_UNAVAILABLE if the
+        CommitLog can't be asked for its topics.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

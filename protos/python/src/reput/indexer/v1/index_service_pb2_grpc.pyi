@@ -48,11 +48,11 @@ class IndexServiceStub:
     """
     RemoveQueues: _grpc.UnaryUnaryMultiCallable[_index_service_pb2.RemoveQueuesRequest, _index_service_pb2.RemoveQueuesResponse]
     """Removes whole queues that nobody needs any more, with their files. Idempotent: what an interrupted call left goes with
-    the next one. A message that comes later begins its queue anew, at its own queue offset; that is 0 for topics that were
-    unknown, if the CommitLog can be told. The log, the index files and
-    consumer offsets stay; a rebuild brings back the queues of messages that the log still has. Durable on return; nothing
-    is indexed while the queues of a few topics are looked at. RECOVERING while the indexes are incomplete,
-    DEPENDENCY_UNAVAILABLE if the CommitLog can't be asked for its topics.
+    the next one. A message that comes later begins its queue anew, at its own queue offset, which is never below
+    the queue's end: readers go on with their places. The log, the index files and consumer offsets stay; a rebuild brings
+    back the queues of messages that the log still has. Durable on return; nothing is indexed while the
+    queues of a few topics are looked at. RECOVERING while the indexes are incomplete, DEPENDENCY_UNAVAILABLE if the
+    CommitLog can't be asked for its topics.
     """
 
 @_typing.type_check_only
@@ -75,11 +75,11 @@ class IndexServiceAsyncStub(IndexServiceStub):
     """
     RemoveQueues: _aio.UnaryUnaryMultiCallable[_index_service_pb2.RemoveQueuesRequest, _index_service_pb2.RemoveQueuesResponse]  # type: ignore[assignment]
     """Removes whole queues that nobody needs any more, with their files. Idempotent: what an interrupted call left goes with
-    the next one. A message that comes later begins its queue anew, at its own queue offset; that is 0 for topics that were
-    unknown, if the CommitLog can be told. The log, the index files and
-    consumer offsets stay; a rebuild brings back the queues of messages that the log still has. Durable on return; nothing
-    is indexed while the queues of a few topics are looked at. RECOVERING while the indexes are incomplete,
-    DEPENDENCY_UNAVAILABLE if the CommitLog can't be asked for its topics.
+    the next one. A message that comes later begins its queue anew, at its own queue offset, which is never below
+    the queue's end: readers go on with their places. The log, the index files and consumer offsets stay; a rebuild brings
+    back the queues of messages that the log still has. Durable on return; nothing is indexed while the
+    queues of a few topics are looked at. RECOVERING while the indexes are incomplete, DEPENDENCY_UNAVAILABLE if the
+    CommitLog can't be asked for its topics.
     """
 
 class IndexServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -123,11 +123,11 @@ class IndexServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_index_service_pb2.RemoveQueuesResponse, _abc.Awaitable[_index_service_pb2.RemoveQueuesResponse]]:
         """Removes whole queues that nobody needs any more, with their files. Idempotent: what an interrupted call left goes with
-        the next one. A message that comes later begins its queue anew, at its own queue offset; that is 0 for topics that were
-        unknown, if the CommitLog can be told. The log, the index files and
-        consumer offsets stay; a rebuild brings back the queues of messages that the log still has. Durable on return; nothing
-        is indexed while the queues of a few topics are looked at. RECOVERING while the indexes are incomplete,
-        DEPENDENCY_UNAVAILABLE if the CommitLog can't be asked for its topics.
+        the next one. A message that comes later begins its queue anew, at its own queue offset, which is never below
+        the queue's end: readers go on with their places. The log, the index files and consumer offsets stay; a rebuild brings
+        back the queues of messages that the log still has. Durable on return; nothing is indexed while the
+        queues of a few topics are looked at. RECOVERING while the indexes are incomplete, DEPENDENCY_UNAVAILABLE if the
+        CommitLog can't be asked for its topics.
         """
 
 def add_IndexServiceServicer_to_server(servicer: IndexServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

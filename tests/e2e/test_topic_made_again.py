@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topic that is deleted and made again: readers of each kind go on, and get each new message once."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pytest
+import reput_client
+from reput_client import Client
+
+from tests.support.patience import LIMIT_S
+from tests.support.reput_up import Store, store
+
+pytestmark = pytest.mark.e2e
+
+OLD_COUNT = 5
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """One store for all tests; each uses topics and groups of its own."""
+    with store(tmp_path_factory.mktemp("store"), "--delivery", "--delivery-port", "0") as running:
+        yield running
+
+
+@pytest.fixture
+def client(running: Store) -> Iterator[Client]:
+    with reput_client.connect(**running.targets) as client:
+        yield client
+
+
+class Reader(Protocol):
+    """Reads a topic from its first message on, and remembers where it is while nobody reads."""
+
+    def read(self, count: int) -> list[str]:
+        """The next messages, so many."""
+
+
+@dataclass
+class OpenConsumer:
+    """A consumer that stays open."""
+
+    client: Client
+    topic: str
+    _consumer: Any = None
+
+    def read(self, count: int) -> list[str]:
+        self._consumer = self._consumer or self.client.consumer(self.topic, start="earliest")
+        return [_body(self._consumer.poll(LIMIT_S)) for _ in range(count)]
+
+
+@dataclass
+class GroupOfOffsets:
+    """A consumer that is made anew each time, from the offsets of its group."""
+
+    client: Client
+    topic: str
+
+    def read(self, count: int) -> list[str]:
+        with self.client.consumer(self.topic, group=f"keeps-{self.topic}", start="earliest") as consumer:
+            found = [_body(consumer.poll(LIMIT_S)) for _ in range(count)]
+            consumer.commit()
+        return found
+
+
+@dataclass
+class SharingGroup:
+    """A member of a group that shares, which leaves each time."""
+
+    client: Client
+    topic: str
+
+    def read(self, count: int) -> list[str]:
+        found: list[str] = []
+        with self.client.share_consumer(self.topic, group=f"shares-{self.topic}") as consumer:
+            while len(found) < count:
+                for received in consumer.receive(count=count - len(found), wait_s=20):
+                    found.append(received.message.body.decode())
+                    consumer.ack(received)
+        return found
+
+
+@dataclass
+class OwnPlaces:
+    """A program that keeps its queue offset itself, as a checkpoint of Spark does."""
+
+    client: Client
+    topic: str
+    _places: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def read(self, count: int) -> list[str]:
+        with self.client.consumer(self.topic, start="earliest") as consumer:
+            for queue, place in self._places.items():
+                consumer.seek(queue, place)
+            found = [_body(consumer.poll(LIMIT_S)) for _ in range(count)]
+            self._places = dict(consumer.positions())
+        return found
+
+
+KINDS: tuple[Callable[[Client, str], Reader], ...] = (OpenConsumer, GroupOfOffsets, SharingGroup, OwnPlaces)
+
+
+@pytest.mark.parametrize("new_count", [3, 8], ids=["shorter", "longer"])
+@pytest.mark.parametrize("is_removed", [False, True], ids=["deleted", "deleted and removed"])
+def test_readers_get_each_new_message_once(running: Store, client: Client, *, is_removed: bool, new_count: int) -> None:
+    """With queues that were removed or not, with fewer new messages than the readers had read, or with more."""
+    topic = f"again-{is_removed}-{new_count}"
+    readers = {kind.__name__: kind(client, topic) for kind in KINDS}
+    old = _sent(client, topic, "old", OLD_COUNT)
+    assert {name: reader.read(OLD_COUNT) for name, reader in readers.items()} == dict.fromkeys(readers, old)
+    running.json("topics", "delete", topic, "--yes")
+    if is_removed:
+        assert running.json("index", "remove-unused", "--yes")[0]["removed_queue_count"] == 1
+    new = _sent(client, topic, "new", new_count)
+    assert {name: reader.read(new_count) for name, reader in readers.items()} == dict.fromkeys(readers, new)
+    groups = {group["group"]: group for group in running.json("groups", "list")}
+    assert [groups[f"{kind}-{topic}"]["lag"] for kind in ("keeps", "shares")] == [0, 0]
+
+
+def _sent(client: Client, topic: str, name: str, count: int) -> list[str]:
+    """Send messages, wait until readers can see them, and return their bodies."""
+    bodies = [f"{name}{number}" for number in range(count)]
+    with client.producer() as producer:
+        sent = [producer.send(topic, body.encode(), queue_id=0) for body in bodies]
+    client.query.wait_indexed(sent[-1].result())
+    return bodies
+
+
+def _body(message: Any) -> str:
+    assert message is not None
+    return str(message.body.decode())

@@ -238,9 +238,10 @@ class Service:
         """Return at once: all is done when it is open."""
 
     async def drain(self) -> None:
-        """Let another log lead, and end the streams."""
+        """Let another log lead, or the leader go on without this one, and end the streams."""
         if self._member is not None:
             await self._member.resign()
+        await self.commit_log.take_leave()
         await self._stop_label()
         self._end_streams()
 

@@ -84,6 +84,7 @@ class Node:
         assert process is not None
         assert member is not None
         await member.resign()
+        await process.take_leave()
         await member.stop()
         await process.close()
         self._process = None

@@ -96,6 +96,11 @@ class CommitLog:
             await asyncio.to_thread(log.chain.close)
             log.files.release()
 
+    async def take_leave(self) -> None:
+        """Tell the leader, if there is one, that this log is about to stop in order."""
+        if self.log is not None and self.log.following is not None:
+            await self.log.following.take_leave()
+
     @staticmethod
     async def _finish(log: OpenLog) -> None:
         """Do the last steps of a clean stop."""

@@ -53,6 +53,8 @@ from services.commitlog.engine.write.topics import TopicRegistry
 from services.commitlog.errors import HistoryDiffers, NotLeader, StaleEpoch
 
 RETRY_MS = 100
+LEAVE_S = 1.0
+"""Longest wait for the leader's word that it goes on without this log: two beats."""
 
 _log = logging.getLogger(__name__)
 
@@ -134,6 +136,9 @@ class Following:
     _rest: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while there is no stream."""
     _is_turning: bool = False
+    _is_leaving: bool = False
+    _let_go: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while the leader does not wait for this log, as last heard."""
 
     def __post_init__(self) -> None:
         self._rest.set()
@@ -176,6 +181,17 @@ class Following:
         self.loop.hurry()
         await former.close()
 
+    async def take_leave(self) -> None:
+        """Tell the leader that this log stops, and wait a moment until the leader goes on without it."""
+        if not self.is_connected:
+            return
+        self._is_leaving = True
+        self._let_go.clear()  # what was heard so far may be older than the set
+        self._news.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await self._let_go.wait()
+
     async def _follow(self) -> None:
         """Follow one stream to its end."""
         store_id = await self._identity.claim()
@@ -210,7 +226,7 @@ class Following:
             self.state = FollowingState.CONNECTING
             raise
         finally:
-            self.is_in_sync = False
+            self._know_in_sync(is_in_sync=False)
 
     async def _follow_stream(self, stream: Replication) -> None:
         steps = aiter(stream)
@@ -305,7 +321,7 @@ class Following:
                 if step.lease_ms and self.leader.stand_back is not None:
                     self.leader.stand_back(step.lease_ms)
                 self._sync_to(step.sync_to_physical_offset)
-                self.is_in_sync = step.is_in_sync
+                self._know_in_sync(is_in_sync=step.is_in_sync)
                 self._identity.note_replicated(min(step.replicated_physical_offset, self._marks.flushed.value))
                 self._hear(step.max_physical_offset, step.confirmed_physical_offset)
                 has_all = self._applier.received_physical_offset >= step.max_physical_offset
@@ -316,6 +332,10 @@ class Following:
                 raise DependencyUnavailable("leader", "a second handshake")
         self._step_count += 1
         self._news.set()
+
+    def _know_in_sync(self, *, is_in_sync: bool) -> None:
+        self.is_in_sync = is_in_sync
+        (self._let_go.clear if is_in_sync else self._let_go.set)()
 
     def _hear(self, max_physical_offset: int, confirmed_physical_offset: int) -> None:
         self.leader_max_physical_offset = max(self.leader_max_physical_offset, max_physical_offset)
@@ -350,6 +370,6 @@ class Following:
             self._news.clear()
             flushed = self._marks.flushed.value
             received = self._applier.received_physical_offset
-            await stream.acknowledge(Ack(self._epochs.number, received, flushed, self._step_count))
+            await stream.acknowledge(Ack(self._epochs.number, received, flushed, self._step_count, self._is_leaving))
             await first_of(self._news.wait(), self._marks.flushed.reached(flushed + 1))
             self._show()

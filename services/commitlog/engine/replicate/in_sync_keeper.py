@@ -101,6 +101,11 @@ class InSyncKeeper:
         if member not in self.set.others:
             self.loop.wake()
 
+    def let_go(self, member: Member) -> None:
+        """Take note that a member that is connected stops in order, and look at once who is waited for without it."""
+        self.set.let_go(member)
+        self.loop.wake()
+
     def leave(self, member: Member) -> None:
         """Take note that a member is not connected any more."""
         self.set.leave(member, self._now_ms())

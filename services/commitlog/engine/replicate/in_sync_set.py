@@ -42,6 +42,8 @@ class _Standing:
     is_live: bool
     awaited_at_ms: int | None = None
     """When it was waited for last, to come in."""
+    is_leaving: bool = False
+    """Whether it has said that it stops."""
     is_heard: bool = True
     """Whether it said what it has. A leader that begins knows of those that are recorded only that they are."""
 
@@ -118,6 +120,10 @@ class InSyncSet:
         standing = self._standings[member]
         standing.flushed_physical_offset = max(standing.flushed_physical_offset, flushed_physical_offset)
 
+    def let_go(self, member: Member) -> None:
+        """Take note that a member that is connected stops in order: it is late from now on, until it joins again."""
+        self._standings[member].is_leaving = True
+
     def leave(self, member: Member, now_ms: int) -> None:
         """Take note that a member is not connected any more. What it has counts all the same, if it is recorded."""
         standing = self._standings.get(member)
@@ -165,6 +171,8 @@ class InSyncSet:
 
     def _is_late(self, member: Member, max_physical_offset: int, now_ms: int) -> bool:
         standing, limits = self._standings[member], self._limits
+        if standing.is_leaving:
+            return True
         heard_at_ms = now_ms if standing.is_live else standing.heard_at_ms
         return now_ms - min(standing.caught_up_at_ms, heard_at_ms) > limits.time_ms or (
             standing.is_heard and max_physical_offset - standing.flushed_physical_offset > limits.size_bytes

@@ -103,6 +103,8 @@ class Ack:
     flushed_physical_offset: int
     step_count: int = 0
     """Steps of the stream, after the handshake, that have been taken in."""
+    is_leaving: bool = False
+    """Whether it stops in order, so that nobody need wait for it any more."""
 
 
 Step: TypeAlias = Handshake | State | Chunk | Beat

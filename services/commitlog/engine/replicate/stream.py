@@ -160,6 +160,8 @@ class ReplicaStream:
         if flushed >= self._marks.committed.value:
             replica.had_all_at_ms = now_ms
         self._in_sync.hear(self.member, replica.flushed_physical_offset)
+        if ack.is_leaving:
+            self._in_sync.let_go(self.member)
         self._news.set()
 
     def sent(self, step: Step) -> Step:

@@ -76,6 +76,7 @@ class _Stream:
                     received_physical_offset=ack.received_physical_offset,
                     flushed_physical_offset=ack.flushed_physical_offset,
                     step_count=ack.step_count,
+                    is_leaving=ack.is_leaving,
                 )
             )
         )

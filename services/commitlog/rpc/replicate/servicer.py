@@ -141,7 +141,8 @@ def _ack(request: pb.ReplicateRequest) -> Ack:
     if request.WhichOneof("step") != "ack":
         raise BadArgument("must be an acknowledgement after the first one", field="step")
     ack = request.ack
-    return Ack(ack.epoch, ack.received_physical_offset, ack.flushed_physical_offset, ack.step_count)
+    received, flushed = ack.received_physical_offset, ack.flushed_physical_offset
+    return Ack(ack.epoch, received, flushed, ack.step_count, ack.is_leaving)
 
 
 def chunk_response(chunk: Chunk) -> bytes:

@@ -289,3 +289,22 @@ async def test_a_new_record_ends_the_wait_for_the_same_leader() -> None:
         await eventually(lambda: following.is_connected)
         await eventually(lambda: following.loop.failures_in_row_count == 0)
         assert following.last_error == ""
+
+
+async def test_a_follower_that_is_stopped_in_order_is_not_waited_for() -> None:
+    """It says so, and is out of the record before it is gone; one that the set needs stays in it."""
+    cluster = Cluster(role="sync_master")
+    async with cluster.running() as leader:
+        await all_in_sync(cluster)
+        first, second = (node for node in cluster.nodes if node is not leader)
+        await first.stop()
+        assert {one.replica_id for one in cluster.coordinator.there.record.in_sync} == {leader.name, second.name}
+        batch = await append(leader.log, message(b"one"), durability=DURABILITY_REPLICATED)
+        assert await durability_of(leader.log, batch) == DURABILITY_REPLICATED
+        await first.start()
+        await all_in_sync(cluster)
+        await second.stop()
+        await first.stop()
+        assert len(cluster.coordinator.there.record.in_sync) == 2
+        with pytest.raises(NotEnoughReplicas):
+            await append(leader.log, message(b"two"))

@@ -195,3 +195,18 @@ def test_whoever_is_or_may_be_recorded_has_all_that_is_replicated(seed: int) -> 
         replicated = max(replicated, group.replicated(own))
         assert replicated <= own
         assert all(disks[one] >= replicated for one in group.others)
+
+
+def test_who_stops_in_order_goes_at_once() -> None:
+    """If enough others are in the set; it is no newcomer while it is still connected, and comes in when it is back."""
+    group = set_of(B, C, min_in_sync=2)
+    for member in (B, C):
+        group.join(member, 100, 0)
+    group.let_go(B)
+    assert recorded(group, 100, 100, 1) == {C}
+    assert recorded(group, 100, 100, 2) == {C}
+    group.let_go(C)
+    assert recorded(group, 100, 100, 3) == {C}
+    group.leave(B, 4)
+    group.join(B, 100, 5)
+    assert recorded(group, 100, 100, 6) == {B}

@@ -129,6 +129,7 @@ class ReplicaAck(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     RECEIVED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     STEP_COUNT_FIELD_NUMBER: _builtins.int
+    IS_LEAVING_FIELD_NUMBER: _builtins.int
     flushed_physical_offset: _builtins.int
     """End of what it has flushed, exclusive."""
     epoch: _builtins.int
@@ -137,6 +138,10 @@ class ReplicaAck(_message.Message):
     """End of what has arrived, exclusive; the window counts from here."""
     step_count: _builtins.int
     """Steps of this stream, after the handshake, that have been taken in."""
+    is_leaving: _builtins.bool
+    """True if the replica stops in order: the leader need not wait for it any more, and lets it out of the in-sync set at once
+    if enough others are in it.
+    """
     def __init__(
         self,
         *,
@@ -144,10 +149,11 @@ class ReplicaAck(_message.Message):
         epoch: _builtins.int = ...,
         received_physical_offset: _builtins.int = ...,
         step_count: _builtins.int = ...,
+        is_leaving: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "received_physical_offset", b"received_physical_offset", "step_count", b"step_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "is_leaving", b"is_leaving", "received_physical_offset", b"received_physical_offset", "step_count", b"step_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,10 +24,11 @@ from services.delivery.engine.feed import ReadAhead
 from services.delivery.engine.journal import Journal
 from services.delivery.engine.letters.letters import Letters
 from services.delivery.engine.letters.place import dead_letter_topic
-from services.delivery.engine.ports import Index, Log, Wanted
+from services.delivery.engine.ports import Index, Log, Wanted, Written
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.state.queue import QueueState
+from services.delivery.engine.state.repeats import Repeats
 from services.delivery.engine.steady_time import SteadyTime
 from services.delivery.engine.subscription import SIZE_BYTES_MAX, Delivered, Subscription
 from services.delivery.engine.tally import Tally
@@ -111,7 +112,9 @@ class Owned:
         self.delays = Delays(groups.delays, journal, tally, timers, clock, config)
         self.asking = Asking(self.delays, clock)
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
-        self._attempts = Attempts(clock)
+        self._attempts, self._repeats = Attempts(clock), Repeats()
+        self._settling: asyncio.Future[Written] | None = None
+        """The last settled events on their way into the log, behind all others."""
         self._queue_counts: dict[str, tuple[float, int]] = {}
         self._stored: dict[Place, int] = {}
         self._stored_policies: dict[str, Policy] = {}
@@ -190,18 +193,23 @@ class Owned:
         await self._open(group, topic, await self._queue_count(topic))
 
     async def settle(self, wishes: Sequence[Wish]) -> list[Outcome]:
-        """Do as it is wished, and return what became of each. What was done is as safe as the store makes it."""
+        """Do as it is wished, and return what became of each. What was done is as safe as the store makes it.
+
+        A wish that is repeated because its answer was lost is answered as the first time, unless that is long ago.
+        """
         outcomes: dict[int, Outcome] = {}
         events: list[Event] = []
         for index, wish in enumerate(wishes):
             if wish.verb != "bury":
                 outcomes[index] = self._settle(wish, events)
-        written = self._journal.write(events, is_safe=True) if events else None
+        if events:
+            self._settling = self._journal.write(events, is_safe=True)
+        written = self._settling  # also of what is repeated here, whose first time may be on its way
         for index, wish in enumerate(wishes):  # which takes a while, and what was settled is on its way meanwhile
             if wish.verb == "bury":
                 outcomes[index] = await self._bury(wish)
         if written is not None:
-            await written
+            await asyncio.shield(written)
         settled_count = sum(isinstance(event, Settled) for event in events)
         self._tally.settled_count += settled_count
         self._tally.postponed_count += len(events) - settled_count
@@ -292,8 +300,11 @@ class Owned:
     async def _bury(self, wish: Wish) -> Outcome:
         try:
             await self._bury_message(Handle.decode(wish.handle))
+        except HandleOutdated as error:
+            return self._repeated(wish, error)
         except ServiceError as error:
             return Outcome(error)
+        self._repeats.note(wish, "")
         return Outcome()
 
     async def _bury_message(self, handle: Handle) -> None:
@@ -326,12 +337,20 @@ class Owned:
         try:
             handle = Handle.decode(wish.handle)
             event, outcome = self._settled(handle, wish)
+        except HandleOutdated as error:
+            return self._repeated(wish, error)
         except ServiceError as error:
             return Outcome(error)
+        if not wish.keeps_handle:
+            self._repeats.note(wish, outcome.handle)
         self.groups.apply(event)
         events.append(event)
         self._wake(handle.place)
         return outcome
+
+    def _repeated(self, wish: Wish, error: HandleOutdated) -> Outcome:
+        answer = self._repeats.answer(wish)
+        return Outcome(error) if answer is None else Outcome(handle=answer)
 
     def _settled(self, handle: Handle, wish: Wish) -> tuple[Event, Outcome]:
         _, flight = self._in_flight(handle)

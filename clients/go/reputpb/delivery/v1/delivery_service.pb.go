@@ -723,7 +723,7 @@ func (x *SettleResponse) GetOutcomes() []*SettleOutcome {
 type SettleOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Set if nothing was done: HANDLE_OUTDATED for a message that is settled or was delivered again, BAD_ARGUMENT for a
-	// handle that none was given.
+	// handle that none was given. An entry that is repeated because its answer was lost is answered as the first time.
 	Error *status.Status `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
 	// The handle from now on, of an `extend`.
 	Handle        string `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`

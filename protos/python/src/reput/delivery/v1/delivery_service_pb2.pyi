@@ -368,7 +368,7 @@ class SettleOutcome(_message.Message):
     @_builtins.property
     def error(self) -> _status_pb2.Status:
         """Set if nothing was done: HANDLE_OUTDATED for a message that is settled or was delivered again, BAD_ARGUMENT for a
-        handle that none was given.
+        handle that none was given. An entry that is repeated because its answer was lost is answered as the first time.
         """
 
     def __init__(

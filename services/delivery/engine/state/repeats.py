@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Repeats: what the last wishes were answered, so that one whose answer was lost gets it again.
+
+Nothing of it is in the journal: a repetition that comes late, or to the next process, hears that its handle is
+outdated. Wishes are known by their hashes of 64 bits.
+Callers: the event loop's thread. Memory: COUNT_MAX answers, some 100 bytes each.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+COUNT_MAX = 100_000
+
+
+class Repeats:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._answers: OrderedDict[int, str] = OrderedDict()
+
+    def note(self, wish: Hashable, answer: str) -> None:
+        """Take note of the handle in the answer to a wish, whose own handle is outdated from now on."""
+        self._answers[hash(wish)] = answer
+        if len(self._answers) > COUNT_MAX:
+            self._answers.popitem(last=False)
+
+    def answer(self, wish: Hashable) -> str | None:
+        """Return the handle in the answer to the same wish before, None if there was none."""
+        return self._answers.get(hash(wish))

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A wish that is repeated because its answer was lost: it gets that answer again, and nothing is done twice."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from libs.machine.testing.manual_clock import ManualClock
+from services.delivery.engine.owned import Outcome, Owned, Wish
+from services.delivery.engine.ports import Letter, Wanted, Written
+from services.delivery.engine.state.repeats import COUNT_MAX, Repeats
+from services.delivery.engine.subscription import Delivered
+from services.delivery.errors import HandleOutdated
+from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.patience import LIMIT_S
+
+
+class HeldStore(MemoryStore):
+    """One whose log can be held."""
+
+    def __init__(self) -> None:
+        super().__init__(queue_count=1)
+        self.is_held, self.goes_on = asyncio.Event(), asyncio.Event()
+        self.goes_on.set()
+
+    async def write(self, number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
+        """See Log."""
+        if not self.goes_on.is_set():
+            self.is_held.set()
+            await self.goes_on.wait()
+        return await super().write(number, body, letters, is_safe=is_safe)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+async def receive(owned: Owned) -> list[Delivered]:
+    return await owned.receive("g", "t", count=10, invisible_ms=1_000, wanted=Wanted(), wait_s=LIMIT_S)
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack", "extend", "terminate", "bury"])
+async def test_a_wish_whose_answer_was_lost_gets_it_again(clock: ManualClock, verb: str) -> None:
+    """Also in the same call, and when the message was delivered again since. Another wish is refused."""
+    store = HeldStore()
+    await store.append("t", "a")
+    await store.append("t", "b")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (a, _) = await receive(owned)
+        wish = Wish(a.handle, verb, 5_000 if verb == "extend" else None)  # type: ignore[arg-type]
+        first, second = await owned.settle([wish, wish])
+        assert (first.error, second) == (None, first)
+        clock.advance(3_600_000)
+        assert {one.message for one in await receive(owned)} <= {"a", "b"}
+        assert await owned.settle([wish]) == [first]
+        others = [Wish(a.handle, "extend", 6_000), Wish(a.handle, "nack", 7)]
+        assert [type(one.error) for one in await owned.settle(others)] == [HandleOutdated] * 2
+        assert len(store.queues("%DLQ%g")[0]) == (verb == "bury")
+
+
+async def test_a_repeated_wish_is_answered_when_the_first_one_is_in_the_log(clock: ManualClock) -> None:
+    """Whose caller has gone: the answer to the repetition promises the same."""
+    store = HeldStore()
+    await store.append("t", "a")
+    async with delivering(store, clock) as ownership, asyncio.timeout(LIMIT_S):
+        owned = await owned_of(ownership)
+        wish = Wish((await receive(owned))[0].handle, "ack")
+        store.goes_on.clear()
+        first = asyncio.create_task(owned.settle([wish]))
+        await store.is_held.wait()
+        first.cancel()
+        again = asyncio.create_task(owned.settle([wish]))
+        await asyncio.wait([first])
+        await asyncio.sleep(0)
+        assert (first.cancelled(), again.done()) == (True, False)
+        store.goes_on.set()
+        assert await again == [Outcome()]
+
+
+def test_what_is_remembered_has_a_bound() -> None:
+    """The oldest answers are forgotten."""
+    repeats = Repeats()
+    for number in range(COUNT_MAX + 1):
+        repeats.note(("handle", number), "")
+    assert [repeats.answer(("handle", number)) for number in (0, 1, COUNT_MAX)] == [None, "", ""]

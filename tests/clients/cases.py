@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 FILE = Path(__file__).with_name("cases.yaml")
+LANGUAGES = ("python", "go", "java", "node")
 _NAME = re.compile(r"\$(\w+(?:\.\w+)?)")
 _WORDS = ("do", "expect", "error", "eventually", "keep", "meanwhile", "numbered", "sorted")
 """What a step says to the harness, and not to the driver."""
@@ -25,12 +26,20 @@ class Case:
     stage: str
     name: str
     steps: Sequence[Mapping[str, Any]]
+    ability: str = ""
+    """The row of the table in clients/README.md that the case is a part of."""
+    languages: Sequence[str] = LANGUAGES
+    """The languages whose clients have the ability."""
 
 
 def load() -> list[Case]:
-    """Return all cases in their order."""
+    """Return all cases in their order. Raises KeyError for a case without an ability, which each case needs."""
     stages = yaml.safe_load(FILE.read_text(encoding="utf-8"))
-    return [Case(stage, case["case"], case["steps"]) for stage, cases in stages.items() for case in cases]
+    return [
+        Case(stage, case["case"], case["steps"], case["ability"], case.get("languages", LANGUAGES))
+        for stage, cases in stages.items()
+        for case in cases
+    ]
 
 
 def filled_in(value: Any, names: Mapping[str, Any]) -> Any:

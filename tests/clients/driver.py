@@ -5,10 +5,13 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from reput_client import Client, Durability, Message, NewMessage, ProducerOptions, ReputError, RetryPolicy, connect
 from reput_client.core.types import SendResult
+
+from tests.clients.python_abilities import ABILITIES, options_of
 
 Request = Mapping[str, Any]
 _client: Client | None = None
@@ -34,11 +37,11 @@ def do_connect(request: Request) -> dict[str, Any]:
 
 def do_send(request: Request) -> dict[str, Any]:
     """Send one message."""
-    names = ("tag", "keys", "properties", "queue_id", "sharding_key", "unique_id", "delay_level")
+    names = ("tag", "keys", "properties", "queue_id", "sharding_key", "unique_id", "delay_level", "delay_s")
     message = NewMessage(
         request["topic"], request["body"].encode(), **{name: request[name] for name in names if name in request}
     )
-    options = ProducerOptions(linger_ms=0, durability=Durability[request.get("durability", "DEFAULT")])
+    options = replace(options_of(request), durability=Durability[request.get("durability", "DEFAULT")])
     global _sent
     with client().producer(options) as producer:
         _sent = result = producer.send_message(message).result()
@@ -86,6 +89,7 @@ def do_pull(request: Request) -> dict[str, Any]:
         queue_offset=request["queue_offset"],
         count=request.get("message_count_max", 0),
         tags=request.get("tags", "*"),
+        where=request.get("where", ""),
         wait_s=request.get("wait_ms", 0) / 1000,
     )
     bounds = {name: getattr(result, f"{name}_queue_offset") for name in ("next", "min", "max")}
@@ -152,8 +156,11 @@ def _span(request: Request) -> dict[str, int]:
 
 def answer(request: Request) -> dict[str, Any]:
     """Do what a line says."""
-    do: Callable[[Request], dict[str, Any]] = globals()[f"do_{request['do']}"]
+    name = request["do"]
     try:
+        if name in ABILITIES:
+            return {"ok": ABILITIES[name](client(), request)}
+        do: Callable[[Request], dict[str, Any]] = globals()[f"do_{name}"]
         return {"ok": do(request)}
     except ReputError as error:
         told = {name: getattr(error, name) for name in ("reason", "metadata", "fields", "text")}

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.clients import cases
+
 ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = ROOT / "clients"
 BUILD = ROOT / "build" / "clients"
@@ -55,7 +57,7 @@ def node() -> Sequence[str]:
     return ["node", str(folder / "conformance" / "driver.mjs")]
 
 
-LANGUAGES: Mapping[str, Callable[[], Sequence[str]]] = {"python": python, "go": go, "java": java, "node": node}
+LANGUAGES: Mapping[str, Callable[[], Sequence[str]]] = dict(zip(cases.LANGUAGES, (python, go, java, node), strict=True))
 """Each builds its driver, and returns the command that starts it. Raises Missing."""
 
 

@@ -5,12 +5,13 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from reput_client.aio import connect
 
+from libs.runtime.trust.tokens import find_local_token
 from tests.support.certificates import OPENSSL, self_signed
 from tests.support.etcd_server import ETCD, EtcdServer
 from tests.support.patience import LIMIT_S, eventually
@@ -35,9 +36,13 @@ Harm = Callable[[Mapping[str, Any]], Awaitable[None]]
 class Stage:
     """A store. `names` are what cases call its addresses; `harms` what may happen to it."""
 
-    def __init__(self, names: Mapping[str, str], harms: Mapping[str, Harm]) -> None:
+    def __init__(
+        self, names: Mapping[str, str], harms: Mapping[str, Harm], *, connects_with: Sequence[str] = ()
+    ) -> None:
         self.names = {"nobody": f"127.0.0.1:{free_port()}", **names}
         self.harms = harms
+        self.connection = [name for name in ("commitlog", "indexer", "delivery", *connects_with) if name in names]
+        """The names with which a driver connects at the beginning of a case."""
 
     async def bodies(self, topic: str, queue_id: int, count: int) -> list[str]:
         """Wait until a queue shows `count` different bodies, and return all that it shows then, without their dots."""
@@ -178,10 +183,19 @@ def _rows(running: Store) -> list[Any]:
     return running.run("replicas", "--json").rows
 
 
+@contextlib.asynccontextmanager
+async def with_delivery(directory: Path) -> AsyncIterator[Stage]:
+    """`reput up`, whose Delivery shares messages, keeps times and ends transactions."""
+    with store(directory, "--delivery", "--delivery-port", "0") as running:
+        token = find_local_token(running.targets.values()) or ""  # an operator's
+        yield Stage({**running.targets, "token": token}, {}, connects_with=("token",))
+
+
 STAGES: Mapping[str, Callable[[Path], contextlib.AbstractAsyncContextManager[Stage]]] = {
     "one node": one_node,
     "guarded": guarded,
     "three replicas": three_replicas,
+    "with Delivery": with_delivery,
 }
 
 

@@ -31,7 +31,7 @@ async def run_case(case: Case, driver: Driver, stage: Stage) -> str:
     """Take a driver through a case. Returns what is wrong, "" if nothing is."""
     name = uuid.uuid4().hex[:12]
     names: dict[str, Any] = {**stage.names, "topic": f"topic-{name}", "group": f"group-{name}"}
-    await driver.ask({"do": "connect"} | {service: stage.names[service] for service in ("commitlog", "indexer")})
+    await driver.ask({"do": "connect"} | {name: stage.names[name] for name in stage.connection})
     for number, raw in enumerate(case.steps):
         step = filled_in(raw, names)
         try:
@@ -77,7 +77,7 @@ async def run_all(languages: Mapping[str, Sequence[str]], cases: Sequence[Case],
     results: Results = {}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("cases", total=len(cases) * len(languages))
+        bar = progress.add_task("cases", total=sum(name in case.languages for case in cases for name in languages))
 
         def begin(language: str, case: Case) -> None:
             progress.update(bar, description=f"{language}: {case.name[:40]}", advance=1)
@@ -88,7 +88,8 @@ async def run_all(languages: Mapping[str, Sequence[str]], cases: Sequence[Case],
                 here = [case for case in cases if case.stage == name]
                 if lacking := stages.missing(name):
                     skipped = f"skipped: needs {lacking}"
-                    results |= {(language, case.name): skipped for language in languages for case in here}
+                    asked = [(language, case) for language in languages for case in here if language in case.languages]
+                    results |= {(language, case.name): skipped for language, case in asked}
                 else:
                     directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reput-clients-")))
                     stage = await stack.enter_async_context(stages.STAGES[name](directory))
@@ -105,7 +106,7 @@ async def _run_stage(
     results: Results = {}
     for language, command in languages.items():
         async with drivers.running(command) as driver:
-            for case in cases:
+            for case in (case for case in cases if language in case.languages):
                 begin(language, case)
                 results[language, case.name] = await run_case(case, driver, stage)
     return results
@@ -117,7 +118,7 @@ def tell(results: Results, languages: Sequence[str], cases: Sequence[Case], cons
     table = Table("case", *languages)
     lines = [f"| case | {' | '.join(languages)} |", f"|---|{'---|' * len(languages)}"]
     for case in cases:
-        row = [marks[language, case.name] for language in languages]
+        row = [marks.get((language, case.name), "–") for language in languages]
         table.add_row(case.name, *row)
         lines.append(f"| {case.name} | {' | '.join(row)} |")
     console.print(table)

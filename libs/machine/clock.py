@@ -5,8 +5,15 @@ Wall time is for what is stored and shown; it may jump. Monotonic time is for ho
 machine included.
 """
 
+import logging
 import time
+from dataclasses import dataclass
 from typing import Protocol
+
+STEP_MS = 1_000
+"""A wall clock that moves further than this against monotonic time was set."""
+
+_log = logging.getLogger(__name__)
 
 
 class Clock(Protocol):
@@ -31,3 +38,49 @@ class SystemClock:
     def monotonic_s(self) -> float:
         """See `Clock.monotonic_s`."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStatistics:
+    """What the watch saw, since the process began."""
+
+    steps_total: int
+    """How often the clock was set by more than a second."""
+    steps_back_total: int
+    """How often of these it was set back."""
+    last_step_ms: int
+    """How far it was set last: above 0 ahead, below back."""
+
+
+class ClockWatch:
+    """Whether the clock was set: wall time moves against monotonic time by more than STEP_MS between two looks.
+
+    A person does that, NTP, or a machine that was halted. Callers: `look` in one thread, about once a second;
+    `statistics` in any.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._less_ms = self._now_less_ms()
+        self._count = self._back_count = 0
+        self._last_ms = 0
+
+    def look(self) -> None:
+        """Log a line if the clock was set since the last look."""
+        less_ms = self._now_less_ms()
+        step_ms, self._less_ms = round(less_ms - self._less_ms), less_ms
+        if abs(step_ms) <= STEP_MS:
+            return
+        self._count += 1
+        self._back_count += step_ms < 0
+        self._last_ms = step_ms
+        way = "back" if step_ms < 0 else "ahead"
+        _log.warning("the machine's clock was set %s by %.1f s", way, abs(step_ms) / 1000)
+
+    def statistics(self) -> ClockStatistics:
+        """Return a snapshot."""
+        return ClockStatistics(self._count, self._back_count, self._last_ms)
+
+    def _now_less_ms(self) -> float:
+        """Return wall time less monotonic time."""
+        return self._clock.now_ms() - self._clock.monotonic_s() * 1000

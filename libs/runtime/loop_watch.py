@@ -74,12 +74,19 @@ class _Longest:
 
 
 class LoopWatch:
-    """The watch of one loop. `worked_s` is what the calling thread has computed so far."""
+    """The watch of one loop. `worked_s` is what the calling thread has computed so far.
+
+    `each_second` is called about so often, for what else is watched: it must be quick.
+    """
 
     def __init__(
-        self, now_s: Callable[[], float] = time.monotonic, worked_s: Callable[[], float] = time.thread_time
+        self,
+        now_s: Callable[[], float] = time.monotonic,
+        worked_s: Callable[[], float] = time.thread_time,
+        each_second: Callable[[], None] = lambda: None,
     ) -> None:
         self._now_s = now_s
+        self._each_second = each_second
         self._worked_s = worked_s
         self.due_s = 0.0
         """When the next tick should come."""
@@ -142,6 +149,7 @@ class LoopWatch:
         is_busy = worked_s - self._worked_judged_s > worked_s_max
         self._tick_s = TICK_S if is_busy else IDLE_TICK_S
         self._judged_s, self._worked_judged_s = seen_s, worked_s
+        self._each_second()
 
     def _late_s(self) -> float:
         return max(0.0, self._now_s() - self.due_s)

@@ -25,6 +25,7 @@ import uvloop
 
 from libs.formats.errors import FormatError, NewerVersion
 from libs.machine import failpoints
+from libs.machine.clock import ClockWatch, SystemClock
 from libs.machine.errors import StoreLocked
 from libs.runtime import faults, malloc
 from libs.runtime.collector import Collector
@@ -121,7 +122,8 @@ class Shell:
 
     def __init__(self, telemetry: Telemetry) -> None:
         self.telemetry = telemetry
-        self.loop_watch = LoopWatch()
+        self.clock_watch = ClockWatch(SystemClock())
+        self.loop_watch = LoopWatch(each_second=self.clock_watch.look)
         self.error: BaseException | None = None
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
@@ -215,6 +217,7 @@ async def _run(section: str, settings: S, build: Callable[[S, Shell], Service]) 
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(signal_number, shell.stop)
         telemetry.observe("loop", shell.loop_watch.statistics)
+        telemetry.observe("clock", shell.clock_watch.statistics)
         service = build(settings, shell)
         async with saying_alive():
             await _serve(service, shell, settings.server)

@@ -11,6 +11,7 @@ from typing import Any
 
 from libs.formats.records.delivery_record import Place, Policy
 from libs.formats.state.system_topics import HALF_TOPIC, TIMER_TOPIC
+from libs.log.log_clock import LogClock
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.config import DeliveryConfig
@@ -55,6 +56,7 @@ class MemoryStore:
         self.indexed_count: int | None = None
         """So many messages of each queue are indexed; None: all."""
         self.is_following = False
+        self.last_store_time_ms = 0
         self.written = asyncio.Condition()
         self.held: tuple[asyncio.Event, asyncio.Event] | None = None
         """Set while the next write is on its way; and to let it arrive."""
@@ -115,7 +117,7 @@ class MemoryStore:
                 await self.append(letter.topic, letter.found.message, origin_topic=origin_topic)
             else:
                 await self._room(letter).keep(letter)
-        written = Written(len(self.journal_records), self.end, self.timers.now_ms())
+        written = Written(len(self.journal_records), self.end, self.timers.now_ms(), self.timers.ahead_ms())
         self.journal_records.append((self.end, body))
         self.next += 1
         self.end += RECORD_SIZE_BYTES
@@ -261,7 +263,15 @@ class MemoryStore:
 async def delivering(store: MemoryStore, clock: ManualClock, **settings: int) -> AsyncIterator[Ownership]:
     """Let a process deliver what is in a store."""
     config, timers = DeliveryConfig(**settings), store.timers
-    timers.now_ms = store.transactions.now_ms = clock.now_ms
+    log_clock = LogClock(clock, store.last_store_time_ms)
+
+    def store_time_ms() -> int:
+        log_clock.saw(max(store.last_store_time_ms, log_clock.now_ms()))
+        store.last_store_time_ms = log_clock.now_ms()
+        return store.last_store_time_ms
+
+    timers.now_ms = store.transactions.now_ms = store_time_ms
+    timers.ahead_ms = log_clock.ahead_ms
     rooms = {"log": store, "index": store, "halves": store.transactions, "timers": timers}
     make = partial(Owned, **rooms, clock=clock, config=config)
     ownership = Ownership(store, store, make, skip_below=config.journal_skip_below)

@@ -30,13 +30,17 @@ def due_ms(properties: Mapping[str, str], store_time_ms: int) -> int:
     appended again. TIMER_OUT_MS, which is a second early at most, counts where nothing better is known, and 0 where
     nothing is.
     """
-    is_rolled = ROLL_TIMES in properties
-    for name, unit_ms in ((DELAY_SEC, 1_000), (DELAY_MS, 1)):
-        if name in properties:
-            delay = _number(properties[name])
-            return _by_out(properties) if is_rolled or delay is None else store_time_ms + delay * unit_ms
-    deliver_ms = _number(properties.get(DELIVER_MS, ""))
+    delay_ms = _delay_ms(properties)
+    if delay_ms is not None:
+        return store_time_ms + delay_ms
+    is_delay = DELAY_SEC in properties or DELAY_MS in properties
+    deliver_ms = None if is_delay else _number(properties.get(DELIVER_MS, ""))
     return _by_out(properties) if deliver_ms is None else deliver_ms
+
+
+def is_by_clock(properties: Mapping[str, str]) -> bool:
+    """Return whether `due_ms` is a time of the machine's clock. Else it is one of the log, which may be ahead of it."""
+    return _delay_ms(properties) is None
 
 
 def out_ms(deliver_ms: int) -> int:
@@ -55,6 +59,11 @@ def rolled(properties: Mapping[str, str], *, deliver_ms: int, unique_id: str) ->
     }
 
 
+def delivered(deliver_ms: int, out: str) -> dict[str, str]:
+    """Return what a message has besides in its own topic. With TIMER_OUT_MS it waits no more, whatever time it is."""
+    return {DELIVER_MS: str(deliver_ms), OUT_MS: out or str(out_ms(deliver_ms))}
+
+
 def delete_mark(topic: str, queue_id: int, *, unique_id: str, deliver_ms: int) -> dict[str, str]:
     """Return the properties of a record that takes a message back, as RocketMQ's RecallMessageProcessor has them."""
     return {
@@ -67,6 +76,15 @@ def delete_mark(topic: str, queue_id: int, *, unique_id: str, deliver_ms: int) -
         REAL_TOPIC: topic,
         REAL_QUEUE_ID: str(queue_id),
     }
+
+
+def _delay_ms(properties: Mapping[str, str]) -> int | None:
+    """Return the delay that counts from the store time, None if there is none that does."""
+    for name, unit_ms in ((DELAY_SEC, 1_000), (DELAY_MS, 1)):
+        if name in properties:
+            delay = _number(properties[name])
+            return None if ROLL_TIMES in properties or delay is None else delay * unit_ms
+    return None
 
 
 def _by_out(properties: Mapping[str, str]) -> int:

@@ -28,12 +28,15 @@ class AppendLimits:
     """A bit for each durability that no request may ask for."""
     is_internal: bool = False
     """Whether the store itself asks, which may append to topics that are `is_internal`."""
+    ahead_ms: int = 0
+    """How far the store time is ahead of the clock, by which times count that messages name."""
 
     def __post_init__(self) -> None:
         assert 0 < self.body_size_bytes_max < 2**31
         assert 0 < self.record_size_bytes_max < 2**31
         assert 0 < self.delay_level_count <= DELAY_LEVEL_COUNT_MAX
         assert 0 <= self.refused_durabilities < 16
+        assert self.ahead_ms >= 0
 
 
 class AppendColumns:

@@ -163,6 +163,7 @@ def new_job(segment, position, base_physical_offset, store_time_ms, store_host, 
     job.begun_count_max = limits.begun_queue_count_max
     job.refused_durabilities = limits.refused_durabilities
     job.is_internal = limits.is_internal
+    job.clock_ms = store_time_ms - limits.ahead_ms
     return job
 
 
@@ -180,10 +181,8 @@ def begin_request(job, request, default_born_host):
     job.total_size = 0
     job.durability = 0
     job.error_index = -1
-    job.error_field = 0
-    job.error_value = 0
-    job.topic_start = 0
-    job.topic_size = 0
+    job.error_field = job.error_value = 0
+    job.topic_start = job.topic_size = 0
     job.unknown_index = -1
     job.begun_count = 0
     job.writer_start = -1
@@ -451,14 +450,14 @@ def plan_time(job, message, at):
     """Return REDIRECT_TIMER if a message's time is to come, REDIRECT_NONE if it has, or E_DELAY. Plans TIMER_OUT_MS."""
     delay_ms: cython.longlong = message.timer_number
     if message.timer == TIMER_DELIVER_MS:
-        delay_ms -= job.store_time_ms
+        delay_ms -= job.clock_ms
     elif message.timer == TIMER_DELAY_SEC:
         delay_ms = 1000 * max(-1, min(delay_ms, TIMER_DELAY_MS_MAX))
     if delay_ms > TIMER_DELAY_MS_MAX:
         return refuse_properties(job, message, E_DELAY, delay_ms)
     if delay_ms <= 0:
         return refuse_properties(job, message, E_DELAY, min(delay_ms, -1)) if message.is_timer_delete else REDIRECT_NONE
-    delay_ms += job.store_time_ms - 1
+    delay_ms += job.clock_ms - 1
     job.plan[at + PLAN_REDIRECT_VALUE] = delay_ms // TIMER_PRECISION_MS * TIMER_PRECISION_MS
     message.properties_size += TIMER_OUT_SIZE_MIN + decimal_size(job.plan[at + PLAN_REDIRECT_VALUE])
     return REDIRECT_TIMER

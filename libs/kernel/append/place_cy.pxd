@@ -30,6 +30,7 @@ cdef class Job:
     cdef Py_ssize_t position
     cdef long long base_physical_offset
     cdef long long store_time_ms
+    cdef long long clock_ms
     cdef Py_ssize_t default_born_host_size
     cdef Py_ssize_t store_host_size
     cdef Py_ssize_t stamp_size

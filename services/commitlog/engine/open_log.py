@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from libs.formats.limits import INT64_MAX
 from libs.formats.records.host import Host
+from libs.log.log_clock import LogClock
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.loop import SupervisedLoop
@@ -86,7 +87,8 @@ class OpenLog:
         self.seal: Final = Seal(self.gate, self.marks.failing, self.chain.directory, on_failure)
         self.tail: Final = LogTailWriter(self.chain, self.state, self.marks, self.gate, self.seal)
         host = self.store_host.to_bytes()
-        self.pipeline: Final = AppendPipeline(self.tail, self.state, self.topics, self.gate, clock, config, host)
+        log_clock = LogClock(clock, self.state.last_store_time_ms)
+        self.pipeline: Final = AppendPipeline(self.tail, self.state, self.topics, self.gate, log_clock, config, host)
         self.committer: Final = Syncer.committer(self.chain, self.marks, self.state, self.seal, clock, config)
         self.flusher: Final = Syncer.flusher(self.chain, self.marks, self.state, self.seal, clock, config)
         ledger = reign.ledger or InSyncFileLedger(fs, self.identity, self.epochs, self.small_files, config)
@@ -95,7 +97,7 @@ class OpenLog:
         )  # fmt: skip
         self.acknowledgements: Final = Acknowledgements(self.marks, config, self._is_shared, reign.check)
         self.disk: Final = DiskGuard(fs, clock, config, directories, self.gate, self.small_files)
-        self.store_time: Final = StoreTimeWatch(clock, self.state, ahead_ms_max=config.store_time_ahead_ms_max)
+        self.store_time: Final = StoreTimeWatch(log_clock, self.state, ahead_ms_max=config.store_time_ahead_ms_max)
         self.checkpoint: Final = CheckpointKeeper(
             fs, clock, config, store.checkpoint, self.flusher, self.marks, self.seal, self.store_time,
             self.small_files, self.identity,

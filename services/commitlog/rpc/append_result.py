@@ -32,6 +32,7 @@ class AppendResultEncoder:
             store_time_ms=batch.store_time_ms,
             durability=durability,  # type: ignore[arg-type]  # the enum's number
             is_repeated=batch.is_repeated,
+            store_time_ahead_ms=batch.ahead_ms,
         )
         result = b"".join(
             (

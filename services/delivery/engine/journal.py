@@ -52,6 +52,8 @@ class Journal:
         """Hears of each record that was written."""
         self.format = FORMAT
         """The format of the records that are written. A journal that has records of a later one gets that."""
+        self.begun_ms = 0
+        """Store time of the first record."""
         self._log = log
         self._owner = owner
         self._entries: deque[_Entry] = deque()
@@ -61,7 +63,9 @@ class Journal:
     async def begin(self, event: Event) -> Written:
         """Write the first record, after which no other process writes any more. Raises what `Log.write` raises."""
         self._next_number = await self._log.next_number()
-        return await self._append((event,), (), is_safe=True)
+        written = await self._append((event,), (), is_safe=True)
+        self.begun_ms = written.store_time_ms
+        return written
 
     def write(
         self, events: Sequence[Event], letters: Sequence[Letter] = (), *, is_safe: bool, may_be_refused: bool = False

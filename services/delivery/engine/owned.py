@@ -108,8 +108,8 @@ class Owned:
         self._journal = journal
         self._log, self._index, self._clock, self._config = log, index, clock, config
         self._time = SteadyTime(clock)
-        self.transactions = Transactions(journal, tally, log=log, halves=halves, time=self._time, config=config)
         self.delays = Delays(groups.delays, journal, tally, timers, clock, config)
+        self.transactions = Transactions(journal, tally, log=log, halves=halves, time=self.delays.time, config=config)
         self.asking = Asking(self.delays, clock)
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._attempts, self._repeats = Attempts(clock), Repeats()

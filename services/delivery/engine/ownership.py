@@ -170,10 +170,9 @@ class Ownership:
     def delay_counters(self) -> DelayCounters:
         """Return what was counted of delayed messages. From any thread."""
         delays, tally = None if self._owned is None else self._owned.delays, self.tally
-        is_known = delays is not None and delays.time.is_known
         return DelayCounters(
             messages_waiting=0 if delays is None else delays.count,
-            messages_due=delays.schedule.due_count(delays.time.now_ms()) if delays is not None and is_known else 0,
+            messages_due=0 if delays is None else delays.due_count,
             messages_refused=0 if delays is None else len(delays.refused),
             delivered_total=tally.timed_delivered_count,
             late_ms_total=tally.timed_late_ms,

@@ -48,6 +48,8 @@ class Written:
     queue_offset: int
     physical_offset: int
     store_time_ms: int = 0
+    ahead_ms: int = 0
+    """How far that is ahead of the clock of the log's machine."""
 
 
 @dataclass(frozen=True, slots=True)

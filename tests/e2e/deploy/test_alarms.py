@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from libs.machine.clock import ClockStatistics
 from libs.runtime.trust.roles import ROLES
 from services.commitlog.engine.elect.member import ElectionStatistics
 from services.commitlog.engine.roles import RoleStatistics
@@ -24,6 +25,8 @@ ALARMS: dict[str, dict[str, Any]] = {rule["alert"]: rule for group in GROUPS for
 SOURCES = {
     "commitlog_log": type(statistics_of(None)), "commitlog_election": ElectionStatistics,
     "commitlog_roles": RoleStatistics, "delivery_group": Counters, "delivery_group_lag": GroupLag,
+    "commitlog_clock": ClockStatistics, "indexer_clock": ClockStatistics, "janitor_clock": ClockStatistics,
+    "delivery_clock": ClockStatistics, "gateway_clock": ClockStatistics,
 }  # fmt: skip
 DURATIONS = re.compile(r"reput_(delivery|gateway)_rpc_duration_seconds_bucket\{method=~\"\.\*/(\w+)\"\}")
 """What each service counts of its calls, by their names (`libs/runtime/telemetry.py`)."""

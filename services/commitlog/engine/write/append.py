@@ -22,7 +22,7 @@ from libs.kernel import layout
 from libs.kernel.append import append_cy
 from libs.kernel.append.append_columns import AppendColumns, AppendLimits
 from libs.kernel.append.topic_table import TopicTable
-from libs.machine.clock import Clock
+from libs.log.log_clock import LogClock
 from libs.machine.failpoints import failpoint
 from libs.requests.errors import BadArgument, ServiceError, Stopping
 from libs.segments.segment import Segment
@@ -55,6 +55,8 @@ class AppendedBatch(NamedTuple):
     queue_ids: bytes = b""
     is_repeated: bool = False
     """The log had the batch of this writer before; nothing was appended, and there are no columns."""
+    ahead_ms: int = 0
+    """How far the log's time was ahead of the clock when this was answered."""
 
 
 class Limits(NamedTuple):
@@ -76,7 +78,7 @@ class AppendPipeline:
     _state: LogState
     _topics: TopicRegistry
     _gate: WriteGate
-    _clock: Clock
+    _time: LogClock
     _config: CommitLogConfig
     _store_host: bytes
     message_count: int = 0
@@ -85,6 +87,7 @@ class AppendPipeline:
     refused_durability_count: int = 0
     """Batches that asked for more members than there were."""
     _store_time_ms: int = 0
+    _ahead_ms: int = 0
     _writer_batch: WriterBatch | None = None
     """Of the request that is being placed: what it will be, or what the log has if it is REPEATED."""
     _durability_refusal: Callable[[], ServiceError] = Stopping
@@ -167,7 +170,8 @@ class AppendPipeline:
         self._begin()
         start = segment.end_physical_offset
         place = segment.room, 0, start, self._store_time_ms, self._store_host, self._topics.table
-        placed = append_cy.append_group(requests, born_hosts, *place, self._limits.first, self._columns)
+        limits = replace(self._limits.first, ahead_ms=self._ahead_ms) if self._ahead_ms else self._limits.first
+        placed = append_cy.append_group(requests, born_hosts, *place, limits, self._columns)
         if not placed:
             return []
         self._publish(segment, placed[-1][0], max(durability for _, _, durability in placed))
@@ -189,6 +193,7 @@ class AppendPipeline:
     ) -> int:
         """Make the records of a request. Returns their size in bytes, REPEATED, or a negative code of the kernel."""
         self._begin()
+        limits = limits.changed(ahead_ms=self._ahead_ms) if self._ahead_ms else limits
         place = request, room, 0, segment.end_physical_offset, self._store_time_ms, born_host, self._store_host, table
         code = append_cy.append(*place, limits.first, self._columns, b"")
         if code == layout.E_QUEUES:
@@ -203,7 +208,9 @@ class AppendPipeline:
 
     def _begin(self) -> None:
         failpoint("append.before_write")
-        self._store_time_ms = max(self._clock.now_ms(), self._state.last_store_time_ms)
+        self._time.saw(self._state.last_store_time_ms)
+        self._store_time_ms = max(self._time.now_ms(), self._state.last_store_time_ms)
+        self._ahead_ms = self._time.ahead_ms()
         self._writer_batch = None
 
     def _check_begun(self, table: TopicTable) -> None:
@@ -240,6 +247,7 @@ class AppendPipeline:
             store_time_ms=stored.store_time_ms,
             requested_durability=self._columns.durability,
             is_repeated=True,
+            ahead_ms=self._ahead_ms,
         )
 
     def _publish(self, segment: Segment, size_bytes: int, durability: int) -> None:
@@ -249,6 +257,7 @@ class AppendPipeline:
         if self._writer_batch is not None:  # at once: whatever fails from here on, the log has the batch
             self._state.writers.note(self._writer_batch)
         self._state.last_store_time_ms = self._store_time_ms
+        self._time.saw(self._store_time_ms)
         if is_first:
             segment.first_store_time_ms = self._store_time_ms
         segment.last_store_time_ms = self._store_time_ms
@@ -268,6 +277,7 @@ class AppendPipeline:
             physical_offsets=memoryview(columns.physical_offsets)[first:until].tobytes(),
             queue_offsets=memoryview(columns.queue_offsets)[first:until].tobytes(),
             queue_ids=memoryview(columns.queue_ids)[first:until].tobytes(),
+            ahead_ms=self._ahead_ms,
         )
 
     def _check_fits(self) -> None:

@@ -149,7 +149,8 @@ class Asking:
         if not old:
             return
         try:
-            await self._delays.send(old, [_rolled(one) for one in old])
+            ahead_ms = self._delays.time.ahead_ms if self._delays.time.is_known else 0
+            await self._delays.send(old, [_rolled(one, ahead_ms) for one in old])
         except AppendRefused as error:
             if len(old) == 1:
                 _log.error("delayed message %d can't be kept longer: %s", old[0].queue_offset, error)
@@ -161,8 +162,8 @@ class Asking:
             self._delays.tally.timed_rolled_count += len(old)
 
 
-def _rolled(one: Timed) -> Copy:
-    """Return a record for the timer topic in the place of an older one."""
-    stored = one.message
-    properties = timed_record.rolled(stored.properties, deliver_ms=one.due_ms, unique_id=one.unique_id)
+def _rolled(one: Timed, ahead_ms: int) -> Copy:
+    """Return a record for the timer topic in the place of an older one. Its time is one of the clock."""
+    stored, deliver_ms = one.message, one.due_ms - (0 if one.is_by_clock else ahead_ms)
+    properties = timed_record.rolled(stored.properties, deliver_ms=deliver_ms, unique_id=one.unique_id)
     return Copy(stored, one.size_bytes, TIMER_TOPIC, 0, properties, DELAY_NAMES)

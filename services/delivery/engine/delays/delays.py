@@ -2,9 +2,10 @@
 """Delays: delivers messages at their time, each once, and takes back those that are cancelled before.
 
 It reads the timer topic into a schedule. What is due is appended to its topic in one record of the journal with the
-event that says so. Invariants: nothing is delivered before the log's own clock passed its time; an offset that is done
-is never delivered; what is on its way to the log is neither cancelled nor sent again until it is known what became of
-it. Callers: the event loop's thread. Memory: that of the schedule, and the messages of one batch.
+event that says so. Invariants: nothing is delivered before its time has passed, a delay by the log's own time, any
+other by the clock of the log's machine; what is delivered never waits again; an offset that is done is never
+delivered; what is on its way to the log is neither cancelled nor sent again until it is known what became of it.
+Callers: the event loop's thread. Memory: that of the schedule, and the messages of one batch.
 """
 
 import asyncio
@@ -12,8 +13,8 @@ import contextlib
 import logging
 from collections.abc import Sequence
 
+from libs.formats.records import timed as timed_record
 from libs.formats.records.delivery_record import DelaysDone
-from libs.formats.records.timed import PLACE_NAMES, TIMER_NAMES
 from libs.machine.clock import Clock
 from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
@@ -21,7 +22,7 @@ from libs.requests.errors import DependencyUnavailable
 from services.delivery.config import DeliveryConfig
 from services.delivery.engine.delays.done import Done
 from services.delivery.engine.delays.ports import Timed, TimerIndex
-from services.delivery.engine.delays.schedule import Entry, Schedule
+from services.delivery.engine.delays.schedule import Entry, Schedules
 from services.delivery.engine.delays.store_time import StoreTime
 from services.delivery.engine.journal import Journal
 from services.delivery.engine.ports import Copy, Note, Written
@@ -38,7 +39,7 @@ REFUSED_MS = 10_000
 WAIT_S_MAX = 1.0
 ASKED_COUNT = 32
 """Messages that are looked up at once."""
-WITHOUT = TIMER_NAMES | PLACE_NAMES | {"DELAY"}
+WITHOUT = timed_record.TIMER_NAMES | timed_record.PLACE_NAMES | {"DELAY"}
 """Properties that a message needed to wait."""
 
 _log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ class Delays:
         self, done: Done, journal: Journal, tally: Tally, timers: TimerIndex, clock: Clock, config: DeliveryConfig
     ) -> None:
         self.done, self.journal, self.tally, self.timers, self.config = done, journal, tally, timers, config
-        self.schedule = Schedule()
+        self.schedule = Schedules()
         self.time = StoreTime(clock)
         self.next = done.low
         """Where to read on in the timer topic."""
@@ -63,13 +64,18 @@ class Delays:
         """What is on its way to the log."""
         self._left = asyncio.Event()
         self._news = asyncio.Event()
-        self._begun_ms = clock.now_ms()
+        self._begun_ms = max(clock.now_ms(), journal.begun_ms)
         journal.on_written = self._heard
         errors = (DependencyUnavailable, JournalLost)
         self._loops = [
             SupervisedLoop(f"delayed messages are {name}", step, backoff_ms_max=2_000, expected_errors=errors)
             for name, step in (("read", self._read), ("delivered", self._deliver))
         ]
+
+    @property
+    def due_count(self) -> int:
+        """About how many are due, and not delivered yet."""
+        return self.schedule.due_count(self.time.now_ms(), self.time.clock_ms()) if self.time.is_known else 0
 
     def start(self) -> None:
         """Begin."""
@@ -109,7 +115,7 @@ class Delays:
             left.set()
 
     def _heard(self, written: Written) -> None:
-        self.time.heard(written.store_time_ms)
+        self.time.heard(written.store_time_ms, written.ahead_ms)
         self._news.set()
 
     async def _read(self) -> None:
@@ -190,21 +196,20 @@ class Delays:
     async def _deliver(self) -> None:
         """Deliver some of what is due, or wait until something may be."""
         self._news.clear()
-        if not self.time.is_known:
-            await self._news.wait()
-            return
-        now_ms = self.time.now_ms()
-        entries = [one for one in self.schedule.take(now_ms, COUNT) if one.queue_offset not in self.done]
+        if self.time.is_doubtful:
+            await self.journal.write([], is_safe=False)  # its answer tells the time
+        log_ms, clock_ms = self.time.now_ms(), self.time.clock_ms()
+        entries = [one for one in self.schedule.take(log_ms, clock_ms, COUNT) if one.queue_offset not in self.done]
         if entries:
-            await self._deliver_all(entries, now_ms)
+            await self._deliver_all(entries)
             return
-        due_ms = self.schedule.due_ms()
-        wait_s = WAIT_S_MAX if due_ms is None else min(WAIT_S_MAX, (due_ms - self.time.now_ms() + 1) / 1000)
+        wait_ms = self.schedule.wait_ms(self.time.now_ms(), self.time.clock_ms())
+        wait_s = WAIT_S_MAX if wait_ms is None else min(WAIT_S_MAX, (wait_ms + 1) / 1000)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(wait_s, 0)):
+            async with asyncio.timeout(wait_s):
                 await self._news.wait()
 
-    async def _deliver_all(self, entries: Sequence[Entry], now_ms: int) -> None:
+    async def _deliver_all(self, entries: Sequence[Entry]) -> None:
         """Deliver what is due. What is not done afterwards is in the schedule again."""
         again = {entry.queue_offset: entry for entry in entries}
         try:
@@ -220,14 +225,14 @@ class Delays:
             alive = [timed for _, timed in pairs if timed is not None]
             while alive:
                 count = _fitting(alive)
-                await self._append(alive[:count], again, now_ms)
+                await self._append(alive[:count], again)
                 alive = alive[count:]
         finally:
             for entry in again.values():
                 if entry.queue_offset not in self.done:
                     self.schedule.add(entry)
 
-    async def _append(self, timed: Sequence[Timed], again: dict[int, Entry], now_ms: int) -> None:
+    async def _append(self, timed: Sequence[Timed], again: dict[int, Entry]) -> None:
         """Append messages to their topics; of those that the log does not take, find which, and let others go on."""
         timed = [one for one in timed if one.queue_offset not in self.done and one.queue_offset not in self.leaving]
         if not timed:
@@ -238,19 +243,20 @@ class Delays:
         except AppendRefused as error:
             if len(timed) > 1:
                 middle = len(timed) // 2
-                await self._append(timed[:middle], again, now_ms)
-                await self._append(timed[middle:], again, now_ms)
+                await self._append(timed[:middle], again)
+                await self._append(timed[middle:], again)
                 return
             one = timed[0]
             if not is_refused:
                 self.refused.add(one.queue_offset)
-                await self._append(timed, again, now_ms)  # its queue may be gone, so the log chooses one
+                await self._append(timed, again)  # its queue may be gone, so the log chooses one
                 return
+            now_ms = self.time.clock_ms() if one.is_by_clock else self.time.now_ms()
             again[one.queue_offset] = one.entry._replace(due_ms=now_ms + REFUSED_MS)
             _log.warning("delayed message %d for topic %s waits on: %s", one.queue_offset, one.topic, error)
         else:
             self.tally.timed_delivered_count += len(timed)
-            self.tally.timed_late_ms += sum(max(0, written.store_time_ms - one.due_ms) for one in timed)
+            self.tally.timed_late_ms += sum(max(0, _delivered_ms(one, written) - one.due_ms) for one in timed)
 
 
 def _fitting(timed: Sequence[Timed]) -> int:
@@ -266,5 +272,10 @@ def _fitting(timed: Sequence[Timed]) -> int:
 def _delivered(timed: Timed, *, is_refused: bool) -> Copy:
     """Return a message as its topic gets it: as it was sent, and when it was due."""
     queue_id = None if is_refused else timed.queue_id
-    properties = {"TIMER_DELIVER_MS": str(timed.due_ms)}
+    properties = timed_record.delivered(timed.due_ms, timed.out)
     return Copy(timed.message, timed.size_bytes, timed.topic, queue_id, properties, WITHOUT)
+
+
+def _delivered_ms(timed: Timed, written: Written) -> int:
+    """Return when a message was delivered, by what its own time is one of."""
+    return written.store_time_ms - (written.ahead_ms if timed.is_by_clock else 0)

@@ -31,11 +31,13 @@ class Timed:
     """Whether RocketMQ appended it in the place of another one."""
     message: Any
     """As the index and the log answer with it."""
+    is_by_clock: bool = True
+    """Whether `due_ms` is a time of the machine's clock. Else it is one of the log."""
 
     @property
     def entry(self) -> Entry:
         """When it is due."""
-        return Entry(self.due_ms, self.queue_offset, self.physical_offset)
+        return Entry(self.due_ms, self.queue_offset, self.physical_offset, int(self.is_by_clock))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 """Schedule: when which record of the timer topic is due. Pure.
 
 Entries lie in arrays, one for each minute; only those of the minutes that have begun are sorted. Entries that are done
-stay until their time, so whoever takes them asks `Done`. Memory: 24 bytes an entry, and some 150 of one that is sorted.
+stay until their time, so whoever takes them asks `Done`. Memory: 32 bytes an entry, and some 150 of one that is sorted.
 Callers: one thread.
 """
 
@@ -20,10 +20,40 @@ class Entry(NamedTuple):
     due_ms: int
     queue_offset: int
     physical_offset: int
+    is_by_clock: int = 1
+    """Whether the time is one of the machine's clock, else of the log."""
+
+
+class Schedules:
+    """What is due by the log's time, and what by the clock of its machine: the log's may be ahead of that."""
+
+    def __init__(self) -> None:
+        self._by_log, self._by_clock = Schedule(), Schedule()
+
+    def add(self, entry: Entry) -> None:
+        """Let a record be due."""
+        (self._by_clock if entry.is_by_clock else self._by_log).add(entry)
+
+    def take(self, log_ms: int, clock_ms: int, count: int) -> list[Entry]:
+        """Take entries that are due, at most so many of each kind, the earliest first."""
+        return self._by_log.take(log_ms, count) + self._by_clock.take(clock_ms, count)
+
+    def wait_ms(self, log_ms: int, clock_ms: int) -> int | None:
+        """Return after which time to ask again, None if nothing waits."""
+        dues = (self._by_log.due_ms(), log_ms), (self._by_clock.due_ms(), clock_ms)
+        return min((max(0, due_ms - now_ms) for due_ms, now_ms in dues if due_ms is not None), default=None)
+
+    def due_count(self, log_ms: int, clock_ms: int) -> int:
+        """Return about how many entries are due, those that are done among them."""
+        return self._by_log.due_count(log_ms) + self._by_clock.due_count(clock_ms)
+
+    def between(self, start_ms: int, end_ms: int, after: tuple[int, int]) -> Iterator[Entry]:
+        """Yield the entries due in [start_ms, end_ms) and after a (due time, queue offset), in their order."""
+        return heapq.merge(*(one.between(start_ms, end_ms, after) for one in (self._by_log, self._by_clock)))
 
 
 class Schedule:
-    """See the module."""
+    """Entries of one kind."""
 
     def __init__(self) -> None:
         self._near: list[Entry] = []
@@ -74,7 +104,7 @@ class Schedule:
 
     def _entries(self, minute: int) -> list[Entry]:
         values = self._minutes[minute]
-        return [Entry(*values[at : at + 3]) for at in range(0, len(values), 3)]
+        return [Entry(*values[at : at + 4]) for at in range(0, len(values), 4)]
 
     def _begin(self, now_ms: int) -> None:
         """Sort the minutes that have begun."""

@@ -23,9 +23,9 @@ from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
 from libs.requests.errors import BadArgument, DependencyUnavailable, WindowFull
 from services.delivery.config import DeliveryConfig
+from services.delivery.engine.delays.store_time import StoreTime
 from services.delivery.engine.journal import Journal
 from services.delivery.engine.ports import Letter, Log
-from services.delivery.engine.steady_time import SteadyTime
 from services.delivery.engine.tally import Tally
 from services.delivery.engine.transactions import letters, table
 from services.delivery.engine.transactions.checks import Checks
@@ -56,10 +56,10 @@ class Check:
 
 
 class Transactions:
-    """Of one ownership. `load`, `start`, `tend` it about once a second, `stop`."""
+    """Of one ownership. `load`, `start`, `tend` it about once a second, `stop`. Its time is that of the log."""
 
     def __init__(
-        self, journal: Journal, tally: Tally, *, log: Log, halves: HalfIndex, time: SteadyTime, config: DeliveryConfig
+        self, journal: Journal, tally: Tally, *, log: Log, halves: HalfIndex, time: StoreTime, config: DeliveryConfig
     ) -> None:
         timing = Timing(config.transaction_first_check_ms, config.transaction_check_interval_ms)
         self.table = Table(timing)

@@ -92,7 +92,8 @@ class LogClient:
                     raise  # the log has told: nothing was stored
                 raise JournalLost(f"nobody knows whether it was stored: {describe(error)}") from error
         result = response.result
-        return Written(result.queue_offsets[-1], result.physical_offsets[-1], result.store_time_ms)
+        place = result.queue_offsets[-1], result.physical_offsets[-1]
+        return Written(*place, result.store_time_ms, result.store_time_ahead_ms)
 
     async def _append_state(self, request: append_service_pb2.AppendStateRequest) -> Any:
         return await self._append.AppendState(request, timeout=APPEND_TIMEOUT_S, metadata=self._connection.metadata())

@@ -129,4 +129,5 @@ def _timed(message: StoredMessage) -> Timed:
         out=properties.get(timed_record.OUT_MS, ""),
         is_rolled_by_rocketmq=timed_record.DEQUEUED_MS in properties,
         message=message,
+        is_by_clock=timed_record.is_by_clock(properties),
     )

@@ -19,6 +19,7 @@ from libs.formats.indexes.consume_queue_ext import ADDRESS_MAX
 from libs.formats.records import record
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.records.record import Record
+from libs.log.log_clock import LogClock
 from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.machine.loop import SupervisedLoop
@@ -31,7 +32,6 @@ from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.log.record_reader import store_times_ms
 from services.indexer.engine.log.source import LogSink, RecordBlock, RecordSource
-from services.indexer.engine.log.time import LogTime
 from services.indexer.engine.share.delay_offsets import DelayOffsets
 from services.indexer.engine.share.sharing import Sharing
 from services.indexer.engine.tables.queue import ConsumeQueue, Units
@@ -88,7 +88,7 @@ class LevelDelivery:
         self._offsets = offsets
         self._sharing = sharing
         self._delay_ms = delay_levels_ms[min(queue_id, len(delay_levels_ms) - 1)]
-        self._time = LogTime(clock)
+        self._time = LogClock(clock)
         self._seen_queue_offset = -1
         self._look_interval_s = look_interval_ms / 1000
         self._batch_count_max = BATCH_COUNT_MAX

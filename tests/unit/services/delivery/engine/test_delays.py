@@ -54,7 +54,7 @@ async def waits_for(owned: Owned, count: int) -> None:
 
 
 async def test_each_comes_at_its_time(clock: ManualClock) -> None:
-    """In the order of their times; nobody has to ask for it, and what was needed to wait is left out."""
+    """In the order of their times; nobody has to ask for it. What was needed to wait is left out, but for the times."""
     store = made(clock)
     for number, delay_ms in enumerate((3_000, 90_000, 1_000, -5)):
         await store.timers.send(TOPIC, f"m{number}", due_ms=clock.now_ms() + delay_ms, TIMER_OUT_MS="1", A="b")
@@ -68,7 +68,8 @@ async def test_each_comes_at_its_time(clock: ManualClock) -> None:
         counters = ownership.delay_counters()
         assert (counters.delivered_total, counters.messages_waiting, counters.messages_due) == (4, 0, 0)
     (one, *_) = store.queues(TOPIC)[0]
-    assert one.message.properties == {"TIMER_DELIVER_MS": str(1_700_000_000_000 - 5), "A": "b"}
+    due_ms = 1_700_000_000_000 - 5
+    assert one.message.properties == {"TIMER_DELIVER_MS": str(due_ms), "TIMER_OUT_MS": "1", "A": "b"}
 
 
 async def test_cancel(clock: ManualClock) -> None:

@@ -204,6 +204,7 @@ class AppendResult(_message.Message):
     QUEUE_IDS_FIELD_NUMBER: _builtins.int
     STORE_HOST_FIELD_NUMBER: _builtins.int
     IS_REPEATED_FIELD_NUMBER: _builtins.int
+    STORE_TIME_AHEAD_MS_FIELD_NUMBER: _builtins.int
     start_physical_offset: _builtins.int
     """First byte of the batch in the whole log."""
     end_physical_offset: _builtins.int
@@ -217,6 +218,10 @@ class AppendResult(_message.Message):
     is_repeated: _builtins.bool
     """Whether the batch of a writer was stored before, so that this call stored nothing. Then the columns are empty;
     ReadRecords of start_physical_offset gives the first of its messages.
+    """
+    store_time_ahead_ms: _builtins.int
+    """How far the store time is ahead of the service's clock, in milliseconds; 0 if it is not. Store times never go back:
+    after a clock was set back they go on a little slower than time does, until the clock has caught up.
     """
     @_builtins.property
     def physical_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -246,10 +251,11 @@ class AppendResult(_message.Message):
         queue_ids: _abc.Iterable[_builtins.int] | None = ...,
         store_host: _message_pb2.Host | None = ...,
         is_repeated: _builtins.bool = ...,
+        store_time_ahead_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["store_host", b"store_host"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "end_physical_offset", b"end_physical_offset", "is_repeated", b"is_repeated", "physical_offsets", b"physical_offsets", "queue_ids", b"queue_ids", "queue_offsets", b"queue_offsets", "start_physical_offset", b"start_physical_offset", "store_host", b"store_host", "store_time_ms", b"store_time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "end_physical_offset", b"end_physical_offset", "is_repeated", b"is_repeated", "physical_offsets", b"physical_offsets", "queue_ids", b"queue_ids", "queue_offsets", b"queue_offsets", "start_physical_offset", b"start_physical_offset", "store_host", b"store_host", "store_time_ahead_ms", b"store_time_ahead_ms", "store_time_ms", b"store_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

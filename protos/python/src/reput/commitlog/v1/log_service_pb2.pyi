@@ -874,8 +874,8 @@ class GetStatusResponse(_message.Message):
     data_disk_free_bytes: _builtins.int
     """Bytes of the data directory's file system that are free for the store."""
     store_time_ahead_ms: _builtins.int
-    """How far the store time of the last record is ahead of the service's clock, in milliseconds; 0 if it is not. Until the
-    clock has caught up, all messages get this one store time, because store times never go back.
+    """How far the log's time, which the next record gets, is ahead of the service's clock, in milliseconds; 0 if it is not.
+    Store times never go back, so until the clock has caught up they go on from there, a little slower than time does.
     """
     replicated_physical_offset: _builtins.int
     """End of what all members of the in-sync set have synced, exclusive; of a log that follows, as its leader told."""

@@ -58,12 +58,12 @@ async def test_a_delayed_message(served: Served) -> None:
 
 
 async def test_what_a_delayed_message_must_be(served: Served) -> None:
-    """It has a time within 40 days and no message group; others have none."""
+    """It has a time within 40 days and no message group. A time that is over is one, too."""
     caller = served.caller()
     for kind, fields, code in (
         (wire.MESSAGE_TYPE_DELAY, {}, wire.CODE_ILLEGAL_DELIVERY_TIME),
         (wire.MESSAGE_TYPE_DELAY, {"delivery_timestamp": at(41 * 86_400)}, wire.CODE_ILLEGAL_DELIVERY_TIME),
-        (wire.MESSAGE_TYPE_NORMAL, {"delivery_timestamp": at(9)}, wire.CODE_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+        (wire.MESSAGE_TYPE_DELAY, {"delivery_timestamp": Timestamp(nanos=10_000_000)}, OK),
         (
             wire.MESSAGE_TYPE_DELAY,
             {"delivery_timestamp": at(9), "message_group": "g"},

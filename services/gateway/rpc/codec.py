@@ -64,7 +64,7 @@ async def to_store(
         trace=system.trace_context or sent.user_properties.get(messages.TRACE, ""),
         producer_group=topic if is_transaction(sent) else "",
         immunity_s=-(-milliseconds(system.orphaned_transaction_recovery_duration) // 1000),
-        deliver_ms=milliseconds(system.delivery_timestamp),
+        deliver_ms=delivery_ms(system),
     )
     message.check()
     born_ms = milliseconds(system.born_timestamp)
@@ -89,7 +89,17 @@ def group_of(sent: wire.Message) -> str:
     return sent.system_properties.message_group or sent.user_properties.get(messages.GROUP, "")
 
 
+def delivery_ms(system: wire.SystemProperties) -> int:
+    """Return when a message is to be delivered, at least 1 ms after 1970, 0 if it has no delivery time."""
+    return max(milliseconds(system.delivery_timestamp), 1) if system.HasField("delivery_timestamp") else 0
+
+
 def _check_kind(sent: wire.Message) -> None:
+    """Return if a message is of a kind that is served. Raises Refused.
+
+    What the message has decides, as with RocketMQ's proxy: libraries that say NORMAL of every message may give one a
+    message group or a delivery time. A message that lacks what its type promises is refused.
+    """
     system = sent.system_properties
     what = NOT_YET.get(system.message_type)
     if what is not None:
@@ -109,17 +119,16 @@ def _check_kind(sent: wire.Message) -> None:
     if is_half and is_fifo:
         text = "a message of the type TRANSACTION must have no message group"
         raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", text)
-    if is_delayed and system.message_type != wire.MESSAGE_TYPE_DELAY:
-        raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", "a message with a delivery time is of the type DELAY")
-    if system.message_type == wire.MESSAGE_TYPE_DELAY and not (is_delayed and system.delivery_timestamp.seconds > 0):
+    if is_half and is_delayed:
+        text = "a message of the type TRANSACTION must have no delivery time"
+        raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", text)
+    if system.message_type == wire.MESSAGE_TYPE_DELAY and not is_delayed:
         raise Refused("ILLEGAL_DELIVERY_TIME", "a message of the type DELAY must have a delivery time")
     if is_delayed and is_fifo:
         text = "a message has a delivery time or a message group, not both"
         raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", text)
     if system.message_type == wire.MESSAGE_TYPE_FIFO and not is_fifo:
         raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", "a message of the type FIFO must have a message group")
-    if system.message_type == wire.MESSAGE_TYPE_NORMAL and is_fifo:
-        raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", "a message with a message group is of the type FIFO")
 
 
 async def to_client(

@@ -13,7 +13,7 @@ from services.gateway.engine.renewals import Renewals
 from services.gateway.errors import PeerRefused, Refused
 from services.gateway.rpc.access_keys import AccessKeys
 from services.gateway.rpc.caller import Caller, Context
-from services.gateway.rpc.codec import is_transaction, milliseconds, to_store
+from services.gateway.rpc.codec import delivery_ms, is_transaction, to_store
 from services.gateway.rpc.receiving import Receiving
 from services.gateway.rpc.routes import Routes
 from services.gateway.rpc.settings import check_client_type
@@ -192,7 +192,7 @@ def _sent(message: wire.Message, topic: str, offset: int) -> wire.SendResultEntr
     entry = wire.SendResultEntry(
         status=OK, message_id=system.message_id, transaction_id=system.message_id, offset=offset
     )
-    if system.HasField("delivery_timestamp"):
-        handle = recall.RecallHandle(topic, milliseconds(system.delivery_timestamp), system.message_id)
+    if deliver_ms := delivery_ms(system):
+        handle = recall.RecallHandle(topic, deliver_ms, system.message_id)
         entry.recall_handle = handle.encode()
     return entry

@@ -15,9 +15,10 @@ class Refused(ServiceError):
 class PeerRefused(ServiceError):
     """A service behind the gateway has refused a call, or could not be reached.
 
-    `reason` is the name of its ErrorReason; empty if it did not answer, and `is_late` if that took too long.
+    `reason` is the name of its ErrorReason; empty if it did not answer, and `is_late` if that took too long. `field` is
+    the argument at fault, if there is one.
     """
 
-    def __init__(self, service: str, reason: str, text: str, *, is_late: bool = False) -> None:
+    def __init__(self, service: str, reason: str, text: str, *, is_late: bool = False, field: str = "") -> None:
         super().__init__(f"{service}: {text}")
-        self.reason, self.is_late = reason, is_late
+        self.reason, self.is_late, self.field = reason, is_late, field

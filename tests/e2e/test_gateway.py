@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -171,6 +172,20 @@ async def test_a_stream_begins_at_once(served: Served) -> None:
     await stream.write(wire.TelemetryRequest(settings=publishing()))
     assert (await stream.read()).status.code == OK
     stream.cancel()
+
+
+@pytest.mark.parametrize("group", ["with.a.dot", "x" * 123])
+async def test_a_group_name_that_is_refused(served: Served, group: str) -> None:
+    """Settings get the code and the limit, and the end of the stream, as a receive gets them."""
+    stream = served.caller().telemetry()
+    await stream.write(wire.TelemetryRequest(settings=subscription(group)))
+    answer = await stream.read()
+    assert (answer.status.code, answer.HasField("settings")) == (wire.CODE_ILLEGAL_CONSUMER_GROUP, False)
+    with pytest.raises(grpc.aio.AioRpcError, match="1 to 122 bytes of letters") as ended:
+        await stream.read()
+    assert ended.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    parts = [part async for part in served.caller().receiving(receive_request("t", group))]
+    assert [part.status.code for part in parts] == [wire.CODE_ILLEGAL_CONSUMER_GROUP]
 
 
 async def test_node_hears_of_its_settings_a_little_later(served: Served) -> None:

@@ -2,6 +2,7 @@
 """Names of groups: short enough that their dead letters can have a topic."""
 
 from libs.formats.limits import TOPIC_SIZE_BYTES_MAX
+from libs.formats.names import is_group
 from libs.formats.state.system_topics import DEAD_LETTER_PREFIX
 from libs.requests import arguments
 from libs.requests.errors import BadArgument
@@ -11,7 +12,8 @@ GROUP_SIZE_MAX = TOPIC_SIZE_BYTES_MAX - len(DEAD_LETTER_PREFIX)
 
 def group_name(name: str) -> str:
     """Return a group's name. Raises BadArgument."""
-    if len(name) > GROUP_SIZE_MAX:
-        reason = f"must be at most {GROUP_SIZE_MAX} bytes, so that {DEAD_LETTER_PREFIX} and it name a topic"
-        raise BadArgument(reason, field="group", value=len(name), limit=GROUP_SIZE_MAX)
-    return arguments.group(name)
+    if len(name) > GROUP_SIZE_MAX or not is_group(name):
+        reason = f"must be 1 to {GROUP_SIZE_MAX} bytes of letters, digits, _, -, % and |"
+        text = f"{reason}, so that {DEAD_LETTER_PREFIX} and it name a topic"
+        raise BadArgument(text, field="group", value=name[: arguments.TEXT_SHOWN], limit=GROUP_SIZE_MAX)
+    return name

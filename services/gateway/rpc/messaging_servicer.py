@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
-from libs.requests.errors import ServiceError
+from libs.requests.errors import BadArgument, ServiceError
 from services.gateway.engine import recall
 from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.producers import Producers
@@ -25,6 +25,9 @@ from services.gateway.rpc.wire import messaging_pb2 as wire
 
 SERVED_AS = "apache.rocketmq.v2.MessagingService"
 SEND_COUNT_MAX = 1_000
+
+COME_AGAIN = (wire.CODE_UNAUTHORIZED, wire.CODE_TOO_MANY_REQUESTS)
+"""Codes of streams that end in order, because the same settings may be taken later."""
 
 R = TypeVar("R")
 
@@ -150,14 +153,21 @@ class MessagingServicer:
     async def Telemetry(
         self, requests: AsyncIterator[wire.TelemetryRequest], context: Context
     ) -> AsyncGenerator[wire.TelemetryResponse, None]:
-        """Tell a client by what rules it plays."""
+        """Tell a client by what rules it plays.
+
+        Settings that are refused end the stream with an error, as RocketMQ's proxy does it: clients for Java and Go end
+        their start by that. One for Node.js looks at the status. Raises BadArgument.
+        """
         try:
             caller = self.admit(context)
             async with contextlib.aclosing(self._telemetry.answers(caller, requests, context)) as answers:
                 async for answer in answers:
                     yield answer
         except (Refused, PeerRefused) as error:
-            yield wire.TelemetryResponse(status=status_of(error))
+            status = status_of(error)
+            yield wire.TelemetryResponse(status=status)
+            if status.code not in COME_AGAIN:
+                raise BadArgument(status.message, field="settings") from error
 
     @_answers(wire.EndTransactionResponse)
     async def EndTransaction(self, request: wire.EndTransactionRequest, caller: Caller) -> None:

@@ -43,6 +43,14 @@ CODES: Mapping[str, str] = {
 }
 """Codes of what the services behind the gateway refuse, by their reasons; what is not here is a bug of ours."""
 
+OF_FIELDS: Mapping[str, str] = {
+    "group": "ILLEGAL_CONSUMER_GROUP",
+    "tag_expression": "ILLEGAL_FILTER_EXPRESSION",
+    "where": "ILLEGAL_FILTER_EXPRESSION",
+}
+"""Codes of what the services refuse as BAD_ARGUMENT, by the field at fault."""
+PASSING = "HA_NOT_AVAILABLE"
+
 _log = logging.getLogger(__name__)
 
 
@@ -58,8 +66,14 @@ def status_of(error: ServiceError) -> wire.Status:
     assert isinstance(error, PeerRefused)
     if error.is_late:
         return status("PROXY_TIMEOUT", str(error))
-    code = CODES.get(error.reason)
+    code = OF_FIELDS.get(error.field) if error.reason == "BAD_ARGUMENT" else None
+    code = code or CODES.get(error.reason)
     if code is None:
         _log.error("a service has refused what a gateway should not ask for: %s: %s", error.reason, error)
         return status("INTERNAL_SERVER_ERROR", str(error))
     return status(code, str(error))
+
+
+def is_passing(error: ServiceError) -> bool:
+    """Return whether what was refused may be had later: a service is away, or begins."""
+    return isinstance(error, PeerRefused) and (error.is_late or CODES.get(error.reason) == PASSING)

@@ -16,7 +16,7 @@ from services.gateway.errors import PeerRefused, Refused
 from services.gateway.rpc import settings
 from services.gateway.rpc.caller import Caller, Context, Ending
 from services.gateway.rpc.codec import question
-from services.gateway.rpc.statuses import OK, status_of
+from services.gateway.rpc.statuses import OK, is_passing, status_of
 from services.gateway.rpc.store.delivery_client import DeliveryClient
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
@@ -58,7 +58,10 @@ class Telemetry:
     async def answers(
         self, caller: Caller, requests: AsyncIterator[wire.TelemetryRequest], context: Context
     ) -> AsyncGenerator[wire.TelemetryResponse, None]:
-        """Answer what the client says until it, or the gateway, goes. Raises Refused for a client too many."""
+        """Answer what the client says until it, or the gateway, goes.
+
+        Raises Refused for a client too many, and Refused and PeerRefused for settings that are never taken.
+        """
         if self._stream_count >= self._stream_count_max:
             limit = f"client_stream_count_max, {self._stream_count_max}"
             raise Refused("TOO_MANY_REQUESTS", f"as many clients have a stream as there may: {limit}")
@@ -112,6 +115,8 @@ class Telemetry:
             settings.check(said)
             completed = await self._completed(caller, said)
         except ServiceError as error:
+            if not is_passing(error):
+                raise
             return wire.TelemetryResponse(status=status_of(error))
         return wire.TelemetryResponse(status=OK, settings=completed)
 
@@ -125,10 +130,12 @@ class Telemetry:
         return settings.of_consumer(said, policy, is_node=is_node)
 
     async def _policy(self, group: str) -> GroupPolicy:
-        """Return a group's policy. Raises PeerRefused when it could not be had for a while."""
+        """Return a group's policy. Raises PeerRefused when it is refused, or could not be had for a while."""
         for _ in range(POLICY_TRIES - 1):
             try:
                 return await self._delivery.policy(group)
-            except PeerRefused:
+            except PeerRefused as error:
+                if not is_passing(error):
+                    raise
                 await asyncio.sleep(POLICY_INTERVAL_S)
         return await self._delivery.policy(group)

@@ -20,8 +20,9 @@ def errors_of(service: str) -> Iterator[None]:
     try:
         yield
     except grpc.aio.AioRpcError as error:
-        reason, is_late = error_info(error).reason, error.code() is LATE
-        raise PeerRefused(service, reason, error.details() or describe(error), is_late=is_late) from error
+        info, text = error_info(error), error.details() or describe(error)
+        is_late, field = error.code() is LATE, info.metadata.get("field", "")
+        raise PeerRefused(service, info.reason, text, is_late=is_late, field=field) from error
 
 
 def error_of(service: str, status: Status) -> PeerRefused:

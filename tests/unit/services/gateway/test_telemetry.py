@@ -16,6 +16,7 @@ from services.gateway.engine.renewals import Renewals
 from services.gateway.errors import PeerRefused, Refused
 from services.gateway.rpc import telemetry
 from services.gateway.rpc.caller import Caller, Ending
+from services.gateway.rpc.statuses import status_of
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
 
@@ -82,6 +83,28 @@ async def test_a_client_does_not_wait_for_ever() -> None:
     """It is told that the store is away."""
     answer = await answer_of(telemetry.POLICY_TRIES)
     assert (answer.status.code, answer.HasField("settings")) == (wire.CODE_HA_NOT_AVAILABLE, False)
+
+
+async def test_a_group_that_is_refused_is_refused_at_once() -> None:
+    """It is not asked for again: the stream ends with the reason, by which libraries end their start."""
+
+    class Refusing(Delivery):
+        async def policy(self, group: str) -> GroupPolicy:
+            """See DeliveryClient."""
+            asked.append(group)
+            raise PeerRefused("delivery", "BAD_ARGUMENT", "group: must be 1 to 122 bytes", field="group")
+
+    asked: list[str] = []
+    context: Any = Context()
+    said = wire.Settings(subscription=wire.Subscription(group=wire.Resource(name="a.b")))
+
+    async def requests() -> AsyncIterator[wire.TelemetryRequest]:
+        yield wire.TelemetryRequest(settings=said)
+
+    answers = subject_of(Refusing(0), Ending()).answers(Caller("c", "GO", "", ""), requests(), context)
+    with pytest.raises(PeerRefused) as refused:
+        await anext(answers)
+    assert (asked, status_of(refused.value).code) == (["a.b"], wire.CODE_ILLEGAL_CONSUMER_GROUP)
 
 
 async def test_a_client_that_does_not_read() -> None:

@@ -171,9 +171,13 @@ class MemoryStore:
                 break
             some.append(one)
             room -= one.size_bytes
-        tagged = [one for one in some if wanted.tags == "*" or one.message[0] in wanted.tags]
-        found = [one for one in tagged if not wanted.where or wanted.where in one.message]
+        found = [one for one in some if self.passes(one, wanted)]
         return Pulled(found, queue_offset + len(some), least, len(queue))
+
+    def passes(self, found: Found, wanted: Wanted) -> bool:
+        """See Index, and `pull`."""
+        is_tagged = wanted.tags == "*" or found.message[0] in wanted.tags.split("||")
+        return is_tagged and (not wanted.where or wanted.where in found.message)
 
     async def journal(self, queue_offset: int, *, wait_s: float) -> tuple[list[Stored], int]:
         """See Index."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -91,6 +92,7 @@ def show_group(context: typer.Context, group: GroupArgument, as_json: JsonOption
 
 
 def _fields(group: ShareGroup) -> dict[str, object]:
+    topics = [one.topic for one in group.filters]
     late = [queue.lag_s for queue in group.queues if queue.lag_s is not None]
     return {
         "group": group.name,
@@ -101,6 +103,8 @@ def _fields(group: ShareGroup) -> dict[str, object]:
         "in_flight_count": sum(queue.in_flight_count for queue in group.queues),
         "dead_letter_count": group.dead_letter_count,
         **asdict(group.policy),
+        "filters": [asdict(one) for one in group.filters],
+        "topics_of_differing_filters": [topic for topic, count in Counter(topics).items() if count > 1],
         "queues": [
             {
                 **{name: getattr(queue, name) for name in QUEUE_COLUMNS},

@@ -77,7 +77,7 @@ class Consumption:
 
     async def _wait(self, owned: Owned) -> None:
         """Wait until one of the topics may have something, or the credit or the process that delivers changes."""
-        waits = [asyncio.create_task(owned.wait(self._group, topic, LOOK_S)) for topic in self._topics]
+        waits = [asyncio.create_task(owned.wait(self._group, topic, self._wanted, LOOK_S)) for topic in self._topics]
         waits.append(asyncio.create_task(self._until_changed()))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

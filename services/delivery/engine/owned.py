@@ -25,6 +25,7 @@ from services.delivery.engine.journal import Journal
 from services.delivery.engine.letters.letters import Letters
 from services.delivery.engine.letters.place import dead_letter_topic
 from services.delivery.engine.ports import Index, Log, Wanted, Written
+from services.delivery.engine.receiving.all_filters import AllFilters
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.state.queue import QueueState
@@ -112,6 +113,7 @@ class Owned:
         self.transactions = Transactions(journal, tally, log=log, halves=halves, time=self.delays.time, config=config)
         self.asking = Asking(self.delays, clock)
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
+        self.filters = AllFilters(groups, index, clock)
         self._attempts, self._repeats = Attempts(clock), Repeats()
         self._settling: asyncio.Future[Written] | None = None
         """The last settled events on their way into the log, behind all others."""
@@ -180,13 +182,13 @@ class Owned:
             left_s = deadline_s - _now_s()
             if taken or left_s <= 0:
                 return taken
-            await self._wait(subscription, left_s)
+            await self._wait(subscription, wanted, left_s)
 
-    async def wait(self, group: str, topic: str, left_s: float) -> None:
+    async def wait(self, group: str, topic: str, wanted: Wanted, left_s: float) -> None:
         """Wait until there may be something to receive, or this object delivers no more, at most so long."""
         subscription = await self._subscription(group, topic)
         if not self._is_over:
-            await self._wait(subscription, left_s)
+            await self._wait(subscription, wanted, left_s)
 
     async def begin(self, group: str, topic: str) -> None:
         """Give a group a position in each queue of a topic, where it has none. Raises TopicNotFound."""
@@ -230,6 +232,7 @@ class Owned:
                 if policy is None:
                     await self._drop(subscription)
         if policy is None:
+            self.filters.forget(group)
             self._stored = {place: offset for place, offset in self._stored.items() if place.group != group}
         await written
 
@@ -279,6 +282,9 @@ class Owned:
     async def tend(self) -> None:
         """Let go of what nobody uses, and tell the index how far groups are. Raises DependencyUnavailable."""
         now_s = self._clock.monotonic_s()
+        for key in self.filters.look(self._time.now_ms(), self._subscriptions):
+            if (found := self._subscriptions.get(key)) is not None:
+                found.news.set()
         for subscription in list(self._subscriptions.values()):
             if subscription.is_busy:
                 continue
@@ -353,7 +359,7 @@ class Owned:
         return Outcome(error) if answer is None else Outcome(handle=answer)
 
     def _settled(self, handle: Handle, wish: Wish) -> tuple[Event, Outcome]:
-        _, flight = self._in_flight(handle)
+        queue, flight = self._in_flight(handle)
         if wish.verb in ("ack", "terminate"):
             return Settled(handle.place, (handle.offset,)), Outcome()
         now_ms, policy = self._time.now_ms(), self.groups.policy(handle.group)
@@ -362,13 +368,15 @@ class Owned:
             delay_ms = policy.backoff_ms(flight.attempt) if wish.verb == "nack" else policy.invisible_ms
         stamp = flight.stamp if wish.keeps_handle else max(now_ms, flight.stamp + 1)
         later = Flight(flight.offset, flight.attempt - wish.is_untried, stamp, now_ms + delay_ms, flight.key)
+        if wish.verb == "extend" and (filters := self.filters.find(handle.group, handle.topic)) is not None:
+            filters.extended(queue, flight, later)
         changed = Handle(handle.group, handle.topic, handle.queue_id, handle.offset, stamp)
         return Postponed(handle.place, (later,)), Outcome(handle="" if wish.verb == "nack" else changed.encode())
 
-    async def _wait(self, subscription: Subscription, left_s: float) -> None:
+    async def _wait(self, subscription: Subscription, wanted: Wanted, left_s: float) -> None:
         """Wait until there may be something to receive, at most so long."""
         is_paused = self.groups.policy(subscription.group).is_paused
-        due_ms = None if is_paused else subscription.due_ms()
+        due_ms = None if is_paused else subscription.due_ms(wanted)
         if due_ms is not None:
             due_s = (due_ms - self._time.now_ms()) / 1000
             left_s = min(left_s, due_s if due_s > 0 else AGAIN_S)
@@ -397,6 +405,7 @@ class Owned:
                 self._tally,
                 self._clock,
                 self._time,
+                self.filters.of(group, topic),
                 ahead=self.ahead,
                 open_count_max=self._config.queue_open_count_max,
             )

@@ -10,7 +10,7 @@ Callers: the event loop's thread.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from libs.formats.records.delivery_record import Began
@@ -22,6 +22,7 @@ from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.journal import Journal
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ports import Index, Log
+from services.delivery.engine.receiving.all_filters import FilterCount
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.takeover.copying import JOURNAL_GROUP, JOURNAL_PLACE, Copying
 from services.delivery.engine.takeover.handover import come_back, leave
@@ -155,6 +156,11 @@ class Ownership:
             replayed_letters_total=tally.replayed_count,
             taken_over_total=self.began_count,
         )
+
+    def filter_counts(self) -> Mapping[tuple[str, ...], FilterCount]:
+        """Return how many different filters members use, by group and topic. From any thread."""
+        owned = self._owned
+        return {} if owned is None else owned.filters.counts()
 
     def transaction_counters(self) -> TransactionCounters:
         """Return what was counted of transactions. From any thread."""

@@ -122,7 +122,7 @@ Letter: TypeAlias = DeadLetter | Replayed | Copy | Note
 
 
 class Wanted(NamedTuple):
-    """Which messages are read: both must hold."""
+    """Which messages are read: both must hold. Equal ones ask for the same: `wanted_of` makes them so."""
 
     tags: str = "*"
     where: str = ""
@@ -180,6 +180,10 @@ class Index(Protocol):
         wait_s: float,
     ) -> Pulled:
         """Return messages from a queue offset on, waiting for the first one. Outside of it: goes to its border."""
+        ...
+
+    def passes(self, found: Found, wanted: Wanted) -> bool:
+        """Return whether a message that was read passes a filter, as a pull would say. Without a call."""
         ...
 
     async def journal(self, queue_offset: int, *, wait_s: float) -> tuple[list[Stored], int]:

@@ -2,7 +2,8 @@
 """Subscription: gives the messages of one topic to those who receive for one group.
 
 First what is due again, then what is new, the queues in turn. A message that was given back too often goes to the dead
-letters instead, in one record with the event that settles it.
+letters instead, in one record with the event that settles it. Members may ask for different messages: a queue is read
+once, by all that any of them asks for, and what is for others than the receiver is held for them.
 Invariants: one receive chooses at a time, so that no message is given to two; what was chosen is in the journal before
 it is handed out; at most `open_count_max` messages of a queue are in flight or held.
 Callers: the event loop's thread. Memory: that of its feeds.
@@ -26,6 +27,9 @@ from services.delivery.engine.feed import Feed, ReadAhead
 from services.delivery.engine.journal import Journal
 from services.delivery.engine.letters.place import dead_letter_topic
 from services.delivery.engine.ports import DeadLetter, Found, Index, Wanted, Written
+from services.delivery.engine.receiving.filters import Filters
+from services.delivery.engine.receiving.kept import Kept
+from services.delivery.engine.receiving.rereading import Rereading
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.state.queue import QueueState
@@ -35,6 +39,8 @@ from services.delivery.errors import AppendRefused
 
 LETTER_AGAIN_MS = 30_000
 """When a dead letter that the log did not take is tried again."""
+ROUND_COUNT = 8
+"""How often one receive looks at a queue again, behind messages that were for others."""
 SIZE_BYTES_MAX = 8 << 20
 """Of the messages of one receive, unless the last one makes it more."""
 
@@ -71,10 +77,14 @@ class _Chosen:
 
 @dataclass(slots=True)
 class _Room:
-    """What one receive may still take. The last message may be larger than what is left."""
+    """What one receive asks for, and how much it may still take. The last message may be larger than what is left."""
 
     count: int
     size_bytes: int
+    invisible_ms: int
+    wanted: Wanted
+    is_for_others: bool = False
+    """Whether it came across messages that other members wait for."""
 
     @property
     def is_left(self) -> bool:
@@ -98,6 +108,7 @@ class Subscription:
         tally: Tally,
         clock: Clock,
         time: SteadyTime,
+        filters: Filters,
         *,
         ahead: ReadAhead,
         open_count_max: int,
@@ -115,6 +126,9 @@ class Subscription:
         self._time = time
         self._ahead = ahead
         self._open_count_max = open_count_max
+        self.filters = filters
+        self._kept = Kept(ahead)
+        self._rereading = Rereading(index, topic, self._kept)
         self._feeds: dict[int, Feed] = {}
         self._turn = 0
         self._lock = asyncio.Lock()
@@ -123,7 +137,7 @@ class Subscription:
     @property
     def held_bytes(self) -> int:
         """Of messages that were read ahead, and that nobody took yet."""
-        return sum(feed.size_bytes for feed in self._feeds.values())
+        return self._kept.size_bytes + sum(feed.size_bytes for feed in self._feeds.values())
 
     @property
     def is_busy(self) -> bool:
@@ -134,6 +148,7 @@ class Subscription:
         """Read no more, and let those who wait begin anew. Who takes messages at this moment gets what is chosen."""
         self._is_over = True
         self.news.set()
+        self._kept.clear()
         await self.move(list(self._feeds))
 
     async def move(self, queue_ids: Iterable[int]) -> None:
@@ -150,15 +165,18 @@ class Subscription:
             self.used_s = self._clock.monotonic_s()
             if not self._is_over:
                 self.news.clear()
+            self.filters.ask(wanted, self._time.now_ms())
             policy = self._groups.policy(self.group)
             if policy.is_paused:
                 return []
             chosen: list[_Chosen] = []
-            room = _Room(count, min(size_bytes, SIZE_BYTES_MAX))
+            room = _Room(count, min(size_bytes, SIZE_BYTES_MAX), invisible_ms, wanted)
             with self._giving_back(chosen):
-                await self._again(chosen, room, policy, invisible_ms)
-                await self._fresh(chosen, room, policy, invisible_ms, wanted, list(queue_ids))
-            if not room.is_left:
+                await self._again(chosen, room, policy)
+                await self._fresh(chosen, room, policy, list(queue_ids))
+            for one in chosen:
+                self.filters.gave(wanted, one.queue, one.flights)
+            if not room.is_left or room.is_for_others:
                 self.news.set()  # there may be more, for others
         await self._written(chosen)
         self._tally.received_count += sum(len(one.flights) for one in chosen)
@@ -175,7 +193,10 @@ class Subscription:
             queue = self._groups.find(handle.place)
             if queue is not None and _is_flight(queue, handle.offset, handle.stamp):
                 stamps.setdefault(queue, {})[handle.offset] = handle.stamp
-        found = {queue: (await self._read(queue, sorted(some), SIZE_BYTES_MAX))[0] for queue, some in stamps.items()}
+        found = {
+            queue: (await self._rereading.read(queue.place.queue_id, sorted(some), SIZE_BYTES_MAX))[0]
+            for queue, some in stamps.items()
+        }
         now_ms, chosen = self._time.now_ms(), list[_Chosen]()
         for queue, some in stamps.items():  # without a wait, so that a failure leaves all as it was
             same = [one for offset, one in found[queue].items() if _is_flight(queue, offset, some[offset])]
@@ -223,37 +244,56 @@ class Subscription:
                 events.append(Took(queue.place, feed.next, ()))
         return events
 
-    def due_ms(self) -> int | None:
-        """Return when a message may be delivered again, None if none waits."""
-        times = [due for queue in self._queues() if (due := queue.due_ms()) is not None]
-        return min(times, default=None)
+    def due_ms(self, wanted: Wanted) -> int | None:
+        """Return when a message may be delivered again to who asks for these, None if none waits."""
+        dues = (queue.due_ms(self.filters.misfits(wanted, queue)) for queue in self._queues())
+        return min((due for due in dues if due is not None), default=None)
 
     def _queues(self) -> list[QueueState]:
         return [queue for queue in self._groups.queues(self.group) if queue.place.topic == self.topic]
 
-    async def _again(self, chosen: list[_Chosen], room: _Room, policy: Policy, invisible_ms: int) -> None:
+    async def _again(self, chosen: list[_Chosen], room: _Room, policy: Policy) -> None:
         """Choose messages that are due again, or were held until now."""
         now_ms = self._time.now_ms()
         for queue in self._queues():
-            offsets = queue.ready(now_ms, room.count) if room.is_left else []
-            if not offsets:
-                continue
-            before = {offset: queue.flight(offset) for offset in offsets}
-            found, gone = await self._read(queue, offsets, room.size_bytes)
-            same = [offset for offset in offsets if queue.is_open(offset) and queue.flight(offset) == before[offset]]
-            if settled := tuple(offset for offset in same if offset in gone):
-                self._settle(queue, settled)
-            alive = []
-            for one in (found[offset] for offset in same if offset in found):
-                if queue.attempts(one.queue_offset) >= policy.attempts_max:
-                    self.bury(queue, one)
-                else:
-                    alive.append(one)
-            if alive:
-                room.take(alive)
-                flights = [self._flight(queue, one, now_ms, invisible_ms, queue.key(one.queue_offset)) for one in alive]
-                again = _Chosen(queue, flights, [], queue.next, alive)
-                self._choose(chosen, again, again.took)
+            for _ in range(ROUND_COUNT):
+                if not room.is_left or not await self._again_of(queue, chosen, room, policy, now_ms):
+                    break
+
+    async def _again_of(
+        self, queue: QueueState, chosen: list[_Chosen], room: _Room, policy: Policy, now_ms: int
+    ) -> bool:
+        """Choose some messages of a queue. Returns whether there may be more, behind some that were for others."""
+        misfits = self.filters.misfits(room.wanted, queue)
+        offsets = queue.ready(now_ms, room.count, misfits)
+        if not offsets:
+            return False
+        before = {offset: queue.flight(offset) for offset in offsets}
+        found, gone = await self._rereading.read(queue.place.queue_id, offsets, room.size_bytes)
+        same = [offset for offset in offsets if queue.is_open(offset) and queue.flight(offset) == before[offset]]
+        unwanted = [offset for offset in same if offset in gone]
+        alive, for_others = list[Found](), list[Found]()
+        for one in (found[offset] for offset in same if offset in found):
+            if queue.attempts(one.queue_offset) >= policy.attempts_max:
+                self.bury(queue, one)
+            elif self.filters.passes(one, room.wanted):
+                alive.append(one)
+            elif self.filters.is_for_others(one, room.wanted):
+                for_others.append(one)
+            else:
+                unwanted.append(one.queue_offset)
+        if unwanted:
+            self._settle(queue, tuple(unwanted))
+        room.is_for_others = room.is_for_others or bool(for_others)
+        for one in for_others:
+            misfits.add(one.queue_offset)
+            self._kept.put(queue.place.queue_id, one)
+        if alive:
+            room.take(alive)
+            flights = [self._flight(queue, one, now_ms, room, queue.key(one.queue_offset)) for one in alive]
+            again = _Chosen(queue, flights, [], queue.next, alive)
+            self._choose(chosen, again, again.took)
+        return bool(for_others or unwanted)
 
     def _give_back(self, chosen: Sequence[_Chosen]) -> None:
         """Let messages be delivered again at once, as if they had not been: their receiver has gone."""
@@ -265,37 +305,6 @@ class Subscription:
             if self._journal.failure is None:
                 self._journal.write([event], is_safe=False)
         self.news.set()
-
-    async def _read(
-        self, queue: QueueState, offsets: list[int], size_bytes_max: int
-    ) -> tuple[dict[int, Found], set[int]]:
-        """Read messages again, those that stand together at once, and find those that are gone from the log.
-
-        What is in neither was not reached: there was no room for it, or the index does not have it at the moment.
-        """
-        found: dict[int, Found] = {}
-        gone: set[int] = set()
-        size_bytes = 0
-        for start, count in _runs(offsets):
-            position, end = start, start + count
-            while position < end and size_bytes < size_bytes_max:
-                pulled = await self._index.pull(
-                    self.topic,
-                    queue.place.queue_id,
-                    position,
-                    wanted=Wanted(),
-                    count=end - position,
-                    size_bytes=size_bytes_max - size_bytes,
-                    wait_s=0,
-                )
-                gone.update(range(position, min(end, pulled.min_queue_offset)))
-                some = [one for one in pulled.found if one.queue_offset < end]
-                found.update({one.queue_offset: one for one in some})
-                size_bytes += sum(one.size_bytes for one in some)
-                if pulled.next_queue_offset <= position:
-                    break
-                position = pulled.next_queue_offset
-        return found, gone
 
     def _settle(self, queue: QueueState, gone: tuple[int, ...]) -> None:
         """Be done with messages that are gone from the log."""
@@ -332,64 +341,74 @@ class Subscription:
 
     async def read(self, queue: QueueState, offset: int) -> Found | None:
         """Read a message again, None if it is gone. Raises what the index raises, and DependencyUnavailable."""
-        found, gone = await self._read(queue, [offset], SIZE_BYTES_MAX)
+        found, gone = await self._rereading.read(queue.place.queue_id, [offset], SIZE_BYTES_MAX)
         if offset not in found and offset not in gone:
             raise DependencyUnavailable("indexer", f"it has no message {offset} of {self.topic} at the moment")
         return found.get(offset)
 
-    async def _fresh(
-        self,
-        chosen: list[_Chosen],
-        room: _Room,
-        policy: Policy,
-        invisible_ms: int,
-        wanted: Wanted,
-        queue_ids: list[int],
-    ) -> None:
+    async def _fresh(self, chosen: list[_Chosen], room: _Room, policy: Policy, queue_ids: list[int]) -> None:
         """Choose messages that were never delivered, the queues in turn."""
         self._turn += 1
         for index in range(len(queue_ids)):
             if not room.is_left:
                 break
             queue_id = queue_ids[(self._turn + index) % len(queue_ids)]
-            feed = await self._feed(queue_id, wanted)
+            feed = await self._feed(queue_id)
             queue = self._groups.find(Place(self.group, self.topic, queue_id))
             if feed is None or queue is None:
                 break
-            one = self._from_feed(feed, queue, policy, room, invisible_ms)
+            one = self._from_feed(feed, queue, policy, room)
             if one.flights or one.held:
                 self._choose(chosen, one, one.took)
 
-    def _from_feed(self, feed: Feed, queue: QueueState, policy: Policy, room: _Room, invisible_ms: int) -> _Chosen:
+    def _from_feed(self, feed: Feed, queue: QueueState, policy: Policy, room: _Room) -> _Chosen:
         one = _Chosen(queue, [], [], queue.next, [])
-        now_ms, keys = self._time.now_ms(), set()
-        while room.is_left and queue.open_count + len(one.flights) + len(one.held) < self._open_count_max:
+        now_ms, keys, misfits = self._time.now_ms(), set(), self.filters.misfits(room.wanted, queue)
+        while room.is_left and (left := self._open_left(queue, one)) > 0:
             if (found := feed.peek()) is None:
                 break
             feed.take()
+            one.next = feed.next
             if queue.is_settled(found.queue_offset):
-                one.next = feed.next
                 continue
             key = found.key if policy.is_ordered else 0
             if key and (key in keys or queue.is_blocked(key)):
                 one.held.append((found.queue_offset, key))
-            else:
-                one.flights.append(self._flight(queue, found, now_ms, invisible_ms, key))
+            elif feed.wanted == room.wanted or self.filters.passes(found, room.wanted):
+                one.flights.append(self._flight(queue, found, now_ms, room, key))
                 one.found.append(found)
                 room.take([found])
+            elif self._is_held_for_others(found, room.wanted, left):
+                one.held.append((found.queue_offset, key))
+                room.is_for_others = True
+                misfits.add(found.queue_offset)
+                self._kept.put(queue.place.queue_id, found)
+            else:
+                continue
             keys.add(key)
-            one.next = feed.next
         return one
 
-    def _flight(self, queue: QueueState, found: Found, now_ms: int, invisible_ms: int, key: int) -> Flight:
+    def _open_left(self, queue: QueueState, one: _Chosen) -> int:
+        """Return how many more messages of a queue may be in flight or held."""
+        return self._open_count_max - queue.open_count - len(one.flights) - len(one.held)
+
+    def _is_held_for_others(self, found: Found, wanted: Wanted, left: int) -> bool:
+        """Return whether other members may get a message; those that may come back have half of the places."""
+        if self.filters.awaits_return and 2 * left <= self._open_count_max:
+            return self.filters.is_for_known(found, but_not=wanted)
+        return self.filters.is_for_others(found, wanted)
+
+    def _flight(self, queue: QueueState, found: Found, now_ms: int, room: _Room, key: int) -> Flight:
         former = queue.flight(found.queue_offset)
         stamp = now_ms if former is None else max(now_ms, former.stamp + 1)
-        return Flight(found.queue_offset, queue.attempts(found.queue_offset) + 1, stamp, now_ms + invisible_ms, key)
+        return Flight(
+            found.queue_offset, queue.attempts(found.queue_offset) + 1, stamp, now_ms + room.invisible_ms, key
+        )
 
-    async def _feed(self, queue_id: int, wanted: Wanted) -> Feed | None:
+    async def _feed(self, queue_id: int) -> Feed | None:
         """Return the feed of a queue, from where the group is. None if this is stopped, or the group was deleted."""
         place = Place(self.group, self.topic, queue_id)
-        feed, queue = self._feeds.get(queue_id), self._groups.find(place)
+        feed, queue, wanted = self._feeds.get(queue_id), self._groups.find(place), self.filters.union
         if feed is not None and queue is not None and (feed.wanted != wanted or feed.next < queue.next):
             await self.move([queue_id])
             feed, queue = None, self._groups.find(place)
@@ -428,14 +447,3 @@ def _delivered(one: _Chosen, flight: Flight, found: Found) -> Delivered:
     place = one.queue.place
     handle = Handle(place.group, place.topic, place.queue_id, flight.offset, flight.stamp).encode()
     return Delivered(found.message, handle, flight.attempt, flight.until_ms, found.size_bytes)
-
-
-def _runs(offsets: list[int]) -> list[tuple[int, int]]:
-    """Return starts and counts of offsets that stand together. They ascend."""
-    runs: list[tuple[int, int]] = []
-    for offset in offsets:
-        if runs and sum(runs[-1]) == offset:
-            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
-        else:
-            runs.append((offset, 1))
-    return runs

@@ -37,6 +37,11 @@ class GroupServicer:
         """Return a policy, and how far the group is."""
         owned, group = await self._ownership.owned(), group_name(request.group)
         found = _group(group, owned.groups.policy(group), await owned.lags(group))
+        found.filters.extend(
+            messages.GroupFilter(topic=filters.topic, tag_expression=wanted.tags, where=wanted.where)
+            for filters in owned.filters.of_group(group)
+            for wanted in filters.live
+        )
         found.dead_letter_count = await owned.letters.count(group)
         return messages.GetGroupResponse(group=found)
 

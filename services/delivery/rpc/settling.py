@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from reput.delivery.v1 import delivery_service_pb2 as messages
 
 from libs.filters.property_filter import parse_where
+from libs.filters.tag_expression import parse_tags, text_of
 from libs.requests import arguments
 from libs.requests.errors import BadArgument
 from libs.runtime.rpc.errors import status_of
@@ -18,14 +19,15 @@ from services.delivery.rpc.policies import DELAY_MS_MAX
 
 ENTRY_COUNT_MAX = 1_000
 ATTEMPT_ID_SIZE_BYTES_MAX = 100
-TAGS_SIZE_MAX, TAG_COUNT_MAX = 32_767, 1_000
-"""As the Indexer has them, which is asked later on."""
 
 
 def wanted_of(request: messages.ReceiveRequest | messages.ConsumeBegin, prefix: str = "") -> Wanted:
-    """Return which messages are to be delivered. `prefix` is the path to the fields. Raises BadArgument."""
-    where = parse_where(request.where, field=f"{prefix}where")
-    return Wanted(_tags(request.tag_expression, f"{prefix}tag_expression"), where.text)
+    """Return which messages are to be delivered, equal for equal filters: the tags sorted, each once, spaces cut off.
+
+    `prefix` is the path to the fields. Raises BadArgument.
+    """
+    tags = parse_tags(request.tag_expression, field=f"{prefix}tag_expression")
+    return Wanted(text_of(tags), parse_where(request.where, field=f"{prefix}where").text.strip())
 
 
 def invisible_ms_of(request: messages.ReceiveRequest | messages.ConsumeBegin, prefix: str = "") -> int | None:
@@ -66,16 +68,6 @@ def outcome_of(outcome: Outcome) -> messages.SettleOutcome:
     if outcome.error is not None:
         return messages.SettleOutcome(error=status_of(outcome.error, ERROR_TABLE))
     return messages.SettleOutcome(handle=outcome.handle)
-
-
-def _tags(expression: str, field: str) -> str:
-    size = len(expression.encode())
-    if size > TAGS_SIZE_MAX:
-        raise BadArgument(f"must be at most {TAGS_SIZE_MAX} bytes", field=field, value=size, limit=TAGS_SIZE_MAX)
-    count = expression.count("||") + 1
-    if count > TAG_COUNT_MAX:
-        raise BadArgument(f"may have {TAG_COUNT_MAX} tags", field=field, value=count, limit=TAG_COUNT_MAX)
-    return expression or "*"
 
 
 def _wish(entry: messages.SettleEntry, path: str) -> Wish:

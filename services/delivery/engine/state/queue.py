@@ -3,6 +3,7 @@
 
 Every message below `next` is in flight, held, or settled, and everything that is neither of the first two is settled.
 Messages from `next` on may be settled, too: before anybody receives them, as dead letters are that are replayed.
+A message is held because one with its key is in flight, or, also without a key (0), for members whose filter it passes.
 Invariants: of messages with the same key at most one is in flight, and those after it are held; a message's stamp grows
 with each delivery, so that a handle of a former one fits no more; `apply` is the only way to change anything.
 Memory: some 300 bytes for each message in flight, 100 for each that is held or settled ahead; however many others pass
@@ -11,6 +12,7 @@ one that is not settled. Callers: one thread.
 
 import heapq
 from collections import deque
+from collections.abc import Set as AbstractSet
 
 from libs.formats.records.delivery_record import Copied, Flight, Moved, Place, Postponed, Settled, Took
 
@@ -35,6 +37,8 @@ class QueueState:
         """Which message of a key is in flight."""
         self._free: set[int] = set()
         """Keys of which one is held and none in flight."""
+        self._aside: set[int] = set()
+        """Held messages without a key."""
         self._due: list[tuple[int, int, int]] = []
         """A heap of times, offsets and stamps. Those of former deliveries are dropped when they come up."""
         self._open: list[int] = []
@@ -99,15 +103,36 @@ class QueueState:
         """Return whether a message of this key has to wait, if it is the next one that is passed."""
         return key != 0 and (key in self._busy or key in self._waiting)
 
-    def due_ms(self) -> int | None:
-        """Return when the first message in flight may be delivered again: 0 if a held one may be now, None if none."""
-        if self._free:
+    def due_ms(self, but_not: AbstractSet[int] = frozenset()) -> int | None:
+        """Return when the first message in flight may be delivered again: 0 if a held one may be now, None if none.
+
+        `but_not` are messages that are not for the one who asks.
+        """
+        if self._is_any_free(but_not):
             return 0
+        if but_not:
+            times = (one.until_ms for offset, one in self._flights.items() if offset not in but_not)
+            return min(times, default=None)
         self._drop_stale()
         return self._due[0][0] if self._due else None
 
-    def ready(self, now_ms: int, count: int) -> list[int]:
+    def ready(self, now_ms: int, count: int, but_not: AbstractSet[int] = frozenset()) -> list[int]:
         """Return messages that may be delivered, again or after being held, in the order of the queue."""
+        if but_not:
+            due = ((one.until_ms, offset) for offset, one in self._flights.items() if offset not in but_not)
+            found = [offset for _, offset in heapq.nsmallest(count, (one for one in due if one[0] <= now_ms))]
+        else:
+            found = self._first_due(now_ms, count)
+        free = [offset for key in self._free if (offset := self._waiting[key][0]) not in but_not]
+        aside = self._aside - but_not if but_not else self._aside
+        return sorted(found + heapq.nsmallest(count - len(found), [*free, *aside]))
+
+    def _is_any_free(self, but_not: AbstractSet[int]) -> bool:
+        if not but_not:
+            return bool(self._free or self._aside)
+        return any(self._waiting[key][0] not in but_not for key in self._free) or not self._aside <= but_not
+
+    def _first_due(self, now_ms: int, count: int) -> list[int]:
         found: list[int] = []
         kept: list[tuple[int, int, int]] = []
         while len(found) < count:
@@ -120,8 +145,7 @@ class QueueState:
                 found.append(entry[1])
         for entry in kept:
             heapq.heappush(self._due, entry)
-        free = [self._waiting[key][0] for key in self._free]
-        return sorted(found + heapq.nsmallest(count - len(found), free))
+        return found
 
     def apply(self, event: QueueEvent) -> None:
         """Let this have happened. What does not fit, because it was settled meanwhile, is passed over."""
@@ -156,8 +180,11 @@ class QueueState:
             self._push_open(flight.offset)
         for offset, key in event.held:
             self._held[offset] = key
-            self._waiting.setdefault(key, deque()).append(offset)
             self._push_open(offset)
+            if not key:
+                self._aside.add(offset)
+                continue
+            self._waiting.setdefault(key, deque()).append(offset)
             if key not in self._busy:
                 self._free.add(key)
         self._go_to(event.next)
@@ -196,7 +223,8 @@ class QueueState:
     def _release(self, offset: int) -> None:
         """Let a message be held no more."""
         key = self._held.pop(offset, None)
-        if key is not None:
+        self._aside.discard(offset)
+        if key:
             waiting = self._waiting[key]
             waiting.remove(offset)
             if not waiting:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """IndexClient: the Indexer as the engine's Index, over gRPC."""
 
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +17,10 @@ from reput.indexer.v1 import (
     queue_service_pb2_grpc,
 )
 
+from libs.filters.property_filter import PropertyFilter, parse_where
+from libs.filters.tag_expression import parse_tags
 from libs.formats.limits import INT64_MAX
+from libs.formats.records import properties
 from libs.formats.records.delivery_record import ATTEMPTS_MAX, BACKOFFS_MAX, Place, Policy
 from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC
 from libs.runtime.rpc.peer import Connection
@@ -34,6 +38,8 @@ OFFSET_COUNT_MAX = 1_000
 """Offsets of one commit."""
 POLICY_COUNT_MAX = 1_000
 """Policies of one call."""
+FILTER_COUNT = 256
+"""Filters that are kept ready to be compared with messages."""
 SIZE_OFFSET_COUNT_MAX = 10_000
 """As in queue_service.proto."""
 
@@ -66,6 +72,13 @@ class IndexClient:
             answer.min_queue_offset,
             answer.max_queue_offset,
         )
+
+    def passes(self, found: Found, wanted: Wanted) -> bool:
+        """See Index."""
+        tags, where = _parsed(wanted)
+        if tags and _value(found.message, b"TAGS") not in tags:
+            return False
+        return where.passes_all or bool(where.passing([[_value(found.message, name)] for name in where.names], 1))
 
     async def journal(self, queue_offset: int, *, wait_s: float) -> tuple[list[Stored], int]:
         """See Index."""
@@ -208,6 +221,20 @@ def _config(group: str, policy: Policy) -> group_config_service_pb2.GroupConfig:
         is_ordered=policy.is_ordered,
         is_paused=policy.is_paused,
     )
+
+
+@functools.lru_cache(FILTER_COUNT)
+def _parsed(wanted: Wanted) -> tuple[frozenset[bytes], PropertyFilter]:
+    tags = parse_tags(wanted.tags, field="tag_expression")
+    return frozenset(tag.encode() for tag in tags), parse_where(wanted.where, field="where")
+
+
+def _value(message: StoredMessage, name: bytes) -> bytes | None:
+    """Return the value of a property as it is stored, also if that is no text."""
+    if message.raw_properties:
+        return dict(properties.pieces(message.raw_properties)).get(name)
+    value = message.properties.get(name.decode())
+    return None if value is None else value.encode()
 
 
 def _found(message: StoredMessage) -> Found:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """TagFilter: which messages a tag expression lets pass, first by the hash in their unit, then by the text itself.
 
-`*` or empty lets everything pass; otherwise tags separated by `||`, spaces around them cut off. The unit's tags code
-is compared as 32 bits, as RocketMQ does; hashes collide, so what passes is compared with the record's TAGS as text. So
-is what has an address in RocketMQ's extension of the queue instead of a hash: that file is not read here.
+The expressions are those of libs/filters/tag_expression.py. The unit's tags code is compared as 32 bits, as RocketMQ
+does; hashes collide, so what passes is compared with the record's TAGS as text. So is what has an address in RocketMQ's
+extension of the queue instead of a hash: that file is not read here.
 """
 
 from dataclasses import dataclass
@@ -11,15 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from libs.filters.tag_expression import parse_tags
 from libs.formats.indexes.consume_queue import tags_code
 from libs.formats.indexes.consume_queue_ext import ADDRESS_MAX
-from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
-from libs.requests.errors import BadArgument
-
-TAG_COUNT_MAX = 1_000
-EXPRESSION_SIZE_BYTES_MAX = PROPERTIES_SIZE_BYTES_MAX
-"""Each character is hashed, for each call."""
-SEPARATOR = "||"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +42,5 @@ class TagFilter:
 
 def parse_tag_expression(text: str, *, field: str) -> TagFilter:
     """Parse an expression. Raises BadArgument for one without any tag, with too many, or too long."""
-    size_bytes = len(text.encode())
-    if size_bytes > EXPRESSION_SIZE_BYTES_MAX:
-        raise BadArgument("is too long", field=field, value=size_bytes, limit=EXPRESSION_SIZE_BYTES_MAX)
-    if text.strip() in ("", "*"):
-        return TagFilter()
-    tags = [tag for piece in text.split(SEPARATOR) if (tag := piece.strip())]
-    if not tags:
-        raise BadArgument("has no tag", field=field, value=text[:100])
-    if len(tags) > TAG_COUNT_MAX:
-        raise BadArgument("has too many tags", field=field, value=len(tags), limit=TAG_COUNT_MAX)
+    tags = parse_tags(text, field=field)
     return TagFilter(frozenset(tag.encode() for tag in tags), tuple(sorted({tags_code(tag) for tag in tags})))

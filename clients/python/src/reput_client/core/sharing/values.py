@@ -49,7 +49,7 @@ class ShareQueue:
     """Messages that are not settled."""
     in_flight_count: int
     held_count: int
-    """Messages that wait for one with the same sharding key."""
+    """Messages that wait for one with the same sharding key, or for a member whose filter they pass."""
     lag_s: float | None
     """For how long the oldest message that is not settled has been stored, None if there is none."""
     lag_bytes: int
@@ -57,13 +57,24 @@ class ShareQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareFilter:
+    """What members of a group ask for of a topic at the moment. Several of a topic: its members differ."""
+
+    topic: str
+    tags: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShareGroup:
-    """A group, its policy, and how far it is. Lists leave out queues and dead letters."""
+    """A group, its policy, and how far it is. Lists leave out queues, dead letters and filters."""
 
     name: str
     policy: SharePolicy
     queues: tuple[ShareQueue, ...]
     dead_letter_count: int
+    filters: tuple[ShareFilter, ...] = ()
+    """What its members ask for at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +162,7 @@ def group_of(message: Any) -> ShareGroup:
         ),
         tuple(map(_queue_of, message.queues)),
         message.dead_letter_count,
+        tuple(ShareFilter(one.topic, one.tag_expression, one.where) for one in message.filters),
     )
 
 

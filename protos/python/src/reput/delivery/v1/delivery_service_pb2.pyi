@@ -44,12 +44,13 @@ class ReceiveRequest(_message.Message):
     message_count_max: _builtins.int
     """Most messages in the answer. 0 means 32, more than the server's receive_count_max (1,000) means that."""
     tag_expression: _builtins.str
-    """`*` or empty for all, otherwise at most 1,000 tags separated by `||`. Messages that don't match are settled for the
-    group, so its members should ask for the same.
+    """`*` or empty for all, otherwise 1 to 1,000 tags separated by `||`, in any order. A message is delivered to members whose
+    filter it passes, and is settled for the group if it passes the filter of no member. Members may use up to 32 different
+    filters of a topic at a time.
     """
     where: _builtins.str
-    """A condition of properties in SQL92 (docs/filters.md); empty for all. It holds beside `tag_expression`, and what it does
-    not let through is settled for the group, too.
+    """A condition of properties in SQL92 (docs/filters.md); empty for all. It holds beside `tag_expression`, and both are the
+    member's filter.
     """
     attempt_id: _builtins.str
     """Makes it harmless to ask again when the answer was lost: a receive with the id of a former one of this group and topic

@@ -83,6 +83,7 @@ class Group(_message.Message):
     POLICY_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
     DEAD_LETTER_COUNT_FIELD_NUMBER: _builtins.int
+    FILTERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     dead_letter_count: _builtins.int
@@ -95,6 +96,10 @@ class Group(_message.Message):
     def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupQueue]:
         """By topic and queue id. ListGroups leaves them out."""
 
+    @_builtins.property
+    def filters(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupFilter]:
+        """What its members ask for at the moment, by topic. ListGroups leaves it out."""
+
     def __init__(
         self,
         *,
@@ -102,14 +107,47 @@ class Group(_message.Message):
         policy: Global___GroupPolicy | None = ...,
         queues: _abc.Iterable[Global___GroupQueue] | None = ...,
         dead_letter_count: _builtins.int = ...,
+        filters: _abc.Iterable[Global___GroupFilter] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_letter_count", b"dead_letter_count", "name", b"name", "policy", b"policy", "queues", b"queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_letter_count", b"dead_letter_count", "filters", b"filters", "name", b"name", "policy", b"policy", "queues", b"queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Group: _TypeAlias = Group  # noqa: Y015
+
+@_typing.final
+class GroupFilter(_message.Message):
+    """What members of a group ask for: at the moment, or up to half a minute ago, or while they have messages in flight. A topic
+    with several filters has members that differ: a message is delivered to members whose filter it passes.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TAG_EXPRESSION_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of the topic."""
+    tag_expression: _builtins.str
+    """Tags separated by `||`, sorted; `*` for all."""
+    where: _builtins.str
+    """A condition of properties; empty for all."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        tag_expression: _builtins.str = ...,
+        where: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tag_expression", b"tag_expression", "topic", b"topic", "where", b"where"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupFilter: _TypeAlias = GroupFilter  # noqa: Y015
 
 @_typing.final
 class GroupQueue(_message.Message):
@@ -142,7 +180,7 @@ class GroupQueue(_message.Message):
     in_flight_count: _builtins.int
     """Messages that were delivered and are not settled."""
     held_count: _builtins.int
-    """Messages that wait for one with the same ordering key."""
+    """Messages that wait for one with the same ordering key, or for a member whose filter they pass."""
     lag_bytes: _builtins.int
     """Bytes of the records of the messages that are not settled."""
     @_builtins.property

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Members of one group that ask for different messages work side by side, over a log and an index in memory."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from libs.formats.records.delivery_record import Policy
+from libs.machine.testing.manual_clock import ManualClock
+from libs.requests.errors import WindowFull
+from services.delivery.engine.owned import Owned, Wish
+from services.delivery.engine.ports import Wanted
+from services.delivery.engine.receiving.filters import FILTER_COUNT_MAX, LIVE_S, RETURN_S
+from services.delivery.engine.subscription import Delivered
+from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.patience import LIMIT_S, eventually
+
+GROUP, TOPIC = "g", "t"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+async def filled(*messages: str, queue_count: int = 1, key: int = 0) -> MemoryStore:
+    store = MemoryStore(queue_count=queue_count)
+    store.queues(TOPIC)
+    for number, message in enumerate(messages):
+        await store.append(TOPIC, message, queue_id=number % queue_count, key=key)
+    return store
+
+
+async def receive(
+    owned: Owned, tags: str, count: int = 10, *, where: str = "", wait_s: float = LIMIT_S, invisible_ms: int = 60_000
+) -> list[Delivered]:
+    wanted = Wanted(tags, where)
+    return await owned.receive(GROUP, TOPIC, count=count, invisible_ms=invisible_ms, wanted=wanted, wait_s=wait_s)
+
+
+async def settle(owned: Owned, verb: str, *delivered: Delivered, delay_ms: int | None = None) -> None:
+    outcomes = await owned.settle([Wish(one.handle, verb, delay_ms) for one in delivered])  # type: ignore[arg-type]
+    assert all(outcome.error is None for outcome in outcomes)
+
+
+def texts(delivered: Sequence[Delivered]) -> list[str]:
+    return [one.message for one in delivered]
+
+
+async def connected(store: MemoryStore, owned: Owned, tags: Sequence[str], *messages: str) -> None:
+    """Let members receive nothing, so that their filters are in use, and append messages then."""
+    for one in tags:
+        assert await receive(owned, one, wait_s=0) == []
+    for message in messages:
+        await store.append(TOPIC, message)
+
+
+class Members:
+    """Members that receive and acknowledge until they are cancelled."""
+
+    def __init__(self, owned: Owned, *filters: Wanted, count: int = 3) -> None:
+        self.got: list[list[str]] = [[] for _ in filters]
+        self._owned, self._count = owned, count
+        self._tasks = [asyncio.create_task(self._run(number, one)) for number, one in enumerate(filters)]
+
+    async def _run(self, number: int, wanted: Wanted) -> None:
+        while True:
+            some = await receive(self._owned, wanted.tags, self._count, where=wanted.where)
+            self.got[number] += texts(some)
+            await settle(self._owned, "ack", *some)
+
+    @property
+    def all(self) -> list[str]:
+        return sorted(text for got in self.got for text in got)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def lag(owned: Owned) -> int:
+    return sum(one.unsettled_count for one in await owned.lags(GROUP))
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        (Wanted("a||b"), Wanted("a||b||c")),
+        (Wanted("a"), Wanted("b||c")),
+        (Wanted("*"), Wanted("a||b")),
+        (Wanted("a||b"), Wanted("b||c")),
+        (Wanted("*", "1"), Wanted("*")),
+        (Wanted("a||b"), Wanted("a||b", "1"), Wanted("c")),
+        (*[Wanted("a||b")] * 5, *[Wanted("a||b||c")] * 5),
+    ],
+)
+async def test_members_with_different_filters_work_side_by_side(clock: ManualClock, filters: Sequence[Wanted]) -> None:
+    """Each message that passes a member's filter comes once, to such a member, while all of them are connected."""
+    store = await filled("a", queue_count=3)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        members = Members(owned, *filters)
+        await eventually(lambda: set(owned.filters.of(GROUP, TOPIC).live) == set(filters))
+        for number in range(200):
+            await store.append(TOPIC, f"{'abcd'[number % 4]}{number}", queue_id=number % 3)
+        all_messages = [one for queue in store.queues(TOPIC) for one in queue]
+        wanted = sorted(
+            one.message
+            for one in all_messages
+            if one.message != "a" and any(store.passes(one, each) for each in filters)
+        )
+        await eventually(lambda: [text for text in members.all if text != "a"] == wanted)
+        await members.stop()
+        for got, each in zip(members.got, filters, strict=True):
+            assert all(store.passes(one, each) for one in all_messages if one.message in got)
+        await owned.tend()
+        assert await lag(owned) == 0
+
+
+async def test_a_message_of_a_slow_member_holds_up_no_other(clock: ManualClock) -> None:
+    """What a member meets that is for another one is held for that one, and read once."""
+    store = await filled()
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await connected(store, owned, "ca", "c1", "a1", "c2", "a2")
+        (first,) = await receive(owned, "c", 1)
+        assert texts(await receive(owned, "a")) == ["a1", "a2"]
+        assert await receive(owned, "a", wait_s=0) == []
+        assert texts(await receive(owned, "c", wait_s=0)) == ["c2"]
+        assert first.message == "c1"
+
+
+async def test_a_message_that_failed_goes_back_to_a_member_that_asks_for_it(clock: ManualClock) -> None:
+    """Not to the one that comes first."""
+    store = await filled()
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await connected(store, owned, "ca", "c", "a")
+        (failed,) = await receive(owned, "c")
+        (other,) = await receive(owned, "a")
+        await settle(owned, "nack", failed, other, delay_ms=0)
+        (again,) = await receive(owned, "a")
+        assert (again.message, again.attempt) == ("a", 2)
+        assert await receive(owned, "a", wait_s=0) == []
+        (again,) = await receive(owned, "c")
+        assert (again.message, again.attempt) == ("c", 2)
+
+
+async def test_what_was_for_members_that_have_gone_is_settled(clock: ManualClock) -> None:
+    """After a while in which none of them received; the others go on meanwhile."""
+    store = await filled()
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await connected(store, owned, "ca", "c1", "a1", "c2", "a2")
+        got = await receive(owned, "a")
+        assert texts(got) == ["a1", "a2"]
+        await settle(owned, "ack", *got)
+        clock.advance(int(LIVE_S * 1000))
+        assert await receive(owned, "a", wait_s=0) == []
+        assert await lag(owned) == 2
+        clock.advance(2)
+        await owned.tend()
+        assert await receive(owned, "a", wait_s=0) == []
+        assert owned.filters.of(GROUP, TOPIC).live == [Wanted("a")]
+        await eventually(lambda: owned.groups.open_count == 0)
+
+
+async def test_a_member_that_works_is_not_gone(clock: ManualClock) -> None:
+    """While a message of its own is in flight, also one that it keeps for longer, its filter is in use."""
+    store = await filled()
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await connected(store, owned, "c", "c1", "c2", "a")
+        (working,) = await receive(owned, "c", 1, invisible_ms=50_000)
+        clock.advance(45_000)
+        (outcome,) = await owned.settle([Wish(working.handle, "extend", 50_000)])
+        assert texts(await receive(owned, "a")) == ["a"]
+        clock.advance(45_000)
+        assert await receive(owned, "a", wait_s=0) == []
+        await owned.settle([Wish(outcome.handle, "ack")])
+        assert texts(await receive(owned, "c", wait_s=0)) == ["c2"]
+
+
+async def test_members_may_come_back_after_a_takeover(clock: ManualClock) -> None:
+    """The next process does not know them; what nobody has asked for yet is held until they had the time for that."""
+    store = await filled("a0")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await settle(owned, "ack", *await receive(owned, "a||c"))
+    for text in ("c1", "a1"):
+        await store.append(TOPIC, text)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        assert texts(await receive(owned, "a")) == ["a1"]
+        assert texts(await receive(owned, "c")) == ["c1"]
+        await store.append(TOPIC, "d")
+        await store.append(TOPIC, "a2")
+        assert texts(await receive(owned, "a")) == ["a2"]
+        open_count = owned.groups.open_count
+        clock.advance(int(RETURN_S * 1000))
+        await owned.tend()
+        assert await receive(owned, "a", wait_s=0) == []
+        assert owned.groups.open_count == open_count - 1
+
+
+async def test_messages_of_a_key_keep_their_order_over_filters(clock: ManualClock) -> None:
+    """In an ordered group the next message of a key waits, whatever it is for."""
+    store = await filled()
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await owned.set_policy(GROUP, Policy(is_ordered=True))
+        order: list[str] = []
+        waiting = asyncio.create_task(receive(owned, "a"))
+        assert await receive(owned, "c", wait_s=0) == []
+        await eventually(lambda: len(owned.filters.of(GROUP, TOPIC).live) == 2)
+        for text in ("c1", "a2", "c3"):
+            await store.append(TOPIC, text, key=7)
+        for tags in ("c", "a", "c"):
+            some = await (waiting if tags == "a" else receive(owned, tags))
+            order += texts(some)
+            await settle(owned, "ack", *some)
+        assert order == ["c1", "a2", "c3"]
+
+
+async def test_it_is_told_once_that_members_differ(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+    """And once that they do not any more."""
+    caplog.set_level(logging.INFO)
+    store = await filled("a", "b")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        for _ in range(3):
+            await receive(owned, "a", wait_s=0)
+        assert "different messages" not in caplog.text
+        for _ in range(3):
+            await receive(owned, "b", where="x", wait_s=0)
+            await receive(owned, "a", wait_s=0)
+        told = [record.getMessage() for record in caplog.records if "different messages" in record.getMessage()]
+        assert len(told) == 1
+        assert told[0].startswith("members of group g ask for different messages of t: 'a', 'b where x'.")
+        assert [one.count for one in owned.filters.counts().values()] == [2]
+        clock.advance(int(LIVE_S * 1000) + 1)
+        await receive(owned, "a", wait_s=0)
+        await owned.tend()
+        assert "ask for the same messages of t again: 'a'" in caplog.text
+
+
+async def test_filters_are_bounded(clock: ManualClock) -> None:
+    """One more than the limit is refused, and the others go on."""
+    store = await filled("a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        for number in range(FILTER_COUNT_MAX):
+            await receive(owned, "z", where=str(number), wait_s=0)
+        with pytest.raises(WindowFull):
+            await receive(owned, "z", where="more", wait_s=0)
+        await receive(owned, "z", where="1", wait_s=0)
+        clock.advance(int(LIVE_S * 1000) + 1)
+        await receive(owned, "z", where="more", wait_s=0)

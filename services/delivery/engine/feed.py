@@ -2,7 +2,8 @@
 """Feed: the next messages of one queue for one group, read ahead of those who ask for them.
 
 Invariants: messages are given once, in the order of the queue; what a change of the filter or of the position leaves
-behind is dropped. It reads while somebody wants messages, and as far ahead as COUNT and SIZE say.
+behind is dropped; a pull that is refused is not repeated. It reads while somebody wants messages, and as far ahead as
+COUNT and SIZE say.
 Callers: the event loop's thread. Memory: SIZE_BYTES, and one message more; all feeds together what ReadAhead says, and
 a message each.
 """
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from libs.machine.loop import SupervisedLoop
-from libs.requests.errors import DependencyUnavailable
+from libs.requests.errors import DependencyUnavailable, RequestRefused
 from services.delivery.engine.ports import Found, Index, Wanted
 from services.delivery.errors import TopicNotFound
 
@@ -60,6 +61,8 @@ class Feed:
         self._read_to = start
         self._found: deque[Found] = deque()
         self._room = asyncio.Event()
+        self.failure: RequestRefused | None = None
+        """Why the index refuses to be read like this, which it would again."""
         self._loop = SupervisedLoop(
             f"feed of {topic}/{queue_id}",
             self._step,
@@ -110,15 +113,21 @@ class Feed:
         while self._is_full:
             self._room.clear()
             await self._room.wait()
-        pulled = await self._index.pull(
-            self._topic,
-            self._queue_id,
-            self._read_to,
-            wanted=self.wanted,
-            count=1 if self._ahead.is_enough else COUNT,
-            size_bytes=SIZE_BYTES // 2,
-            wait_s=WAIT_S,
-        )
+        try:
+            pulled = await self._index.pull(
+                self._topic,
+                self._queue_id,
+                self._read_to,
+                wanted=self.wanted,
+                count=1 if self._ahead.is_enough else COUNT,
+                size_bytes=SIZE_BYTES // 2,
+                wait_s=WAIT_S,
+            )
+        except RequestRefused as error:
+            self.failure = error
+            self._on_news()
+            await asyncio.Event().wait()  # until it is stopped
+            return
         self._found += pulled.found
         self._hold(sum(found.size_bytes for found in pulled.found))
         if pulled.next_queue_offset > self._read_to:

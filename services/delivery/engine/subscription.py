@@ -406,9 +406,15 @@ class Subscription:
         )
 
     async def _feed(self, queue_id: int) -> Feed | None:
-        """Return the feed of a queue, from where the group is. None if this is stopped, or the group was deleted."""
+        """Return the feed of a queue, from where the group is. None if this is stopped, or the group was deleted.
+
+        Raises RequestRefused if the index refuses to be read by what members ask for.
+        """
         place = Place(self.group, self.topic, queue_id)
         feed, queue, wanted = self._feeds.get(queue_id), self._groups.find(place), self.filters.union
+        if feed is not None and feed.failure is not None:
+            await self.move([queue_id])
+            raise feed.failure
         if feed is not None and queue is not None and (feed.wanted != wanted or feed.next < queue.next):
             await self.move([queue_id])
             feed, queue = None, self._groups.find(place)

@@ -11,6 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 from reput.delivery.v1.delivery_service_pb2 import Bury, Extend, Nack, ReceivedMessage
 
 from libs.filters.property_filter import parse_where
+from libs.filters.tag_expression import parse_tags, text_of
 from libs.machine.clock import Clock
 from libs.requests.errors import BadArgument, ServiceError
 from libs.runtime.rpc.timestamps import timestamp
@@ -164,9 +165,9 @@ def _asked_s(request: wire.ReceiveMessageRequest) -> float | None:
 def _filter(expression: wire.FilterExpression) -> tuple[str, str]:
     """Return tags and a condition of properties, one of which lets everything pass. Raises Refused."""
     text = expression.expression
-    if expression.type != wire.FILTER_TYPE_SQL:
-        return text or "*", ""
     try:
+        if expression.type != wire.FILTER_TYPE_SQL:
+            return text_of(parse_tags(text, field="filter_expression")), ""
         return "*", parse_where(text, field="filter_expression").text
     except BadArgument as error:
         raise Refused("ILLEGAL_FILTER_EXPRESSION", str(error)) from error

@@ -6,14 +6,17 @@ from contextlib import contextmanager
 
 import grpc
 
-from libs.requests.errors import DependencyUnavailable
+from libs.requests.errors import BadArgument, DependencyUnavailable
 from libs.runtime.rpc.errors import describe, error_info
 from services.delivery.errors import ConsumerOffsetNotFound, LogFollows, TopicNotFound
 
 
 @contextmanager
-def errors_of(service: str) -> Iterator[None]:
-    """Turn what a call raises within the block: DependencyUnavailable, or what is wrong with a topic."""
+def errors_of(service: str, *, tells_refusals: bool = False) -> Iterator[None]:
+    """Turn what a call raises within the block: DependencyUnavailable, or what is wrong with a topic.
+
+    `tells_refusals`: the arguments are a caller's, who hears with BadArgument that the service refuses them.
+    """
     try:
         yield
     except grpc.aio.AioRpcError as error:
@@ -22,6 +25,10 @@ def errors_of(service: str) -> Iterator[None]:
             raise TopicNotFound(info.metadata["topic"]) from error
         if info.reason == "CONSUMER_OFFSET_NOT_FOUND":
             raise ConsumerOffsetNotFound(info.metadata["group"], info.metadata["topic"]) from error
+        if tells_refusals and info.reason == "BAD_ARGUMENT":
+            field, value, limit = (info.metadata.get(name) for name in ("field", "value", "limit"))
+            reason = f"the {service} refuses it: {describe(error)}"
+            raise BadArgument(reason, field=field or "", value=value, limit=limit) from error
         if info.reason == "NOT_LEADER":
             raise LogFollows(service, describe(error)) from error
         raise DependencyUnavailable(service, describe(error)) from error

@@ -205,7 +205,7 @@ class IndexClient:
             wait=from_milliseconds(round(wait_s * 1000)),
         )
         metadata = self._connection.metadata()
-        with errors_of(SERVICE):
+        with errors_of(SERVICE, tells_refusals=True):
             timeout_s = self._connection.timeout_s + wait_s
             answer: queue_service_pb2.PullResponse = await self._queues.Pull(
                 request, timeout=timeout_s, metadata=metadata

@@ -4,11 +4,13 @@
 import asyncio
 from typing import Any
 
+import pytest
 from reput.delivery.v1.delivery_service_pb2 import ReceivedMessage
 
 from libs.machine.testing.manual_clock import ManualClock
 from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.renewals import Renewals
+from services.gateway.errors import Refused
 from services.gateway.rpc.caller import Caller, Ending
 from services.gateway.rpc.receiving import Receiving
 from services.gateway.rpc.wire import messaging_pb2 as wire
@@ -45,7 +47,7 @@ class Context:
         """See ServicerContext."""
 
 
-def receive(delivery: Delivery) -> Any:
+def receive(delivery: Delivery, tags: str = "*") -> Any:
     """The answers to a receive."""
     subject: Any = Receiving(
         delivery,  # type: ignore[arg-type]
@@ -57,6 +59,7 @@ def receive(delivery: Delivery) -> Any:
     request = wire.ReceiveMessageRequest(
         group=wire.Resource(name="g"), message_queue=wire.MessageQueue(topic=wire.Resource(name="t"))
     )
+    request.filter_expression.expression = tags
     return subject.receive(request, Caller("c", "", "", ""), Context())
 
 
@@ -83,3 +86,13 @@ async def test_a_caller_that_goes_while_it_is_given_messages() -> None:
     async with asyncio.timeout(LIMIT_S):
         await delivery.took_back.wait()
     assert delivery.given_back == [("h1", False), ("h2", True)]
+
+
+@pytest.mark.parametrize("tags", ["||", " ", "|| ||"])
+async def test_an_expression_without_a_tag_is_refused(tags: str) -> None:
+    """At once, and Delivery is not asked."""
+    delivery = Delivery()
+    with pytest.raises(Refused) as error:
+        await anext(receive(delivery, tags))
+    assert error.value.code == "ILLEGAL_FILTER_EXPRESSION"
+    assert not delivery.gave.is_set()

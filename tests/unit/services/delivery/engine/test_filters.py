@@ -4,14 +4,15 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
-from libs.requests.errors import WindowFull
+from libs.requests.errors import BadArgument, WindowFull
 from services.delivery.engine.owned import Owned, Wish
-from services.delivery.engine.ports import Wanted
+from services.delivery.engine.ports import Pulled, Wanted
 from services.delivery.engine.receiving.filters import FILTER_COUNT_MAX, LIVE_S, RETURN_S
 from services.delivery.engine.subscription import Delivered
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
@@ -259,3 +260,33 @@ async def test_filters_are_bounded(clock: ManualClock) -> None:
         await receive(owned, "z", where="1", wait_s=0)
         clock.advance(int(LIVE_S * 1000) + 1)
         await receive(owned, "z", where="more", wait_s=0)
+
+
+class RefusingStore(MemoryStore):
+    """Refuses to be read by one tag, and counts how often it did."""
+
+    refused_count = 0
+
+    async def pull(self, topic: str, queue_id: int, queue_offset: int, *, wanted: Wanted, **how: Any) -> Pulled:
+        """See Index."""
+        if wanted.tags == "x":
+            self.refused_count += 1
+            raise BadArgument("has a tag that is not liked", field="tag_expression", value="x")
+        return await super().pull(topic, queue_id, queue_offset, wanted=wanted, **how)
+
+
+async def test_a_receive_that_the_index_refuses_fails_with_the_reason(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The pull is not repeated until somebody receives again, and others receive when that one has gone."""
+    store = RefusingStore(queue_count=1)
+    await store.append(TOPIC, "a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        for count in (1, 2):
+            with pytest.raises(BadArgument, match="not liked"):
+                await receive(owned, "x")
+            assert store.refused_count == count
+        clock.advance(int(LIVE_S * 1000) + 1)
+        assert texts(await receive(owned, "a")) == ["a"]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

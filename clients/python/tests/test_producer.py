@@ -2,8 +2,11 @@
 """Both producers against a server: results, batching, retries, back-pressure, closing."""
 
 import asyncio
+import concurrent.futures
+import logging
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import grpc
 import pytest
@@ -275,6 +278,108 @@ async def test_async_close_wakes_everybody(log: Log, target: str) -> None:
         await producer.close(timeout_s=0.1)
         await asyncio.wait_for(flushing, LIMIT_S)
         log.gate.set()
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    caplog.set_level(logging.WARNING, "reput_client")
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "reput_client"]
+
+
+def test_failures_that_nobody_asked_about_are_told(log: Log, target: str, warnings: Callable[[], list[str]]) -> None:
+    """A flush and a close log how many messages failed, and why the first one did, each message once."""
+    log.plan = lambda _, messages: _refuse_bad(messages)
+    with client(target) as store, store.producer(options()) as producer:
+        producer.send("t", b"bad")
+        producer.send("t", b"good")
+        producer.send_batch([NewMessage("t", b"bad"), NewMessage("t", b"good"), NewMessage("t", b"bad")])
+        producer.flush()
+        assert len(warnings()) == 1
+        assert warnings()[0].startswith("3 messages of a producer failed")
+        assert "BAD_PROPERTIES" in warnings()[0]
+        producer.flush()
+        producer.send("t", b"bad")
+        assert len(warnings()) == 1
+    assert [line.split(" ", 1)[0] for line in warnings()] == ["3", "1"]
+
+
+def test_failures_that_were_asked_about_are_not_told(log: Log, target: str, warnings: Callable[[], list[str]]) -> None:
+    """Results, exceptions and callbacks are asked for, before or after the outcome is there."""
+    log.plan = lambda _, messages: _refuse_bad(messages)
+    with client(target) as store, store.producer(options()) as producer:
+        with pytest.raises(ReputError, match="BAD_PROPERTIES"):
+            producer.send("t", b"bad").result(LIMIT_S)
+        assert producer.send("t", b"bad").exception(LIMIT_S) is not None
+        producer.send("t", b"bad").add_done_callback(lambda _: None)
+        assert producer.send_batch([NewMessage("t", b"bad")]).result(LIMIT_S)
+        late = producer.send("t", b"bad")
+        assert concurrent.futures.wait([late], LIMIT_S).done
+        assert late.exception() is not None
+    assert warnings() == []
+
+
+async def test_async_failures_that_nobody_asked_about_are_told(
+    log: Log, target: str, warnings: Callable[[], list[str]]
+) -> None:
+    """The asyncio producer does the same; awaiting, alone or with others, is asking."""
+    log.plan = lambda _, messages: _refuse_bad(messages)
+    async with aio.connect(commitlog=target) as store:
+        producer = store.producer(options())
+        with pytest.raises(ReputError, match="BAD_PROPERTIES"):
+            await (await producer.send("t", b"bad"))
+        waiting = asyncio.gather(await producer.send("t", b"bad"), return_exceptions=True)
+        await producer.flush()
+        await waiting
+        assert warnings() == []
+        futures = [await producer.send("t", b"bad"), await producer.send_batch([NewMessage("t", b"bad")])]
+        await producer.flush()
+        assert len(warnings()) == 1
+        assert warnings()[0].startswith("2 messages of a producer failed")
+        assert futures[0].exception() is not None
+        await producer.close()
+    assert len(warnings()) == 1
+
+
+def test_what_no_request_carries_is_refused_here(log: Log, target: str) -> None:
+    """A body above gRPC's limit is not sent, says so, and harms no neighbour; so does a batch of a writer."""
+    large = bytes(65 << 20)
+    with client(target) as store:
+        producer = store.producer(options())
+        before = producer.send("t", b"before")
+        for send in (lambda: producer.send("t", large), lambda: producer.send_batch([NewMessage("t", large)])):
+            with pytest.raises(reput_client.InvalidArgumentError, match="nothing was sent") as raised:
+                send()
+            assert raised.value.reason == "MESSAGE_TOO_LARGE"
+            assert raised.value.metadata["field"] == "body"
+            assert int(raised.value.metadata["limit"]) < int(raised.value.metadata["value"]) == len(large)
+        after = producer.send("t", b"after")
+        assert [before.result(LIMIT_S).queue_offset, after.result(LIMIT_S).queue_offset] == [0, 1]
+        with store.writer("w") as writer:
+            with pytest.raises(reput_client.InvalidArgumentError, match="BATCH_TOO_LARGE"):
+                writer.append([NewMessage("t", bytes(33 << 20))] * 2)
+            writer.append([NewMessage("t", b"written")])
+    assert [message.body for message in log.stored] == [b"before", b"after", b"written"]
+
+
+def test_a_forked_child_is_told_at_once(log: Log, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was made before a fork says so in the child, where its threads are not; a close does nothing there."""
+    with client(target) as store:
+        producer, writer = store.producer(), store.writer("w")
+        sharing = store.share_consumer("t", group="g")
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: 1)
+            uses = {
+                "producer": [lambda: producer.send("t", b""), lambda: producer.send_batch([]), producer.flush],
+                "writer": [lambda: writer.append([NewMessage("t", b"")]), writer.flush],
+                "share consumer": [sharing.receive, lambda: sharing.run(print), lambda: next(iter(sharing))],
+            }
+            for what, calls in uses.items():
+                for call in calls:
+                    with pytest.raises(RuntimeError, match=f"this {what} was made in process .* after the fork"):
+                        call()
+            for made in (producer, writer, sharing):
+                made.close()
+        assert producer.send("t", b"of its own process").result(LIMIT_S).queue_offset == 0
 
 
 def _refuse_bad(messages: list) -> object:

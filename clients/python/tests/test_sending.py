@@ -19,6 +19,7 @@ from reput_client import (
 )
 from reput_client.core.errors import from_status
 from reput_client.core.producing import settle_all
+from reput_client.core.retry import FOLLOWS_MAX
 from reput_client.core.sending import Batch, Entry, SendQueue
 
 from clients.python.tests.support import status
@@ -384,6 +385,66 @@ def test_a_stream_that_breaks_is_no_move() -> None:
     assert bench.pop() == list("abcd")
     bench.answer(["a", "b", "c", "d"])
     assert bench.queue.pop_moved() is None
+
+
+FOLLOWER = status(CODE.UNAVAILABLE, "NOT_LEADER", metadata={"leader": "b:7101"})
+LEASE_IS_OVER = status(CODE.UNAVAILABLE, "LEASE_OVER")
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+def test_a_leader_that_is_named_is_followed_at_once(retries: int) -> None:
+    """It is no failed attempt: a batch whose attempts are used up goes there all the same, without a wait."""
+    bench = Bench(retries=retries)
+    bench.add(*"abcd")
+    for _ in range(retries):
+        bench.pop()
+        bench.answer(FULL)
+        bench.now_s += 2
+    for _ in range(2):
+        assert bench.pop() == list("abcd")
+        bench.answer(FOLLOWER)
+        bench.cut(bench.queue.pop_moved())
+    assert bench.pop() == list("abcd")
+    bench.answer(list("abcd"))
+    assert set(bench.summary().values()) == {"stored"}
+
+
+def test_logs_that_name_each_other_are_not_followed_for_ever() -> None:
+    """After some answers in a row the next one is a failed attempt, with a wait; and attempts end."""
+    bench = Bench(retries=2)
+    bench.add(*"abcd")
+    waits, answers = 0, 0
+    while not bench.outcomes:
+        if bench.pop() is None:
+            waits += 1
+            bench.now_s += 2
+            continue
+        answers += 1
+        bench.answer(FOLLOWER)
+        moved = bench.queue.pop_moved()
+        if moved is not None:
+            bench.cut(moved)
+    assert (waits, answers) == (2, 3 * (FOLLOWS_MAX + 1))
+    assert set(bench.summary().values()) == {"UnavailableError"}
+
+
+def test_a_log_whose_lease_was_over_is_a_line_that_was_cut() -> None:
+    """The batch may be stored or not: it is sent again, and without retries its outcome is unknown."""
+    bench = Bench(retries=1)
+    bench.add(*"abcd")
+    bench.pop()
+    bench.answer(LEASE_IS_OVER)
+    bench.cut(bench.queue.pop_moved())
+    assert bench.outcomes == {}
+    bench.now_s += 2
+    assert bench.pop() == list("abcd")
+    bench.answer(LEASE_IS_OVER)
+    assert set(bench.summary().values()) == {"OutcomeUnknownError"}
+    once = Bench(retries=0)
+    once.add(*"abcd")
+    once.pop()
+    once.answer(LEASE_IS_OVER)
+    assert set(once.summary().values()) == {"OutcomeUnknownError"}
 
 
 @pytest.mark.parametrize("chance_seed", range(20))

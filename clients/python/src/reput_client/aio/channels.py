@@ -14,7 +14,7 @@ from reput_client.aio.streams import next_in_time
 from reput_client.core.call import Call
 from reput_client.core.errors import ReputError, from_rpc_error
 from reput_client.core.options import SERVICES, Options
-from reput_client.core.retry import RetryPolicy
+from reput_client.core.retry import Attempts, RetryPolicy
 from reput_client.core.route import Route
 from reput_client.core.telemetry.log import log
 
@@ -34,7 +34,7 @@ class AsyncChannels:
     async def run(self, call: Call[T], retry: RetryPolicy | None = None) -> T:
         """Run a call, with retries until the time-out: those of `retry`, None for the client's. Raises ReputError."""
         end_s = time.monotonic() + self.options.timeout_s + call.extra_timeout_s
-        attempt = 0
+        attempts = Attempts(retry or self.retry)
         while True:
             target = self.target(call.method.service)
             try:
@@ -42,8 +42,7 @@ class AsyncChannels:
                 timeout_s = end_s - time.monotonic()
                 return call.convert(await method(call.request, timeout=timeout_s, metadata=self.options.metadata()))
             except grpc.RpcError as failure:
-                await self._wait(call, target, attempt, failure, end_s, retry or self.retry)
-            attempt += 1
+                await self._wait(call, target, attempts, failure, end_s)
 
     async def pages(self, request: Message, items: Callable[[Any], Iterable[T]]) -> AsyncIterator[T]:
         """Yield all items of a list, page by page as they are asked for. `items` reads those of an answer."""
@@ -62,7 +61,7 @@ class AsyncChannels:
         Until the first one is there the call is tried again as in `run`; the whole has no time-out.
         """
         end_s = time.monotonic() + self.options.timeout_s
-        attempt = 0
+        attempts = Attempts(self.retry)
         while True:
             target = self.target(call.method.service)
             answers = self.open(call)
@@ -71,12 +70,11 @@ class AsyncChannels:
                     end_s = 0.0
                     yield call.convert(answer)
             except grpc.RpcError as failure:
-                await self._wait(call, target, attempt, failure, end_s, self.retry)
+                await self._wait(call, target, attempts, failure, end_s)
             else:
                 return
             finally:
                 answers.cancel()
-            attempt += 1
 
     def open(self, call: Call[Any]) -> Any:
         """Begin a call that streams its answers. Returns gRPC's own call, without retries and time-outs."""
@@ -105,14 +103,13 @@ class AsyncChannels:
             await channel.close()
 
     async def _wait(
-        self, call: Call[Any], target: str, attempt: int, failure: grpc.RpcError, end_s: float, retry: RetryPolicy
+        self, call: Call[Any], target: str, attempts: Attempts, failure: grpc.RpcError, end_s: float
     ) -> None:
         """Wait until the next attempt at a call, which must end by `end_s`. Raises ReputError if there is none."""
         service = call.method.service
         error = from_rpc_error(failure, service, target)
         self.on_failure(service, target, error)
-        left_s = end_s - time.monotonic()
-        delay_s = retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
+        delay_s = attempts.delay_s(error, end_s - time.monotonic(), is_repeatable=call.is_repeatable)
         if delay_s is None:
             raise error from None
         await asyncio.sleep(delay_s)

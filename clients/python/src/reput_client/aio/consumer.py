@@ -12,6 +12,7 @@ from reput_client.aio.following import Answer, AsyncFollower
 from reput_client.aio.parts import AsyncGroups
 from reput_client.aio.start import bounds, committed, find_start, places
 from reput_client.aio.streams import at_once
+from reput_client.core.birthplace import Birthplace
 from reput_client.core.consuming import Positions, Wanted, topics_of
 from reput_client.core.errors import ReputError
 from reput_client.core.telemetry.log import log
@@ -49,7 +50,7 @@ class AsyncConsumer(AsyncClosing):
         if auto_commit_s is not None and auto_commit_s < 0:
             raise ValueError(f"auto_commit_s is {auto_commit_s}: expected 0 seconds or more")
         self.topics, self.group = topics_of(topics), group
-        self._channels = channels
+        self._channels, self._birthplace = channels, Birthplace()
         self._queue_ids, self._start = queue_ids, start
         self._auto_commit_s, self._commit_at_s = auto_commit_s, 0.0
         self._follower, self._tracing = AsyncFollower(channels, Wanted(tags, where)), find_tracing()
@@ -167,6 +168,8 @@ class AsyncConsumer(AsyncClosing):
 
     async def close(self) -> None:
         """End all streams. Commits nothing. May be repeated."""
+        if not self._birthplace.is_here:  # its process closes it
+            return
         await self._follower.close()
 
     async def __aenter__(self) -> Self:
@@ -184,6 +187,7 @@ class AsyncConsumer(AsyncClosing):
 
     async def _begin(self) -> None:
         """Find where to begin, and begin. Only the first call does anything."""
+        self._birthplace.check("consumer")
         if self._is_begun:
             return
         found = await find_start(self._channels, self.topics, self.group, self._queue_ids, self._start)

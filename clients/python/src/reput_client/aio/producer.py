@@ -12,11 +12,13 @@ import grpc
 
 from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
+from reput_client.core.birthplace import Birthplace
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.options import ProducerOptions
 from reput_client.core.producing import OneSink, Outgoing, Sender, settle_all, tell_given_up
 from reput_client.core.sending import Entry, Outcome, SendQueue
 from reput_client.core.telemetry.metrics import ProducerMetrics
+from reput_client.core.telemetry.unread import AskedFuture, Unread
 from reput_client.core.types import NewMessage, SendResult
 
 
@@ -27,10 +29,10 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
     """
 
     def __init__(self, channels: AsyncChannels, options: ProducerOptions) -> None:
-        self._channels = channels
+        self._channels, self._birthplace = channels, Birthplace()
         self._options, self._close_timeout_s = options, channels.options.timeout_s
         self._outgoing = Outgoing(options, lambda: channels.target("commitlog"))
-        self._queue = SendQueue(options)
+        self._queue, self._unread = SendQueue(options), Unread()
         self._loop = asyncio.get_running_loop()
         self._changed: asyncio.Future[None] = self._loop.create_future()
         self._is_closing, self._closing_since_s = False, 0.0
@@ -42,6 +44,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
 
     async def send_message(self, message: NewMessage) -> "asyncio.Future[SendResult]":
         """Do as `send` does, for a message that is made already."""
+        self._birthplace.check("producer")
         future = _SendFuture(loop=self._loop)
         entry = self._outgoing.one(message, future)
         if self._is_closing or not self._queue.has_room(len(entry.chunk)):
@@ -51,7 +54,8 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
 
     async def send_batch(self, messages: Sequence[NewMessage]) -> "asyncio.Future[list[Outcome]]":
         """Send many messages the fast way, as Producer.send_batch does."""
-        future: asyncio.Future[list[Outcome]] = self._loop.create_future()
+        self._birthplace.check("producer")
+        future = _BatchFuture(loop=self._loop)
         if not messages:
             future.set_result([])
             return future
@@ -66,10 +70,11 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         return self._queue.metrics()
 
     async def flush(self) -> None:
-        """Send what is collected and wait until every message has its outcome."""
+        """Send what is collected and wait until every message has its outcome. As Producer.flush otherwise."""
         self._queue.close_batch()
         self._notify()
         await self._wait_for(lambda: self._queue.is_idle)
+        self._unread.tell()
 
     def begin_close(self) -> None:
         """Take nothing more and send what is collected. `close` waits for the outcomes, in a time that begins here."""
@@ -89,6 +94,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
             given_up = UnavailableError("the producer was closed", code=grpc.StatusCode.CANCELLED)
             tell_given_up(self._queue.fail_all(given_up))
             settle_all(self._queue.pop_settled())
+            self._unread.tell()
             self._notify()
         self._task.cancel()
         await asyncio.wait([self._task])
@@ -137,7 +143,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
                 await asyncio.wait([writer])
             self._channels.on_failure("commitlog", target, error)
             self._queue.on_broken(error, self._loop.time())
-            settle_all(self._queue.pop_settled())
+            settle_all(self._queue.pop_settled(), self._unread)
             self._notify()
 
     async def _read(self, call: Any) -> ReputError:
@@ -145,7 +151,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         try:
             async for response in call:
                 self._queue.on_outcomes(response.outcomes, self._loop.time())
-                settle_all(self._queue.pop_settled())
+                settle_all(self._queue.pop_settled(), self._unread)
                 self._notify()
                 if (moved := self._queue.pop_moved()) is not None:
                     return moved
@@ -169,7 +175,29 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
             return
 
 
-class _SendFuture(asyncio.Future[SendResult], OneSink):
+class _Asked(AskedFuture):
+    """Tells that somebody asks an asyncio future. Stands before asyncio.Future among the bases."""
+
+    def result(self: Any) -> Any:
+        self.ask()
+        return super().result()  # type: ignore[misc]
+
+    def exception(self: Any) -> Any:
+        self.ask()
+        return super().exception()  # type: ignore[misc]
+
+    def add_done_callback(self: Any, *arguments: Any, **options: Any) -> None:
+        self.ask()
+        super().add_done_callback(*arguments, **options)  # type: ignore[misc]
+
+    def __await__(self: Any) -> Any:
+        self.ask()
+        return super().__await__()  # type: ignore[misc]
+
+
+class _SendFuture(_Asked, OneSink, asyncio.Future[SendResult]):
     """The outcome of one message."""
 
-    __slots__ = ()
+
+class _BatchFuture(_Asked, asyncio.Future[list[Outcome]]):
+    """The outcomes of many messages."""

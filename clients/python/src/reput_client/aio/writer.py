@@ -18,10 +18,11 @@ from reput.commitlog.v1.log_service_pb2 import ReadRecordsRequest
 from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
 from reput_client.aio.streams import AsyncRequests, next_in_time
+from reput_client.core.birthplace import Birthplace
 from reput_client.core.call import Call
 from reput_client.core.encode import Encoder, request_end
 from reput_client.core.errors import ReputError, from_rpc_error, nonsense, stream_ended
-from reput_client.core.retry import RetryPolicy, is_passing
+from reput_client.core.retry import RetryPolicy, is_followed, is_passing
 from reput_client.core.sending import ONCE_PREFIX, as_first, results_of
 from reput_client.core.types import Durability, NewMessage, SendResult
 from reput_client.core.writing import Batch, WriteQueue, Written
@@ -41,7 +42,8 @@ class AsyncWriter(AsyncClosing):
         self._open_stream, self._batches, self._retry = open_stream, batches, retry
         self._encoder = Encoder(makes_unique_ids=False, makes_born_times=False)
         self._stream: AsyncAppendStream | None = None
-        self._failure_count = 0
+        self._failure_count = self._follow_count = 0
+        self._birthplace = Birthplace()
 
     def __repr__(self) -> str:
         return f"AsyncWriter({self._batches.writer_id!r}, next_sequence={self.next_sequence})"
@@ -65,6 +67,7 @@ class AsyncWriter(AsyncClosing):
 
     async def append_encoded(self, batch: Batch) -> None:
         """Do as `append` does, for messages that are encoded already."""
+        self._birthplace.check("writer")
         self._batches.add(batch)
         if self._stream is not None:
             self._stream.send(self._batches.requests(-1))
@@ -79,12 +82,15 @@ class AsyncWriter(AsyncClosing):
         Raises ReputError for a batch that is refused, also for other content under its number, and when retries are
         used up.
         """
+        self._birthplace.check("writer")
         while not self._batches.is_idle:
             await self._settle()
         return self._batches.written
 
     async def close(self) -> None:
         """Flush, then end the stream. May be repeated."""
+        if not self._birthplace.is_here:  # its process closes it
+            return
         try:
             await self.flush()
         finally:
@@ -115,13 +121,17 @@ class AsyncWriter(AsyncClosing):
         try:
             for outcome in await stream.outcomes():
                 self._batches.on_outcome(outcome)
-                self._failure_count = 0
+                self._failure_count = self._follow_count = 0
         except (ReputError, ValueError) as failure:
             error = failure if isinstance(failure, ReputError) else nonsense(failure)
         else:
             return
         stream.on_failure(error)
         self._drop()  # what is under way behind a batch that was refused is refused as well
+        if is_followed(error, self._follow_count):
+            self._follow_count += 1
+            return
+        self._follow_count = 0
         delay_s = self._retry.backoff_s(self._failure_count, error) if is_passing(error) else None
         if delay_s is None:
             self._failure_count = 0

@@ -19,8 +19,12 @@ from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendStreamReq
 from reput.common.v1.message_pb2 import Durability as DurabilityLevel
 
 from reput_client.core.bodies.compression import Compressor
+from reput_client.core.errors import too_large
+from reput_client.core.options import MESSAGE_SIZE_BYTES_MAX
 from reput_client.core.types import NewMessage, to_ms
 
+CHUNK_SIZE_BYTES_MAX = MESSAGE_SIZE_BYTES_MAX - 1024
+"""Of one message in a request that has its durability and writer, too."""
 _MESSAGES_TAG = b"\x0a"
 DELAY_S_MAX = 40 * 86_400
 """Longest delay that the store takes."""
@@ -56,7 +60,8 @@ class Encoder:
         """Encode a message. Returns the chunk and the unique id ("" without one).
 
         `carried` are further properties, for a message that has none of them and no property string.
-        Raises ValueError or TypeError that names the field.
+        Raises ValueError or TypeError that names the field, and InvalidArgumentError (MESSAGE_TOO_LARGE) for what is
+        larger than a request may be.
         """
         if type(message.topic) is not str or type(message.body) is not bytes:
             message = _as_sent(message)
@@ -85,7 +90,12 @@ class Encoder:
         except (TypeError, ValueError):
             _check_numbers(message)
             raise
-        return chunk(encoded), unique_id
+        sent = chunk(encoded)
+        if len(sent) > CHUNK_SIZE_BYTES_MAX:
+            raise too_large(
+                "MESSAGE_TOO_LARGE", "body", len(body), max(CHUNK_SIZE_BYTES_MAX - len(sent) + len(body), 0)
+            )
+        return sent, unique_id
 
 
 def _as_sent(message: NewMessage) -> NewMessage:

@@ -171,6 +171,20 @@ def was_never_sent(error: ReputError) -> bool:
     return isinstance(error, UnavailableError) and error.text.startswith(_NO_CONNECTION)
 
 
+def too_large(reason: str, field: str, size_bytes: int, limit_bytes: int) -> InvalidArgumentError:
+    """Return the error for what is above this client's own limit, as the server words that of its own.
+
+    gRPC would refuse it, too, but end the stream, and leave open what becomes of all that is under way.
+    """
+    return InvalidArgumentError(
+        f"{field} has {size_bytes} bytes, and this client sends {limit_bytes} at most; nothing was sent",
+        code=grpc.StatusCode.INVALID_ARGUMENT,
+        reason=reason,
+        metadata={"field": field, "value": str(size_bytes), "limit": str(limit_bytes)},
+        fields=(field,),
+    )
+
+
 def was_never_taken(error: ReputError) -> bool:
     """Return whether a stream failed in a way in which the server can't have stored anything of it."""
     was_refused = isinstance(error, AuthenticationError) or error.code is grpc.StatusCode.UNIMPLEMENTED

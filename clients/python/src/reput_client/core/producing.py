@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What both producers share: `send`, what becomes of messages on their way out, and sinks of outcomes."""
 
-import asyncio
-import concurrent.futures
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from reput_client.core.encode import Encoder
+from reput_client.core.errors import ReputError
 from reput_client.core.options import ProducerOptions
 from reput_client.core.sending import Entry, Outcome, Settlement
 from reput_client.core.telemetry.log import log
 from reput_client.core.telemetry.tracing import find_tracing
+from reput_client.core.telemetry.unread import AskedFuture, Round, Unread
 from reput_client.core.types import NewMessage, SendResult, TimeLike
 
 Sent = TypeVar("Sent")
-AnyFuture: TypeAlias = "asyncio.Future[Any] | concurrent.futures.Future[Any]"
+AnyFuture: TypeAlias = Any
+"""A future of either kind, with AskedFuture mixed in."""
 
 
 class Sender(ABC, Generic[Sent]):
@@ -66,10 +67,8 @@ class Sender(ABC, Generic[Sent]):
         )
 
 
-class OneSink:
+class OneSink(AskedFuture):
     """Makes a future the sink of its one message: an object less for each message is a shorter garbage collection."""
-
-    __slots__ = ()
 
     def settle(self: Any, _: int, outcome: Outcome) -> None:
         """See Sink."""
@@ -79,6 +78,10 @@ class OneSink:
             self.set_result(outcome)
         else:
             self.set_exception(outcome)
+
+    def note_failure(self, round_: Round, error: ReputError) -> None:
+        """See Sink."""
+        self.fail_unread(round_, error)
 
 
 class ManySink:
@@ -97,6 +100,10 @@ class ManySink:
         self._unsettled_count -= 1
         if self._unsettled_count == 0 and not self._future.done():
             self._future.set_result(self._outcomes)
+
+    def note_failure(self, round_: Round, error: ReputError) -> None:
+        """See Sink."""
+        self._future.fail_unread(round_, error)
 
 
 class Outgoing:
@@ -138,8 +145,14 @@ def tell_given_up(message_count: int) -> None:
         log.warning("a producer was closed before %d of its messages had an outcome", message_count)
 
 
-def settle_all(settlements: Sequence[Settlement]) -> None:
-    """Give outcomes to their sinks. Called without a lock: a sink may call back into the producer."""
+def settle_all(settlements: Sequence[Settlement], unread: Unread | None = None) -> None:
+    """Give outcomes to their sinks, and count failures. Called without a lock: a sink may call back into the producer.
+
+    A settlement has results alone, or failures alone.
+    """
     for entries, outcomes in settlements:
+        if unread is not None and isinstance(outcomes[0], ReputError):
+            for entry in entries:
+                entry.sink.note_failure(unread.round, outcomes[0])
         for entry, outcome in zip(entries, outcomes, strict=True):
             entry.sink.settle(entry.sink_index, outcome)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from reput_client.core.errors import DeadlineExceededError, ReputError, UnavailableError
+from reput_client.core.route import NOT_LEADER
 
 RETRYABLE_REASONS = frozenset(
     {
@@ -18,6 +19,18 @@ RETRYABLE_REASONS = frozenset(
 
 LOST_CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 """Codes after which nobody knows whether something was done."""
+
+
+FOLLOWS_MAX = 3
+"""Answers in a row that name the leader and are followed at once: logs that change their leader may name each other."""
+
+
+def is_followed(error: ReputError, follow_count: int) -> bool:
+    """Return whether the next attempt goes to the leader that an answer names, at once.
+
+    Nothing was done, so this counts as no failed attempt. `follow_count` is how often that was done in a row.
+    """
+    return error.reason == NOT_LEADER and bool(error.metadata.get("leader")) and follow_count < FOLLOWS_MAX
 
 
 def is_passing(error: ReputError) -> bool:
@@ -70,3 +83,20 @@ class RetryPolicy:
         delay_s = self.delay_s(attempt, error, is_repeatable=is_repeatable)
         is_over = isinstance(error, DeadlineExceededError) or (delay_s is not None and delay_s >= left_s)
         return None if is_over else delay_s
+
+
+class Attempts:
+    """Failed attempts at one call, and what follows each."""
+
+    def __init__(self, retry: RetryPolicy) -> None:
+        self._retry = retry
+        self._count = self._follow_count = 0
+
+    def delay_s(self, error: ReputError, left_s: float, *, is_repeatable: bool = True) -> float | None:
+        """Return seconds until the next attempt at a call that has `left_s` seconds left, None to give up."""
+        if left_s > 0 and is_followed(error, self._follow_count):
+            self._follow_count += 1
+            return 0.0
+        delay_s = self._retry.delay_within_s(left_s, self._count, error, is_repeatable=is_repeatable)
+        self._count, self._follow_count = self._count + 1, 0
+        return delay_s

@@ -33,9 +33,10 @@ from reput_client.core.errors import (
     was_never_taken,
 )
 from reput_client.core.options import ProducerOptions
-from reput_client.core.retry import RetryPolicy
+from reput_client.core.retry import RetryPolicy, is_followed
 from reput_client.core.route import LEASE_OVER, NOT_LEADER
 from reput_client.core.telemetry.metrics import ProducerMetrics, SendCounts
+from reput_client.core.telemetry.unread import Round
 from reput_client.core.types import Durability, SendResult
 
 Outcome: TypeAlias = SendResult | ReputError
@@ -54,6 +55,10 @@ class Sink(Protocol):
 
     def settle(self, sink_index: int, outcome: Outcome) -> None:
         """Accept the outcome. Called once per message."""
+        ...
+
+    def note_failure(self, round_: Round, error: ReputError) -> None:
+        """Count a message that is about to fail, unless somebody has asked for its outcome."""
         ...
 
 
@@ -78,10 +83,11 @@ class Batch:
     """Messages that travel together, and the number of attempts that failed.
 
     `order` is the batch's place among all: a number, and for a part of a batch that was split the part's number behind.
-    `was_sent`: an earlier attempt may have reached the server. `begun_s` is when its first message was added.
+    `follow_count` is how often in a row it went to the leader that an answer named, which is no failed attempt.
+    `was_sent`: an earlier attempt may have stored it. `begun_s` is when its first message was added.
     """
 
-    __slots__ = ("attempt", "begun_s", "entries", "order", "size_bytes", "was_sent")
+    __slots__ = ("attempt", "begun_s", "entries", "follow_count", "order", "size_bytes", "was_sent")
 
     def __init__(
         self,
@@ -90,10 +96,11 @@ class Batch:
         order: tuple[int, ...],
         begun_s: float,
         attempt: int = 0,
+        follow_count: int = 0,
         was_sent: bool = False,
     ) -> None:
         self.entries, self.order, self.begun_s = entries, order, begun_s
-        self.attempt, self.was_sent = attempt, was_sent
+        self.attempt, self.follow_count, self.was_sent = attempt, follow_count, was_sent
         self.size_bytes = sum([len(entry.chunk) for entry in entries])
 
     def to_request(self, durability: int) -> bytes:
@@ -264,8 +271,11 @@ class SendQueue:
     def _on_refused(self, batch: Batch, error: ReputError, now_s: float) -> None:
         if error.reason in (NOT_LEADER, LEASE_OVER):
             self._moved = error
-        if error.reason == LEASE_OVER:
-            self._fail(batch.entries, _unknown(error))
+        if error.reason == LEASE_OVER:  # stored, and perhaps given up by the next leader: as a line that was cut
+            batch.was_sent = True
+        if is_followed(error, batch.follow_count):
+            follow_count = batch.follow_count + 1
+            self._again(batch, batch.entries, attempt=batch.attempt, follow_count=follow_count, not_before_s=0.0)
             return
         delay_s = self._retry.delay_s(batch.attempt, error)
         if delay_s is not None:
@@ -277,13 +287,27 @@ class SendQueue:
             self._again(batch, entries, part=(part,), attempt=batch.attempt, not_before_s=0.0)
 
     def _again(
-        self, batch: Batch, entries: list[Entry], *, part: tuple[int, ...] = (), attempt: int, not_before_s: float
+        self,
+        batch: Batch,
+        entries: list[Entry],
+        *,
+        part: tuple[int, ...] = (),
+        attempt: int,
+        follow_count: int = 0,
+        not_before_s: float,
     ) -> None:
         """Put messages of a batch back among the ready ones, where they belong."""
         if entries:
             order = (*batch.order, *part)
-            again = Batch(entries, order=order, begun_s=batch.begun_s, attempt=attempt, was_sent=batch.was_sent)
-            self._counts.retried_count += attempt > batch.attempt
+            again = Batch(
+                entries,
+                order=order,
+                begun_s=batch.begun_s,
+                attempt=attempt,
+                follow_count=follow_count,
+                was_sent=batch.was_sent,
+            )
+            self._counts.retried_count += attempt > batch.attempt or follow_count > 0
             bisect.insort(self._ready, again, key=attrgetter("order"))
             self.blocked_until_s = max(self.blocked_until_s, not_before_s)
 

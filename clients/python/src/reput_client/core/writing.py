@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import grpc
 from reput.commitlog.v1.append_service_pb2 import AppendOutcome, Writer
 
-from reput_client.core.encode import request_end
-from reput_client.core.errors import DeadlineExceededError, from_status
+from reput_client.core.encode import CHUNK_SIZE_BYTES_MAX, request_end
+from reput_client.core.errors import DeadlineExceededError, from_status, too_large
 
 
 @dataclass(slots=True)
@@ -57,7 +57,9 @@ class WriteQueue:
         return self._kept_size_bytes > self._window_bytes
 
     def add(self, batch: Batch) -> None:
-        """Keep a batch."""
+        """Keep a batch. Raises InvalidArgumentError (BATCH_TOO_LARGE) for one that no request carries."""
+        if len(batch.messages) > CHUNK_SIZE_BYTES_MAX:
+            raise too_large("BATCH_TOO_LARGE", "messages", len(batch.messages), CHUNK_SIZE_BYTES_MAX)
         self._kept.append(batch)
         self._kept_size_bytes += len(batch.messages)
 

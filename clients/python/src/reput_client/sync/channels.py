@@ -13,7 +13,7 @@ from reput.commitlog.v1.append_service_pb2 import AppendStreamResponse
 from reput_client.core.call import Call
 from reput_client.core.errors import ReputError, from_rpc_error
 from reput_client.core.options import SERVICES, Options
-from reput_client.core.retry import RetryPolicy
+from reput_client.core.retry import Attempts, RetryPolicy
 from reput_client.core.route import Route
 from reput_client.core.telemetry.log import log
 from reput_client.sync.streams import next_in_time
@@ -34,7 +34,7 @@ class Channels:
     def run(self, call: Call[T], retry: RetryPolicy | None = None) -> T:
         """Run a call, with retries until the time-out: those of `retry`, None for the client's. Raises ReputError."""
         end_s = time.monotonic() + self.options.timeout_s + call.extra_timeout_s
-        attempt = 0
+        attempts = Attempts(retry or self.retry)
         while True:
             target = self.target(call.method.service)
             try:
@@ -42,8 +42,7 @@ class Channels:
                 timeout_s = end_s - time.monotonic()
                 return call.convert(method(call.request, timeout=timeout_s, metadata=self.options.metadata()))
             except grpc.RpcError as failure:
-                self._wait(call, target, attempt, failure, end_s, retry or self.retry)
-            attempt += 1
+                self._wait(call, target, attempts, failure, end_s)
 
     def pages(self, request: Message, items: Callable[[Any], Iterable[T]]) -> Iterator[T]:
         """Yield all items of a list, page by page as they are asked for. `items` reads those of an answer."""
@@ -61,7 +60,7 @@ class Channels:
         Until the first one is there the call is tried again as in `run`; the whole has no time-out.
         """
         end_s = time.monotonic() + self.options.timeout_s
-        attempt = 0
+        attempts = Attempts(self.retry)
         while True:
             target = self.target(call.method.service)
             answers = self.open(call)
@@ -70,12 +69,11 @@ class Channels:
                     end_s = 0.0
                     yield call.convert(answer)
             except grpc.RpcError as failure:
-                self._wait(call, target, attempt, failure, end_s, self.retry)
+                self._wait(call, target, attempts, failure, end_s)
             else:
                 return
             finally:
                 answers.cancel()
-            attempt += 1
 
     def open(self, call: Call[Any]) -> Any:
         """Begin a call that streams its answers. Returns gRPC's own call, without retries and time-outs."""
@@ -103,15 +101,12 @@ class Channels:
         for channel in self._channels.values():
             channel.close()
 
-    def _wait(
-        self, call: Call[Any], target: str, attempt: int, failure: grpc.RpcError, end_s: float, retry: RetryPolicy
-    ) -> None:
+    def _wait(self, call: Call[Any], target: str, attempts: Attempts, failure: grpc.RpcError, end_s: float) -> None:
         """Wait until the next attempt at a call, which must end by `end_s`. Raises ReputError if there is none."""
         service = call.method.service
         error = from_rpc_error(failure, service, target)
         self.on_failure(service, target, error)
-        left_s = end_s - time.monotonic()
-        delay_s = retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
+        delay_s = attempts.delay_s(error, end_s - time.monotonic(), is_repeatable=call.is_repeatable)
         if delay_s is None:
             raise error from None
         time.sleep(delay_s)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self
 
+from reput_client.core.birthplace import Birthplace
 from reput_client.core.consuming import Positions, Wanted, topics_of
 from reput_client.core.errors import ReputError
 from reput_client.core.telemetry.log import log
@@ -50,7 +51,7 @@ class Consumer(Closing):
         if auto_commit_s is not None and auto_commit_s < 0:
             raise ValueError(f"auto_commit_s is {auto_commit_s}: expected 0 seconds or more")
         self.topics, self.group = topics_of(topics), group
-        self._channels = channels
+        self._channels, self._birthplace = channels, Birthplace()
         self._queue_ids, self._start = queue_ids, start
         self._auto_commit_s, self._commit_at_s = auto_commit_s, 0.0
         self._follower, self._tracing = Follower(channels, Wanted(tags, where)), find_tracing()
@@ -168,6 +169,8 @@ class Consumer(Closing):
 
     def close(self) -> None:
         """End all streams. Commits nothing. May be repeated."""
+        if not self._birthplace.is_here:  # its process closes it
+            return
         self._follower.close()
 
     def __enter__(self) -> Self:
@@ -185,6 +188,7 @@ class Consumer(Closing):
 
     def _begin(self) -> None:
         """Find where to begin, and begin. Only the first call does anything."""
+        self._birthplace.check("consumer")
         if self._is_begun:
             return
         found = find_start(self._channels, self.topics, self.group, self._queue_ids, self._start)

@@ -16,11 +16,13 @@ from typing import Any
 
 import grpc
 
+from reput_client.core.birthplace import Birthplace
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.options import ProducerOptions
 from reput_client.core.producing import OneSink, Outgoing, Sender, settle_all, tell_given_up
 from reput_client.core.sending import Entry, Outcome, SendQueue
 from reput_client.core.telemetry.metrics import ProducerMetrics
+from reput_client.core.telemetry.unread import AskedFuture, Unread
 from reput_client.core.types import NewMessage, SendResult
 from reput_client.sync.channels import Channels
 from reput_client.sync.closing import Closing
@@ -48,13 +50,15 @@ class Producer(Closing, Sender[Future[SendResult]]):
     """
 
     def __init__(self, channels: Channels, options: ProducerOptions) -> None:
-        self._channels = channels
+        self._channels, self._birthplace = channels, Birthplace()
         self._options, self._close_timeout_s = options, channels.options.timeout_s
         self._outgoing = Outgoing(options, lambda: channels.target("commitlog"))
-        self._queue = SendQueue(options)
+        self._queue, self._unread = SendQueue(options), Unread()
         self._changed = threading.Condition()
         self._settling_threads: list[int] = []
         self._is_closing, self._closing_since_s = False, 0.0
+        self._is_given_up = False
+        """Whether it was told already that messages have no outcome."""
         self._call: Any = None
         self._thread = threading.Thread(target=self._run, name="reput-producer", daemon=True)
         self._thread.start()
@@ -65,6 +69,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
 
     def send_message(self, message: NewMessage) -> "Future[SendResult]":
         """Do as `send` does, for a message that is made already."""
+        self._birthplace.check("producer")
         future = _SendFuture()
         future.set_running_or_notify_cancel()  # its owner can't cancel it: the message is on its way
         entry = self._outgoing.one(message, future)
@@ -78,7 +83,8 @@ class Producer(Closing, Sender[Future[SendResult]]):
         An outcome is a SendResult, or the ReputError of a message that was not stored; the future itself does not fail.
         Raises as `send` does, and then nothing was sent. Messages of one call may travel in several batches.
         """
-        future: Future[list[Outcome]] = Future()
+        self._birthplace.check("producer")
+        future = _BatchFuture()
         future.set_running_or_notify_cancel()
         if not messages:
             future.set_result([])
@@ -97,8 +103,10 @@ class Producer(Closing, Sender[Future[SendResult]]):
     def flush(self, timeout_s: float | None = None) -> None:
         """Send what is collected and wait until the future of every message is done, and its callbacks have run.
 
-        Raises TimeoutError, and RuntimeError in such a callback, which would wait for itself.
+        A warning in the log counts messages that failed and whose futures have not been asked, as at a close. Raises
+        TimeoutError, and RuntimeError in such a callback, which would wait for itself.
         """
+        self._birthplace.check("producer")
         with self._changed:
             if threading.get_ident() in self._settling_threads:
                 raise RuntimeError("flush waits for callbacks, so that none may call it")
@@ -107,9 +115,12 @@ class Producer(Closing, Sender[Future[SendResult]]):
             if not self._changed.wait_for(lambda: self._queue.is_idle and not self._settling_threads, timeout_s):
                 missing = f"{self._queue.unsettled_bytes} bytes of messages have no outcome yet"
                 raise TimeoutError("callbacks of futures still run" if self._queue.is_idle else missing)
+        self._unread.tell()
 
     def begin_close(self) -> None:
         """Take nothing more and send what is collected. `close` waits for the outcomes, in a time that begins here."""
+        if not self._birthplace.is_here:
+            return
         with self._changed:
             if not self._is_closing:
                 self._is_closing, self._closing_since_s = True, time.monotonic()
@@ -121,11 +132,15 @@ class Producer(Closing, Sender[Future[SendResult]]):
 
         Messages without an outcome after `timeout_s` fail; None is the time-out that `connect` was given.
         """
+        if not self._birthplace.is_here:  # its process closes it
+            return
         self.begin_close()
         end_s = self._closing_since_s + (self._close_timeout_s if timeout_s is None else timeout_s)
         with self._settling():
             if not self._changed.wait_for(lambda: self._queue.is_idle, end_s - time.monotonic()):
                 tell_given_up(self._queue.fail_all(UnavailableError("the producer was closed", code=_CANCELLED)))
+                self._is_given_up = True
+        self._unread.tell()
         _left_open.discard(self)
         self._thread.join(max(0.0, min(_END_TIMEOUT_S, end_s - time.monotonic())))
         while self._thread.is_alive():  # the server does not end the stream, or another attempt has just begun
@@ -188,7 +203,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
             self._settling_threads.append(threading.get_ident())
             self._changed.notify_all()
         try:
-            settle_all(settled)
+            settle_all(settled, None if self._is_given_up else self._unread)
         finally:
             with self._changed:
                 self._settling_threads.remove(threading.get_ident())
@@ -216,5 +231,31 @@ _CANCEL_TIMEOUT_S = 0.1
 """A stream that is opened while the one before it is cancelled is cancelled so much later."""
 
 
-class _SendFuture(Future[SendResult], OneSink):
+class _Asked(AskedFuture):
+    """Tells that somebody asks a future of threads. Stands before Future among the bases."""
+
+    def result(self: Any, timeout: float | None = None) -> Any:
+        self.ask()  # before another thread's flush looks; below it is certain
+        try:
+            return super().result(timeout)  # type: ignore[misc]
+        finally:
+            self.ask()
+
+    def exception(self: Any, timeout: float | None = None) -> Any:
+        self.ask()
+        try:
+            return super().exception(timeout)  # type: ignore[misc]
+        finally:
+            self.ask()
+
+    def add_done_callback(self: Any, fn: Any) -> None:
+        self.ask()
+        super().add_done_callback(fn)  # type: ignore[misc]
+
+
+class _SendFuture(_Asked, OneSink, Future[SendResult]):
     """The outcome of one message."""
+
+
+class _BatchFuture(_Asked, Future[list[Outcome]]):
+    """The outcomes of many messages."""

@@ -16,10 +16,11 @@ from reput.commitlog.v1.append_service_pb2 import AppendOutcome, AppendRequest, 
 from reput.commitlog.v1.append_service_pb2 import Writer as WriterOfBatch
 from reput.commitlog.v1.log_service_pb2 import ReadRecordsRequest
 
+from reput_client.core.birthplace import Birthplace
 from reput_client.core.call import Call
 from reput_client.core.encode import Encoder, request_end
 from reput_client.core.errors import ReputError, from_rpc_error, nonsense, stream_ended
-from reput_client.core.retry import RetryPolicy, is_passing
+from reput_client.core.retry import RetryPolicy, is_followed, is_passing
 from reput_client.core.sending import ONCE_PREFIX, as_first, results_of
 from reput_client.core.types import Durability, NewMessage, SendResult
 from reput_client.core.writing import Batch, WriteQueue, Written
@@ -42,7 +43,8 @@ class Writer(Closing):
         self._open_stream, self._batches, self._retry = open_stream, batches, retry
         self._encoder = Encoder(makes_unique_ids=False, makes_born_times=False)
         self._stream: AppendStream | None = None
-        self._failure_count = 0
+        self._failure_count = self._follow_count = 0
+        self._birthplace = Birthplace()
 
     def __repr__(self) -> str:
         return f"Writer({self._batches.writer_id!r}, next_sequence={self.next_sequence})"
@@ -66,6 +68,7 @@ class Writer(Closing):
 
     def append_encoded(self, batch: Batch) -> None:
         """Do as `append` does, for messages that are encoded already."""
+        self._birthplace.check("writer")
         self._batches.add(batch)
         if self._stream is not None:
             self._stream.send(self._batches.requests(-1))
@@ -80,12 +83,15 @@ class Writer(Closing):
         Raises ReputError for a batch that is refused, also for other content under its number, and when retries are
         used up.
         """
+        self._birthplace.check("writer")
         while not self._batches.is_idle:
             self._settle()
         return self._batches.written
 
     def close(self) -> None:
         """Flush, then end the stream. May be repeated."""
+        if not self._birthplace.is_here:  # its process closes it
+            return
         try:
             self.flush()
         finally:
@@ -116,13 +122,17 @@ class Writer(Closing):
         try:
             for outcome in stream.outcomes():
                 self._batches.on_outcome(outcome)
-                self._failure_count = 0
+                self._failure_count = self._follow_count = 0
         except (ReputError, ValueError) as failure:
             error = failure if isinstance(failure, ReputError) else nonsense(failure)
         else:
             return
         stream.on_failure(error)
         self._drop()  # what is under way behind a batch that was refused is refused as well
+        if is_followed(error, self._follow_count):
+            self._follow_count += 1
+            return
+        self._follow_count = 0
         delay_s = self._retry.backoff_s(self._failure_count, error) if is_passing(error) else None
         if delay_s is None:
             self._failure_count = 0

@@ -62,7 +62,7 @@ class Tracing:
             raise
         if not is_batch:
             span.set_attribute("messaging.message.body.size", len(messages[0].body))
-        future.add_done_callback(lambda done: self._end(span, done))
+        future.watch(lambda done: self._end(span, done))
 
     def received(self, messages: Sequence[Message], group: str | None, *, is_batch: bool) -> None:
         """Make the span of messages that a poll hands out, linked with those that sent them.

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+from reput_client.core.birthplace import Birthplace
 from reput_client.core.errors import NotFoundError, ReputError
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.sharing import calls
@@ -43,7 +44,7 @@ class ShareConsumer(Closing):
         if not isinstance(topic, str):
             raise TypeError(f"topic is {topic!r}: expected a str")
         self.topic, self.group = topic, sharing.group
-        self._channels, self._sharing = channels, sharing
+        self._channels, self._sharing, self._birthplace = channels, sharing, Birthplace()
         self._holding = Holding(sharing.hold_s_max)
         self._waiting: deque[Received] = deque()
         self._invisible_s = 0.0
@@ -148,6 +149,8 @@ class ShareConsumer(Closing):
 
         What was handed out can still be settled, and is no longer extended. May be repeated.
         """
+        if not self._birthplace.is_here:  # its process closes it
+            return
         self._closed.set()
         if self._crew is not None:
             self._crew.wait_over(self._channels.options.timeout_s)
@@ -158,6 +161,7 @@ class ShareConsumer(Closing):
     def _receive(self, count: int, wait_s: float, retry: RetryPolicy) -> list[Received]:
         if count < 1:
             raise ValueError(f"count is {count}: expected 1 or more")
+        self._birthplace.check("share consumer")
         if not self._closed.is_set():
             self._begin(retry)
         if self._closed.is_set():
@@ -233,6 +237,7 @@ class ShareConsumer(Closing):
 
     def _settle(self, verb: calls.Verb, received: Sequence[Received], seconds: float | None = None) -> None:
         """Settle messages. Raises the error of the first one that can't be settled."""
+        self._birthplace.check("share consumer")
         handles, failures = [one.handle for one in received], list[ReputError]()
         for first in range(0, len(handles), calls.ENTRY_COUNT_MAX):
             some = handles[first : first + calls.ENTRY_COUNT_MAX]

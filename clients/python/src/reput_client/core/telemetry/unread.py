@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Failed messages whose futures have not been asked: they are counted, and told when a producer flushes or closes."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from reput_client.core.telemetry.log import log
+
+
+class Round:
+    """Failed messages since the last time that they were told. From several threads."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first: Exception | None = None
+        self._lock = threading.Lock()
+
+    def add(self, error: Exception) -> None:
+        """Count a message that failed."""
+        with self._lock:
+            self.count += 1
+            self.first = self.first if self.count > 1 else error
+
+    def take(self, count: int) -> None:
+        """Count messages no longer: somebody has asked."""
+        with self._lock:
+            self.count -= count
+
+
+class Unread:
+    """Of one producer."""
+
+    def __init__(self) -> None:
+        self.round = Round()
+
+    def tell(self) -> None:
+        """Log how many failed messages nobody has asked about, each once."""
+        told, self.round = self.round, Round()
+        if told.count > 0:
+            log.warning(
+                "%d messages of a producer failed, and their futures have not been asked yet; the first failure: %s",
+                told.count,
+                told.first,
+            )
+
+
+class AskedFuture:
+    """Mixed into a future of messages: it knows whether somebody asks for the outcome."""
+
+    _is_asked = False
+    _unread: tuple[Round, int] | None = None
+
+    def ask(self) -> None:
+        """Take note that somebody asks, before or after the outcome is there."""
+        self._is_asked = True
+        if self._unread is not None:
+            (round_, count), self._unread = self._unread, None
+            round_.take(count)
+
+    def fail_unread(self, round_: Round, error: Exception) -> None:
+        """Count a message that is about to fail, unless somebody has asked."""
+        if not self._is_asked:
+            known, count = self._unread or (round_, 0)
+            self._unread = (round_, count + 1 if known is round_ else 1)
+            round_.add(error)
+
+    def watch(self: Any, callback: Callable[[Any], None]) -> None:
+        """Add a callback that asks for nothing on the program's behalf."""
+        super().add_done_callback(callback)  # type: ignore[misc]

@@ -204,7 +204,7 @@ func TestEncodeRefuses(t *testing.T) {
 		"the property \"TA":  {Tag: "a\x02b"},
 		"delay level":        {DelayLevel: -1},
 		"encoded":            {Topic: "\xff"},
-		"larger":             {Body: make([]byte, transportSizeBytesMax)},
+		"the body has":       {Body: make([]byte, transportSizeBytesMax)},
 	}
 	for word, message := range cases {
 		_, err := (&encoder{}).encode(&message, at(0))

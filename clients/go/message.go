@@ -101,8 +101,9 @@ func toChunk(message *commitlogv1.AppendMessage) ([]byte, error) {
 	if err != nil {
 		return nil, badArgument("the message can't be encoded: %v", err)
 	}
-	if len(chunk) > transportSizeBytesMax-requestOverheadBytes {
-		return nil, badArgument("a message of %d bytes is larger than the transport carries", len(chunk))
+	if limit := transportSizeBytesMax - requestOverheadBytes; len(chunk) > limit {
+		return nil, badArgument("the body has %d bytes, and this client sends %d at most; nothing was sent",
+			len(message.Body), limit-len(chunk)+len(message.Body))
 	}
 	return chunk, nil
 }

@@ -4,6 +4,7 @@ package reput
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -41,6 +42,8 @@ type Producer struct {
 	// changed is closed at the next change that callers wait for, nil while none does.
 	changed   chan struct{}
 	isClosing bool
+	// unread counts failures since the last time that they were told.
+	unread *unreadFailures
 }
 
 func newProducer(client *Client, options ProducerOptions) *Producer {
@@ -48,6 +51,7 @@ func newProducer(client *Client, options ProducerOptions) *Producer {
 	producer := &Producer{
 		client: client, service: client.commitlog, options: options, queue: sendQueue{options: options},
 		ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		unread: &unreadFailures{},
 	}
 	if options.UniqueIDs {
 		producer.encoder.uniqueIDs = newUniqueIDs()
@@ -81,10 +85,19 @@ func (p *Producer) Send(ctx context.Context, message Message) (*Future, error) {
 	return future, nil
 }
 
-// Flush sends what is collected and waits until every message has its outcome. It fails only when the context ends.
+// Flush sends what is collected and waits until every message has its outcome. It fails when the context ends, and, once,
+// with the number of the messages that failed and whose futures have not been asked, wrapping the first *Error.
 func (p *Producer) Flush(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err := p.settle(ctx); err != nil {
+		return err
+	}
+	return p.tellUnread()
+}
+
+// settle does as Flush does, and fails only when the context ends. Called under the lock.
+func (p *Producer) settle(ctx context.Context) error {
 	p.queue.closeBatch()
 	p.notify()
 	for !p.queue.isIdle() || p.settlingCount > 0 {
@@ -95,23 +108,31 @@ func (p *Producer) Flush(ctx context.Context) error {
 	return nil
 }
 
+// tellUnread returns the error for failures that nobody asked about, each once. Called under the lock.
+func (p *Producer) tellUnread() error {
+	told := p.unread
+	p.unread = &unreadFailures{}
+	return told.err()
+}
+
 // Close flushes, at most for the client's time-out, and ends the stream. What has no outcome by then fails, and Close
-// returns an error. Send fails from now on. May be repeated.
+// returns an error, as it does for what Flush would. Send fails from now on. May be repeated.
 func (p *Producer) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), p.client.options.Timeout)
+	defer cancel()
 	p.mu.Lock()
 	p.isClosing = true
 	p.announce()
+	unsettled := p.settle(ctx)
+	unread := p.tellUnread()
 	p.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), p.client.options.Timeout)
-	defer cancel()
-	err := p.Flush(ctx)
-	if err != nil {
+	if unsettled != nil {
 		p.update(func() { p.queue.failAll(&Error{Code: codes.Canceled, Text: "the producer was closed"}) })
 	}
 	p.cancel()
 	<-p.done
 	p.client.forget(p)
-	return err
+	return errors.Join(unsettled, unread)
 }
 
 // run keeps a stream open while there is something to send.
@@ -207,6 +228,13 @@ func (p *Producer) update(change func()) {
 	p.mu.Lock()
 	change()
 	settled := p.queue.popSettled()
+	for _, messages := range settled {
+		for _, message := range messages {
+			if message.failure != nil {
+				message.countUnread(p.unread)
+			}
+		}
+	}
 	p.settlingCount++
 	p.mu.Unlock()
 	p.notify()

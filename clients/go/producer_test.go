@@ -233,3 +233,43 @@ func BenchmarkProducer(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "messages/s")
 }
+
+// Failures that nobody asked about are told by Flush and by Close, each once.
+func TestProducerTellsUnreadFailures(t *testing.T) {
+	store := newFake()
+	store.outcome = func(*commitlogv1.AppendStreamRequest) (*commitlogv1.AppendOutcome, error) {
+		return refused(codes.InvalidArgument, "BAD_PROPERTIES", nil), nil
+	}
+	client, ctx := connect(t, store), limit(t)
+	producer := newTestProducer(t, client)
+	if _, err := send(t, ctx, producer, "a").Wait(ctx); err == nil {
+		t.Fatal("stored")
+	}
+	<-send(t, ctx, producer, "b").Done()
+	if err := producer.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	send(t, ctx, producer, "c")
+	send(t, ctx, producer, "d")
+	err := producer.Flush(ctx)
+	failure, isCall := errors.AsType[*Error](err)
+	if !isCall || failure.Reason != "BAD_PROPERTIES" || !strings.Contains(err.Error(), "2 messages failed") {
+		t.Error(err)
+	}
+	if err := producer.Flush(ctx); err != nil {
+		t.Error(err)
+	}
+	send(t, ctx, producer, "e")
+	if err := producer.Close(); err == nil || !strings.Contains(err.Error(), "1 messages failed") {
+		t.Error(err)
+	}
+}
+
+// A body that no request carries is refused by Send, with its size and the limit.
+func TestProducerRefusesWhatNoRequestCarries(t *testing.T) {
+	producer := newTestProducer(t, connect(t, newFake()))
+	_, err := producer.Send(limit(t), Message{Topic: "t", Body: make([]byte, 65<<20)})
+	if !errors.Is(err, ErrArgument) || !strings.Contains(err.Error(), "the body has 68157440 bytes") {
+		t.Error(err)
+	}
+}

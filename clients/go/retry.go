@@ -55,6 +55,16 @@ func (p RetryPolicy) delay(attempt int, failure *Error, isRepeatable bool) (time
 	return max(jittered, failure.RetryAfter), true
 }
 
+// followsMax is how many answers in a row that name the leader are followed at once: logs that change their leader may
+// name each other.
+const followsMax = 3
+
+// isFollowed tells whether the next attempt goes at once to the leader that an answer names. Nothing was done then, so
+// it counts as no failed attempt. count is how often that was done in a row.
+func isFollowed(failure *Error, count int) bool {
+	return failure.Reason == reasonNotLeader && failure.Metadata["leader"] != "" && count < followsMax
+}
+
 // sleep waits, and returns the context's error if that ends before.
 func sleep(ctx context.Context, delay time.Duration) error {
 	select {

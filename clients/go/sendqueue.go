@@ -70,6 +70,8 @@ type batch struct {
 	// order is the batch's place among all: a number, and for a part of a batch that was cut the part's number behind.
 	order   []int
 	attempt int
+	// followCount is how often in a row it went to the leader that an answer named, which is no failed attempt.
+	followCount int
 	// mayBeStored: an earlier attempt may have reached the server, or the server stored it and can't promise to keep it.
 	mayBeStored bool
 	sizeBytes   int
@@ -265,9 +267,13 @@ func (q *sendQueue) onRefused(refused *batch, failure *Error, now time.Time) {
 	if failure.Reason == reasonNotLeader || failure.Reason == reasonLeaseOver {
 		q.moved = failure
 	}
-	if failure.Reason == reasonLeaseOver {
+	if failure.Reason == reasonLeaseOver { // stored, and perhaps given up by the next leader: as a broken stream
 		refused.mayBeStored = true
-		q.fail(refused, refused.messages, failure)
+	}
+	if isFollowed(failure, refused.followCount) {
+		refused.followCount++
+		q.isFlowing = false
+		q.putBack(refused)
 		return
 	}
 	if q.mayRetry(refused, failure, now) {
@@ -292,7 +298,7 @@ func (q *sendQueue) mayRetry(failed *batch, failure *Error, now time.Time) bool 
 	if !isRepeated {
 		return false
 	}
-	failed.attempt++
+	failed.attempt, failed.followCount = failed.attempt+1, 0
 	q.isFlowing = false
 	if until := now.Add(delay); until.After(q.blockedUntil) {
 		q.blockedUntil = until

@@ -444,15 +444,38 @@ func TestQueueNotLeader(t *testing.T) {
 	wantOneByOne(t, q, "abc", "def", "ghi")
 }
 
-// LEASE_OVER fails with an unknown outcome and is not repeated.
+// LEASE_OVER is as a stream that broke: the batch may be stored, and is sent again; without retries nobody knows.
 func TestQueueLeaseOver(t *testing.T) {
+	outcome := refused(codes.Unavailable, "LEASE_OVER", nil)
 	q := newQueue()
+	addAll(q, "abc")
+	q.pop(at(0))
+	apply(t, q, at(0), outcome)
+	wantSettled(t, q, "", nil)
+	q.onBroken(q.movedAway(), at(0), true)
+	wantBatch(t, q.pop(at(60_000)), "abc")
+	q = newQueue(retries(0))
 	addAll(q, "abcd")
 	q.pop(at(0))
-	apply(t, q, at(0), refused(codes.Unavailable, "LEASE_OVER", nil))
+	apply(t, q, at(0), outcome)
 	wantSettled(t, q, "abc", map[string]string{"a": "LEASE_OVER?", "b": "LEASE_OVER?", "c": "LEASE_OVER?"})
 	q.onBroken(q.movedAway(), at(0), true)
 	wantBatch(t, q.pop(at(0)), "d")
+}
+
+// A leader that is named is followed at once, which is no failed attempt; logs that name each other are not for ever.
+func TestQueueFollows(t *testing.T) {
+	outcome := refused(codes.Unavailable, "NOT_LEADER", map[string]string{"leader": "b:1"})
+	q := newQueue(retries(0))
+	addAll(q, "abc")
+	for range followsMax {
+		wantBatch(t, q.pop(at(0)), "abc")
+		apply(t, q, at(0), outcome)
+		q.onBroken(q.movedAway(), at(0), true)
+	}
+	wantBatch(t, q.pop(at(0)), "abc")
+	apply(t, q, at(0), outcome)
+	wantSettled(t, q, "abc", map[string]string{"a": "NOT_LEADER", "b": "NOT_LEADER", "c": "NOT_LEADER"})
 }
 
 // A batch that found the stream at its end is handed out again as if nothing had happened.

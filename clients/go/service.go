@@ -61,7 +61,7 @@ func (s *service) Invoke(ctx context.Context, method string, request, answer any
 	ctx, cancel := s.limited(ctx, 0)
 	defer cancel()
 	end, _ := ctx.Deadline()
-	for attempt := 0; ; attempt++ {
+	for attempt, followCount := 0, 0; ; {
 		address, connection, err := s.connection()
 		if err != nil {
 			return err
@@ -71,7 +71,12 @@ func (s *service) Invoke(ctx context.Context, method string, request, answer any
 			return nil
 		}
 		failure := s.onFailure(address, err)
+		if isFollowed(failure, followCount) && ctx.Err() == nil {
+			followCount++
+			continue
+		}
 		delay, isRepeated := s.retry.delay(attempt, failure, !unrepeatable[method])
+		attempt, followCount = attempt+1, 0
 		if !isRepeated || !time.Now().Add(delay).Before(end) {
 			return failure
 		}

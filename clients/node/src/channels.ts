@@ -5,7 +5,8 @@ import { readFileSync } from "node:fs";
 import * as grpc from "@grpc/grpc-js";
 import { closed, fromCall, ReputError, streamEnded } from "./core/errors.js";
 import type { Gate } from "./core/gate.js";
-import { isLocal, type Settings } from "./core/options.js";
+import { isLocal, MESSAGE_SIZE_BYTES_MAX, type Settings } from "./core/options.js";
+import { isFollowed } from "./core/retry.js";
 import { Route } from "./core/route.js";
 import { AppendServiceService, type AppendStreamResponse } from "./gen/reput/commitlog/v1/append_service.js";
 
@@ -42,7 +43,6 @@ export interface AppendStream extends Stream {
   readonly write: (request: Buffer, onWritten: () => void) => void;
 }
 
-const MESSAGE_SIZE_BYTES_MAX = 64 << 20;
 const CHANNEL_OPTIONS: grpc.ChannelOptions = {
   "grpc.max_receive_message_length": MESSAGE_SIZE_BYTES_MAX,
   "grpc.max_send_message_length": MESSAGE_SIZE_BYTES_MAX,
@@ -87,7 +87,7 @@ export class Channels {
   ): Promise<Answer> {
     const route = this.#routes[serviceOf(method.path)];
     const endMs = performance.now() + this.settings.timeoutMs + extraTimeoutMs;
-    for (let attempt = 0; ; attempt++) {
+    for (let attempt = 0, followCount = 0; ; ) {
       const { target } = route;
       try {
         return await this.#runOnce(target, method, request, endMs - performance.now());
@@ -95,7 +95,12 @@ export class Channels {
         if (!(error instanceof ReputError) || this.#isClosed) throw error;
         route.onFailure(target, error);
         const leftMs = endMs - performance.now();
-        const delayMs = this.settings.retry.delayWithinMs(leftMs, attempt, error, isRepeatable);
+        if (leftMs > 0 && isFollowed(error, followCount)) {
+          followCount++;
+          continue;
+        }
+        followCount = 0;
+        const delayMs = this.settings.retry.delayWithinMs(leftMs, attempt++, error, isRepeatable);
         if (delayMs === undefined) throw error;
         await this.#pause(delayMs);
       }

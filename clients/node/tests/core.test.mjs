@@ -224,6 +224,7 @@ test("fields of a message stand before properties of the same name", () => {
 });
 
 for (const [wrong, words] of [
+  [{ body: Buffer.alloc(65 << 20) }, /the body has 68157440 bytes, and this client sends 6710\d{4} at most/],
   [{ keys: ["two words"] }, /key/],
   [{ keys: [""] }, /key/],
   [{ keys: "text" }, /keys/],

@@ -224,13 +224,31 @@ test("a stream that broke has nothing to say about where the next one goes", () 
   assert.equal(bench.popAll().length, 2);
 });
 
-test("LEASE_OVER ends the stream, and its messages are unknown and not sent again", () => {
+test("LEASE_OVER ends the stream, and its messages are sent again as after a stream that broke", () => {
   const bench = new Bench();
   bench.add(letters("abcd"));
   bench.pop();
   bench.answer(refused("UNAVAILABLE", "LEASE_OVER"));
-  assert.deepEqual(bench.summary, { a: "unknown", b: "unknown", c: "unknown", d: "unknown" });
+  assert.deepEqual(bench.summary, {});
   assert.equal(bench.queue.takeMoved().reason, "LEASE_OVER");
+  bench.nowMs = 1e9;
+  assert.deepEqual(bench.pop(), letters("abcd"));
+  const once = new Bench({ retries: 0 });
+  once.add(letters("abcd"));
+  once.pop();
+  once.answer(refused("UNAVAILABLE", "LEASE_OVER"));
+  assert.deepEqual(once.summary, { a: "unknown", b: "unknown", c: "unknown", d: "unknown" });
+});
+
+test("a leader that is named is followed at once, which is no failed attempt, but not for ever", () => {
+  const bench = new Bench({ retries: 0 });
+  bench.add(letters("abcd"));
+  for (let answers = 0; answers < 4; answers++) {
+    assert.deepEqual(bench.pop(), letters("abcd"));
+    bench.answer(refused("UNAVAILABLE", "NOT_LEADER", { metadata: { leader: "c:1" } }));
+    bench.queue.takeMoved();
+  }
+  assert.deepEqual(new Set(Object.values(bench.summary)), new Set(["NOT_LEADER"]));
 });
 
 const HALF = storedOutcome(1);

@@ -6,6 +6,7 @@
 // by the stubs, which take several times as long. Fields: append_service.proto, AppendMessage.
 
 import type { NewMessage } from "./message.js";
+import { MESSAGE_SIZE_BYTES_MAX } from "./options.js";
 
 const INT32_MAX = 2 ** 31 - 1;
 const TOPIC = 0x0a;
@@ -15,6 +16,8 @@ const PROPERTY_STRING = 0x2a;
 const FLAG = 0x30;
 const BORN_TIME_MS = 0x40;
 const MESSAGES = 0x0a;
+/** Most bytes of one message in a request that has its durability, too. */
+const ENTRY_SIZE_BYTES_MAX = MESSAGE_SIZE_BYTES_MAX - 1024;
 /** Most bytes of all numbers, tags and sizes of a chunk: 7 tags, 4 sizes of 5 bytes, 3 numbers of 10 bytes. */
 const OVERHEAD_BYTES_MAX = 57;
 /** Room for the tag and the size of the entry. */
@@ -43,7 +46,12 @@ export function encode(message: NewMessage, uniqueId: string, nowMs: number): Bu
   writer.bytes(PROPERTY_STRING, properties, propertiesSize);
   if (flag !== 0) writer.number(FLAG, flag);
   writer.number(BORN_TIME_MS, bornTimeMs);
-  return writer.entry(MESSAGES);
+  const entry = writer.entry(MESSAGES);
+  if (entry.length > ENTRY_SIZE_BYTES_MAX) {
+    const limit = Math.max(0, ENTRY_SIZE_BYTES_MAX - entry.length + bodySize);
+    throw new RangeError(`the body has ${bodySize} bytes, and this client sends ${limit} at most; nothing was sent`);
+  }
+  return entry;
 }
 
 /** Returns RocketMQ's property string of a message. Throws RangeError or TypeError for what can't be meant. */

@@ -5,6 +5,9 @@ import { RetryPolicy, type RetryOptions } from "./retry.js";
 import { durabilityNumber, type Durability } from "./message.js";
 import { TIMER_MS_MAX } from "./signal.js";
 
+/** Largest answer or request of the transport; servers answer with about 8 MiB and take batches of 16 MiB. */
+export const MESSAGE_SIZE_BYTES_MAX = 64 << 20;
+
 /** How to reach a store. What is given counts before the environment, and that before the defaults. */
 export interface ClientOptions {
   /**

@@ -26,6 +26,17 @@ const RETRYABLE_REASONS: ReadonlySet<string> = new Set([
   "NOT_ENOUGH_REPLICAS",
 ]);
 
+/** Answers in a row that name the leader and are followed: logs that change their leader may name each other. */
+const FOLLOWS_MAX = 3;
+
+/**
+ * Tells whether the next attempt goes at once to the leader that an answer names. Nothing was done then, so it counts
+ * as no failed attempt. `followCount`: how often that was done in a row.
+ */
+export function isFollowed(error: ReputError, followCount: number): boolean {
+  return error.reason === "NOT_LEADER" && Boolean(error.metadata.leader) && followCount < FOLLOWS_MAX;
+}
+
 /** Exponential back-off with jitter, never shorter than what the server asks for. Throws RangeError for bad options. */
 export class RetryPolicy {
   readonly #retries: number;

@@ -20,7 +20,7 @@ import {
 import { fromStatus, mayHaveArrived, outcomeUnknown, type ReputError } from "./errors.js";
 import { durabilityName, hostHexadecimal, SendResult } from "./message.js";
 import type { ProducerSettings } from "./options.js";
-import type { RetryPolicy } from "./retry.js";
+import { isFollowed, type RetryPolicy } from "./retry.js";
 
 /** As in append_service.proto. */
 const BATCH_MESSAGE_COUNT_MAX = 32_768;
@@ -41,6 +41,8 @@ export class Batch {
   readonly sizeBytes: number;
   /** Whether an earlier attempt may have reached the server. */
   wasSent = false;
+  /** How often in a row it went to the leader that an answer named, which is no failed attempt. */
+  followCount = 0;
 
   /**
    * `order`: the batch's place among all, a number, and for a part of a batch that was split the part's number behind.
@@ -226,9 +228,12 @@ export class SendQueue {
 
   #onRefused(batch: Batch, error: ReputError, nowMs: number): void {
     if (error.reason === "NOT_LEADER" || error.reason === "LEASE_OVER") this.#moved = error;
-    if (error.reason === "LEASE_OVER") {
-      batch.wasSent = true;
-      this.#fail(batch, batch.entries, error);
+    // Stored, and perhaps given up by the next leader: as after a stream that broke.
+    if (error.reason === "LEASE_OVER") batch.wasSent = true;
+    if (isFollowed(error, batch.followCount)) {
+      const again = new Batch(batch.entries, batch.order, batch.attempt);
+      again.followCount = batch.followCount + 1;
+      this.#again(batch, again);
       return;
     }
     const delayMs = this.#retry.delayMs(batch.attempt, error);

@@ -12,9 +12,9 @@ from reput_client.aio.following import Answer, AsyncFollower
 from reput_client.aio.parts import AsyncGroups
 from reput_client.aio.start import bounds, committed, find_start, places
 from reput_client.aio.streams import at_once
-from reput_client.core.birthplace import Birthplace
 from reput_client.core.consuming import Positions, Wanted, topics_of
 from reput_client.core.errors import ReputError
+from reput_client.core.process.birthplace import Birthplace
 from reput_client.core.telemetry.log import log
 from reput_client.core.telemetry.metrics import ConsumerMetrics
 from reput_client.core.telemetry.tracing import find_tracing

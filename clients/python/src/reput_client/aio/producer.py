@@ -12,9 +12,9 @@ import grpc
 
 from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
-from reput_client.core.birthplace import Birthplace
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.options import ProducerOptions
+from reput_client.core.process.birthplace import Birthplace
 from reput_client.core.producing import OneSink, Outgoing, Sender, settle_all, tell_given_up
 from reput_client.core.sending import Entry, Outcome, SendQueue
 from reput_client.core.telemetry.metrics import ProducerMetrics

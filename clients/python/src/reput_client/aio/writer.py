@@ -18,10 +18,10 @@ from reput.commitlog.v1.log_service_pb2 import ReadRecordsRequest
 from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
 from reput_client.aio.streams import AsyncRequests, next_in_time
-from reput_client.core.birthplace import Birthplace
 from reput_client.core.call import Call
 from reput_client.core.encode import Encoder, request_end
 from reput_client.core.errors import ReputError, from_rpc_error, nonsense, stream_ended
+from reput_client.core.process.birthplace import Birthplace
 from reput_client.core.retry import RetryPolicy, is_followed, is_passing
 from reput_client.core.sending import ONCE_PREFIX, as_first, results_of
 from reput_client.core.types import Durability, NewMessage, SendResult

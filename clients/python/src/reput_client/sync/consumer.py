@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self
 
-from reput_client.core.birthplace import Birthplace
 from reput_client.core.consuming import Positions, Wanted, topics_of
 from reput_client.core.errors import ReputError
+from reput_client.core.process.birthplace import Birthplace
 from reput_client.core.telemetry.log import log
 from reput_client.core.telemetry.metrics import ConsumerMetrics
 from reput_client.core.telemetry.tracing import find_tracing

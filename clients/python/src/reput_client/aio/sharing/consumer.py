@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
 from reput_client.aio.sharing.crew import AsyncCrew, AsyncFlag, AsyncTicker, Handler
-from reput_client.core.birthplace import Birthplace
 from reput_client.core.errors import NotFoundError, ReputError
+from reput_client.core.process.birthplace import Birthplace
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.sharing import calls
 from reput_client.core.sharing.holding import EXTENSIONS_PER_TIME, Holding, Received, Sharing

@@ -6,8 +6,8 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from reput_client.core.birthplace import Birthplace
 from reput_client.core.errors import NotFoundError, ReputError
+from reput_client.core.process.birthplace import Birthplace
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.sharing import calls
 from reput_client.core.sharing.holding import EXTENSIONS_PER_TIME, Holding, Received, Sharing

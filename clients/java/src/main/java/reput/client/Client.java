@@ -221,13 +221,18 @@ public final class Client implements AutoCloseable {
     private <Q, A> A call(MethodDescriptor<Q, A> method, Q request, Duration extraTimeout) {
         Service service = service(method.getServiceName());
         long endNs = System.nanoTime() + options.timeout().plus(extraTimeout).toNanos();
-        for (int attempt = 0;; attempt++) {
+        for (int attempt = 0, followCount = 0;;) {
             CallOptions call = CallOptions.DEFAULT.withDeadlineAfter(endNs - System.nanoTime(), TimeUnit.NANOSECONDS);
             try {
                 return ClientCalls.blockingUnaryCall(service, method, call, request);
             } catch (StatusRuntimeException failure) {
                 ReputException error = ReputException.of(failure);
-                long delayNs = options.retry().delayNs(attempt, error);
+                if (RetryPolicy.isFollowed(error, followCount) && System.nanoTime() < endNs) {
+                    followCount++;
+                    continue;
+                }
+                followCount = 0;
+                long delayNs = options.retry().delayNs(attempt++, error);
                 if (delayNs == RetryPolicy.GIVE_UP || delayNs >= endNs - System.nanoTime()) {
                     throw error;
                 }

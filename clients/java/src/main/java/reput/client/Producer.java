@@ -42,6 +42,7 @@ public final class Producer implements AutoCloseable {
     private final Object lock = new Object();
     private final SendQueue queue;
     private final Set<Thread> settlingThreads = new HashSet<>();
+    private SendFuture.Unread unread = new SendFuture.Unread();
     private boolean isClosing;
     private AppendCall current;
     private final Thread thread;
@@ -73,9 +74,11 @@ public final class Producer implements AutoCloseable {
         Encoder.Encoded encoded = encoder.encode(message, System.currentTimeMillis());
         int sizeBytes = SendQueue.sizeBytes(encoded.message());
         if (sizeBytes > MESSAGE_SIZE_BYTES_MAX) {
-            throw new IllegalArgumentException("the transport does not carry a message of " + sizeBytes + " bytes");
+            int bodySizeBytes = message.body().size();
+            throw new IllegalArgumentException("the body has " + bodySizeBytes + " bytes, and this client sends "
+                    + Math.max(0, MESSAGE_SIZE_BYTES_MAX - sizeBytes + bodySizeBytes) + " at most; nothing was sent");
         }
-        CompletableFuture<SendResult> future = new CompletableFuture<>();
+        SendFuture future = new SendFuture();
         synchronized (lock) {
             waitForRoom(sizeBytes);
             if (queue.add(encoded.message(), encoded.uniqueId(), future, nowNs())) {
@@ -86,7 +89,8 @@ public final class Producer implements AutoCloseable {
     }
 
     /**
-     * Sends what is collected and waits until the future of every message is done, and its callbacks have run.
+     * Sends what is collected and waits until the future of every message is done, and its callbacks have run. A
+     * warning in the log counts messages that failed and whose futures have not been asked, as at a close.
      *
      * <p>Throws ReputException if the thread is interrupted, and IllegalStateException in such a callback.
      */
@@ -99,6 +103,7 @@ public final class Producer implements AutoCloseable {
                 waitForChange(SendQueue.FOREVER);
             }
         }
+        tellUnread();
     }
 
     /** Flushes, at most for the client's time-out; what has no outcome by then fails. Then ends the stream. */
@@ -128,6 +133,7 @@ public final class Producer implements AutoCloseable {
             LOGGER.log(System.Logger.Level.DEBUG, "a producer is closed by an interrupted thread", interrupted);
         }
         settle(() -> giveUp(new ReputException(Status.Code.CANCELLED, "the producer was closed")));
+        tellUnread();
         try {
             thread.join(END_TIMEOUT.toMillis() * 2);
         } catch (InterruptedException interrupted) {
@@ -187,12 +193,26 @@ public final class Producer implements AutoCloseable {
         }
     }
 
+    /** Logs how many failed messages nobody has asked about, each once. */
+    private void tellUnread() {
+        SendFuture.Unread told;
+        synchronized (lock) {
+            told = unread;
+            unread = new SendFuture.Unread();
+        }
+        if (told.count() > 0) {
+            LOGGER.log(System.Logger.Level.WARNING, told.count() + " messages of a producer failed, and their futures "
+                    + "have not been asked yet; the first failure: " + told.first().getMessage());
+        }
+    }
+
     /** Changes the queue under the lock. Then, without it, settles the futures whose outcome that brought. */
     private void settle(Runnable change) {
         List<SendQueue.Settlement> settled;
         synchronized (lock) {
             change.run();
             settled = queue.popSettled();
+            settled.forEach(this::countUnread);
             settlingThreads.add(Thread.currentThread());
             lock.notifyAll();
         }
@@ -200,6 +220,15 @@ public final class Producer implements AutoCloseable {
         synchronized (lock) {
             settlingThreads.remove(Thread.currentThread());
             lock.notifyAll();
+        }
+    }
+
+    /** Counts messages that are about to fail. Under the lock. */
+    private void countUnread(SendQueue.Settlement settlement) {
+        if (settlement.error() != null) {
+            for (SendQueue.Entry entry : settlement.entries()) {
+                ((SendFuture) entry.future()).failUnread(unread, settlement.error());
+            }
         }
     }
 

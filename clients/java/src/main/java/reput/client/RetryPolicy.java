@@ -23,6 +23,8 @@ public record RetryPolicy(int retries, Duration delayMin, Duration delayMax) {
 
     /** What {@link #delayNs} returns to give up. */
     static final long GIVE_UP = -1;
+    /** Answers in a row that name the leader and are followed: logs that change their leader may name each other. */
+    static final int FOLLOWS_MAX = 3;
     /** Reasons that say: nothing was done, and later it may work. docs/errors.md. */
     private static final Set<String> PASSING_REASONS = Set.of("STORE_FULL", "QUEUE_OFFSETS_UNKNOWN", "WINDOW_FULL",
             "RECOVERING", "STOPPING", "DEPENDENCY_UNAVAILABLE", Route.NOT_LEADER, "NOT_ENOUGH_REPLICAS");
@@ -37,6 +39,15 @@ public record RetryPolicy(int retries, Duration delayMin, Duration delayMax) {
     /** Returns a copy with another number of retries. */
     public RetryPolicy withRetries(int retries) {
         return new RetryPolicy(retries, delayMin, delayMax);
+    }
+
+    /**
+     * Returns whether the next attempt goes at once to the leader that an answer names. Nothing was done then, so it
+     * counts as no failed attempt. {@code followCount} is how often that was done in a row.
+     */
+    static boolean isFollowed(ReputException error, int followCount) {
+        return error.reason().equals(Route.NOT_LEADER) && !error.metadata().getOrDefault("leader", "").isEmpty()
+                && followCount < FOLLOWS_MAX;
     }
 
     /** Returns whether another attempt may work. */

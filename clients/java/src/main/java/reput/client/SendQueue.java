@@ -67,8 +67,15 @@ final class SendQueue {
     record Entry(AppendMessage message, int sizeBytes, String uniqueId, CompletableFuture<SendResult> future,
             long sequence) {}
 
-    /** Messages that travel together. {@code wasSent}: an attempt that failed may have reached the server. */
-    record Batch(List<Entry> entries, int attempt, boolean wasSent) {
+    /**
+     * Messages that travel together. {@code followCount}: how often in a row it went to the leader that an answer named,
+     * which is no failed attempt. {@code wasSent}: an attempt that failed may have stored it.
+     */
+    record Batch(List<Entry> entries, int attempt, int followCount, boolean wasSent) {
+        Batch(List<Entry> entries, int attempt, boolean wasSent) {
+            this(entries, attempt, 0, wasSent);
+        }
+
         long sequence() {
             return entries.get(0).sequence;
         }
@@ -262,12 +269,16 @@ final class SendQueue {
         if (isLeaseOver || error.reason().equals(Route.NOT_LEADER)) {
             moved = error;
         }
-        if (isLeaseOver) {
-            settle(failure(new Batch(batch.entries, batch.attempt, true), batch.entries, error));
-        } else if (!again(batch, error, nowNs)) {
+        if (RetryPolicy.isFollowed(error, batch.followCount)) {
+            ready.add(new Batch(batch.entries, batch.attempt, batch.followCount + 1, batch.wasSent));
+            return;
+        }
+        // After LEASE_OVER it is stored, and perhaps given up by the next leader: as after a stream that broke.
+        Batch refused = new Batch(batch.entries, batch.attempt, batch.wasSent || isLeaseOver);
+        if (!again(refused, error, nowNs)) {
             Split split = split(batch.entries, error);
-            settle(failure(batch, split.bad, error));
-            split.rest.forEach(entries -> putBack(entries, batch.attempt, batch.wasSent));
+            settle(failure(refused, split.bad, error));
+            split.rest.forEach(entries -> putBack(entries, batch.attempt, refused.wasSent));
         }
     }
 

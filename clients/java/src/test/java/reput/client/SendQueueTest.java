@@ -367,12 +367,34 @@ class SendQueueTest {
     }
 
     @Test
-    void aLeaseThatIsOverLeavesTheOutcomeUnknown() {
+    void aLeaderThatIsNamedIsFollowedAtOnceButNotForEver() {
+        queue = new SendQueue(OPTIONS.withRetry(RetryPolicy.NONE));
+        add("a");
+        for (int i = 0; i < RetryPolicy.FOLLOWS_MAX; i++) {
+            assertEquals(List.of(List.of("a")), popAll());
+            answer(refused(Errors.status(Code.UNAVAILABLE, "NOT_LEADER", Map.of("leader", "other:1"))));
+            queue.onBroken(queue.moved(), true, nowNs);
+        }
+        assertEquals(List.of(List.of("a")), popAll());
+        answer(refused(Errors.status(Code.UNAVAILABLE, "NOT_LEADER", Map.of("leader", "other:1"))));
+        assertEquals("NOT_LEADER", errorOf("a").reason());
+        assertFalse(errorOf("a").isOutcomeUnknown());
+    }
+
+    @Test
+    void aLeaseThatIsOverIsAsAStreamThatBroke() {
         add("a");
         popAll();
         refuse(Code.UNAVAILABLE, "LEASE_OVER");
-        assertTrue(errorOf("a").isOutcomeUnknown());
-        assertEquals("LEASE_OVER", errorOf("a").reason());
+        queue.onBroken(queue.moved(), true, nowNs);
+        nowNs += HOUR_NS;
+        assertEquals(List.of(List.of("a")), popAll(), "it is sent again");
+        queue = new SendQueue(OPTIONS.withRetry(RetryPolicy.NONE));
+        add("b");
+        popAll();
+        refuse(Code.UNAVAILABLE, "LEASE_OVER");
+        assertTrue(errorOf("b").isOutcomeUnknown());
+        assertEquals("LEASE_OVER", errorOf("b").reason());
         assertNotNull(queue.moved());
         assertTrue(queue.isIdle());
     }

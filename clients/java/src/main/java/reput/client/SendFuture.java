@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+package reput.client;
+
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.BiConsumer;
+import java.util.function.BiFunction;
+import java.util.function.Consumer;
+import java.util.function.Function;
+
+/**
+ * The outcome of a message, which knows whether somebody has asked for it: by waiting, or by a stage that depends on it.
+ */
+final class SendFuture extends CompletableFuture<SendResult> {
+    private static final int NEW = 0;
+    private static final int ASKED = 1;
+    private static final int COUNTED = 2;
+
+    private final AtomicInteger state = new AtomicInteger(NEW);
+    private Unread unread;
+
+    /** Messages that failed and whose futures have not been asked. */
+    static final class Unread {
+        private final AtomicInteger count = new AtomicInteger();
+        private volatile ReputException first;
+
+        int count() {
+            return count.get();
+        }
+
+        ReputException first() {
+            return first;
+        }
+    }
+
+    /** Counts a message that is about to fail, unless somebody has asked. */
+    void failUnread(Unread counts, ReputException error) {
+        unread = counts;
+        if (getNumberOfDependents() == 0 && state.compareAndSet(NEW, COUNTED)) {
+            counts.first = counts.first == null ? error : counts.first;
+            counts.count.incrementAndGet();
+        }
+    }
+
+    private void ask() {
+        if (state.getAndSet(ASKED) == COUNTED) {
+            unread.count.decrementAndGet();
+        }
+    }
+
+    @Override
+    public SendResult get() throws InterruptedException, ExecutionException {
+        ask();
+        return super.get();
+    }
+
+    @Override
+    public SendResult get(long timeout, TimeUnit unit)
+            throws InterruptedException, ExecutionException, TimeoutException {
+        ask();
+        return super.get(timeout, unit);
+    }
+
+    @Override
+    public SendResult join() {
+        ask();
+        return super.join();
+    }
+
+    @Override
+    public SendResult getNow(SendResult absent) {
+        ask();
+        return super.getNow(absent);
+    }
+
+    @Override
+    public boolean isCompletedExceptionally() {
+        ask();
+        return super.isCompletedExceptionally();
+    }
+
+    @Override
+    public <U> CompletableFuture<U> thenApply(Function<? super SendResult, ? extends U> function) {
+        ask();
+        return super.thenApply(function);
+    }
+
+    @Override
+    public CompletableFuture<Void> thenAccept(Consumer<? super SendResult> action) {
+        ask();
+        return super.thenAccept(action);
+    }
+
+    @Override
+    public CompletableFuture<SendResult> whenComplete(BiConsumer<? super SendResult, ? super Throwable> action) {
+        ask();
+        return super.whenComplete(action);
+    }
+
+    @Override
+    public <U> CompletableFuture<U> handle(BiFunction<? super SendResult, Throwable, ? extends U> function) {
+        ask();
+        return super.handle(function);
+    }
+
+    @Override
+    public CompletableFuture<SendResult> exceptionally(Function<Throwable, ? extends SendResult> function) {
+        ask();
+        return super.exceptionally(function);
+    }
+}

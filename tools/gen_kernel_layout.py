@@ -110,6 +110,7 @@ WIDE: dict[str, tuple[str, int]] = {
     "INT32_SPAN": ("long long", 2**32),
     "TIME_MAX": ("long long", 2**62 - 1),
     "TIMER_DELAY_MS_MAX": ("long long", limits.TIMER_DELAY_MS_MAX),
+    "BORN_TIME_MS_MAX": ("long long", limits.BORN_TIME_MS_MAX),
     "CRC_PROPERTY_NAME": ("long long", int.from_bytes(properties.CRC32, "big")),
 }
 """Numbers that C takes in a wider type than int. TIME_MAX leaves room to add a delay or a difference."""

@@ -203,6 +203,7 @@ func TestEncodeRefuses(t *testing.T) {
 		"the property \"y\"": {Properties: map[string]string{"y": "a\x02b"}},
 		"the property \"TA":  {Tag: "a\x02b"},
 		"delay level":        {DelayLevel: -1},
+		"the born time":      {BornTime: time.UnixMilli(bornTimeMsMax + 1)},
 		"encoded":            {Topic: "\xff"},
 		"the body has":       {Body: make([]byte, transportSizeBytesMax)},
 	}

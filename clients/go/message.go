@@ -32,6 +32,9 @@ const (
 // requestOverheadBytes is more than a request has beside one message.
 const requestOverheadBytes = 64
 
+// bornTimeMsMax is the last millisecond of the year 9999; the store takes no later born time.
+const bornTimeMsMax = 253_402_300_799_999
+
 // Message is a message to send. It is read before Send returns; afterwards the caller may change what it refers to.
 type Message struct {
 	// Topic has 1 to 127 letters, digits, and characters of "_-%|". It is made by the store if that allows it.
@@ -82,6 +85,9 @@ func (e *encoder) encode(message *Message, now time.Time) (*Future, error) {
 	bornTime := message.BornTime
 	if bornTime.IsZero() {
 		bornTime = now
+	}
+	if ms := bornTime.UnixMilli(); ms < 0 || ms > bornTimeMsMax {
+		return nil, badArgument("the born time is %d ms, and not 0 to %d (the year 9999)", ms, int64(bornTimeMsMax))
 	}
 	chunk, err := toChunk(&commitlogv1.AppendMessage{
 		Topic: message.Topic, QueueId: message.QueueID, Body: message.Body, PropertyString: properties,

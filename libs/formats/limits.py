@@ -67,6 +67,9 @@ KEY_COUNT_MAX = PROPERTIES_SIZE_BYTES_MAX // 2 + 1
 TIMER_DELAY_MS_MAX = 40 * 86_400_000
 """Longest delay of a message that is to be delivered at a time. Ours; RocketMQ's timerMaxDelaySec is 3 days."""
 
+BORN_TIME_MS_MAX = 253_402_300_799_999
+"""The last millisecond of the year 9999. Ours: a later one is a slip of units, and many readers can't show it."""
+
 TIMER_PRECISION_MS = 1_000
 """Default of timerPrecisionMs: TIMER_OUT_MS is a multiple of it."""
 

@@ -7,6 +7,7 @@ cdef extern from *:
     #define REPUT_INT32_SPAN ((long long) 4294967296ULL)
     #define REPUT_TIME_MAX ((long long) 4611686018427387903ULL)
     #define REPUT_TIMER_DELAY_MS_MAX ((long long) 3456000000ULL)
+    #define REPUT_BORN_TIME_MS_MAX ((long long) 253402300799999ULL)
     #define REPUT_CRC_PROPERTY_NAME ((long long) 6872285576984474147ULL)
     """
     unsigned int M32 "REPUT_M32"
@@ -14,6 +15,7 @@ cdef extern from *:
     long long INT32_SPAN "REPUT_INT32_SPAN"
     long long TIME_MAX "REPUT_TIME_MAX"
     long long TIMER_DELAY_MS_MAX "REPUT_TIMER_DELAY_MS_MAX"
+    long long BORN_TIME_MS_MAX "REPUT_BORN_TIME_MS_MAX"
     long long CRC_PROPERTY_NAME "REPUT_CRC_PROPERTY_NAME"
 
 cdef enum:

@@ -76,7 +76,7 @@ class Line {
 for (const [options, begins] of [
   [{}, [[0, 10], [1, 10]]],
   [{ start: "latest" }, [[0, 20], [1, 20]]],
-  [{ start: 12 }, [[0, 12], [1, 12]]],
+  [{ start: new Date(12) }, [[0, 12], [1, 12]]],
   [{ start: new Date(13), queueIds: [1] }, [[1, 13]]],
   [{ group: "g" }, [[0, 10], [1, 15]]],
   [{ queueIds: [7] }, [[7, 0]]],

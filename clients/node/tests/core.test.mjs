@@ -7,7 +7,7 @@ import { Metadata, status } from "@grpc/grpc-js";
 import { encode, propertyString } from "../dist/core/encode.js";
 import { fromCall, fromStatus, ReputError } from "../dist/core/errors.js";
 import { Gate } from "../dist/core/gate.js";
-import { Message } from "../dist/core/message.js";
+import { Message, toDate } from "../dist/core/message.js";
 import { clientSettings, isLocal, producerSettings } from "../dist/core/options.js";
 import { Positions } from "../dist/core/positions.js";
 import { RetryPolicy } from "../dist/core/retry.js";
@@ -215,7 +215,7 @@ test("numbers and sizes of any length are as the stubs read them", () => {
     assert.deepEqual([read.queueId, read.flag + number, read.bornTimeMs], [number, 0, number]);
     assert.equal(read.body.length, number % 70_000);
   }
-  assert.equal(decoded(encode({ topic: "t", body: "", flag: -(2 ** 31) }, "", 2 ** 53 - 1))[0].bornTimeMs, 2 ** 53 - 1);
+  assert.equal(decoded(encode({ topic: "t", body: "", flag: -(2 ** 31) }, "", 253_402_300_799_999))[0].bornTimeMs, 253_402_300_799_999);
 });
 
 test("fields of a message stand before properties of the same name", () => {
@@ -322,6 +322,14 @@ test("a gate holds so many answers, the one that it keeps among them", () => {
   gate.leave();
   gate.enter(() => letIn.push("e"));
   assert.equal(letIn.length, 5);
+});
+
+test("numbers that look like seconds, microseconds or nanoseconds are no times", () => {
+  const nowMs = 1_795_844_647_000;
+  for (const time of [nowMs, 0, -1, 1e11, 253_402_300_799_999]) assert.equal(toDate(time).getTime(), time);
+  for (const slip of [nowMs / 1000, 1]) assert.throws(() => toDate(slip), /looks like seconds/);
+  for (const slip of [nowMs * 1e3, nowMs * 1e6]) assert.throws(() => toDate(slip), /behind the year 9999/);
+  assert.equal(toDate(new Date(5)).getTime(), 5);
 });
 
 test("a message has tag, keys, unique id and times", () => {

@@ -231,7 +231,7 @@ def test_reading_calls() -> None:
             topic="t", queue_id=1, queue_offset=7, message_count_max=3, tag_expression="A||B",
             where="a = 1", wait={"seconds": 1, "nanos": 500_000_000},
         )  # fmt: skip
-        assert client.queues.offset_by_time("t", 1, 5, boundary="upper") == 3
+        assert client.queues.offset_by_time("t", 1, 1_700_000_000_005, boundary="upper") == 3
         assert requests.pop().boundary == queue_service_pb2.BOUNDARY_UPPER
         queue = client.queues.range("t", 1)
         assert (queue.max_queue_offset, queue.first_store_time, queue.last_store_time) == (9, None, from_ms(1000))
@@ -265,7 +265,7 @@ async def test_async_reading_calls() -> None:
             assert [message async for message in client.query.by_time("t")] == [found]
             assert await client.query.by_id("AB") == found
             assert (await client.queues.pull("t", 1, 7)).messages == [found]
-            assert await client.queues.offset_by_time("t", 1, 5) == 3
+            assert await client.queues.offset_by_time("t", 1, 1_700_000_000_005) == 3
             assert [queue async for queue in client.queues.list()] == [await client.queues.range("t", 1)]
             assert (await client.groups.get("g", "t", 1)).queue_offset == 5
             assert len(await client.groups.reset("g", "t", "latest")) == 1

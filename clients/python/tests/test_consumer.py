@@ -234,7 +234,7 @@ async def test_the_next_indexer(store: Store, target: str, is_async: bool) -> No
     else:
         with reput_client.connect(**names) as client:
             client.topics.get("t")
-            with client.consumer("t", queue_ids=[0], start=7) as consumer:
+            with client.consumer("t", queue_ids=[0], start=1_700_000_000_007) as consumer:
                 assert consumer.poll(LIMIT_S).queue_offset == 6
 
 

@@ -17,6 +17,7 @@ from libs.formats import crc
 from libs.formats.errors import BadChecksum, BadField, BadLength, BadMagic, Truncated
 from libs.formats.limits import (
     BLANK_SIZE_BYTES_MIN,
+    BORN_TIME_MS_MAX,
     CRC_PROPERTY_SIZE_BYTES,
     INT16_MAX,
     INT32_MAX,
@@ -145,6 +146,11 @@ def sys_flag_with_hosts(sys_flag: int, born_host: Host, store_host: Host) -> int
     """Return the flag with its two IPv6 bits saying what the hosts are, whatever they said before."""
     cleared = sys_flag & ~(BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG)
     return cleared | BORN_HOST_V6_FLAG * born_host.is_ipv6 | STORE_HOST_V6_FLAG * store_host.is_ipv6
+
+
+def born_time_within(born_time_ms: int) -> int:
+    """Return a born time as an append takes it, the nearest one for a time of another store that is out of range."""
+    return min(max(born_time_ms, 0), BORN_TIME_MS_MAX)
 
 
 def encode(record: Record, *, crc_property: bool = False) -> bytes:

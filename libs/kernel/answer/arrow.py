@@ -2,7 +2,8 @@
 """Records as Arrow columns: plain buffers that `pyarrow.Array.from_buffers` takes as they are, without pyarrow here.
 
 Callers: the Indexer's Scan. A row whose properties are not UTF-8 (another store's record) has null properties, key
-and tag. Equal property names stay in the map in stored order. Not handled: filters, the schema, IPC frames.
+and tag. A time outside of the years 1 to 9999 is null. Equal property names stay in the map in stored order. Not
+handled: filters, the schema, IPC frames.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 OFFSET_MAX = 2**31 - 1
+TIME_MS_MIN = -62_135_596_800_000
+"""The first millisecond of the year 1."""
 
 _NUMBERS = {
     "partition": (layout.ARROW_QUEUE_ID, "int32"),
@@ -80,7 +83,7 @@ def _column(records: Buffer, rows: NDArray[np.int64], name: str) -> ArrowColumn:
         data = numbers.astype(np.int32) if kind == "int32" else numbers.copy()
         return ArrowColumn(kind, len(rows), 0, None, None, data)
     if name in _TIMES:
-        return ArrowColumn("timestamp[us]", len(rows), 0, None, None, rows[:, _TIMES[name]] * 1000)
+        return _times(rows[:, _TIMES[name]])
     if name in _PIECES:
         start, size, kind = _PIECES[name]
         offsets, room = _room(rows[:, size])
@@ -94,6 +97,14 @@ def _column(records: Buffer, rows: NDArray[np.int64], name: str) -> ArrowColumn:
     if name == "properties":
         return _properties(records, rows)
     raise ValueError(f"no column {name!r}; there are {', '.join(sorted(COLUMN_NAMES))}")
+
+
+def _times(times_ms: NDArray[np.int64]) -> ArrowColumn:
+    """Return times. Those outside of the years 1 to 9999, which many readers can't show, are null."""
+    is_known = (times_ms >= TIME_MS_MIN) & (times_ms <= layout.BORN_TIME_MS_MAX)
+    validity, null_count = _validity(np.where(is_known, 0, -1))
+    times_us = np.where(is_known, times_ms, 0) * 1000
+    return ArrowColumn("timestamp[us]", len(times_ms), null_count, validity, None, times_us)
 
 
 def _properties(records: Buffer, rows: NDArray[np.int64]) -> ArrowColumn:

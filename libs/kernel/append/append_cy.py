@@ -346,7 +346,7 @@ def check_fields(job, message):
         return refuse_message(job, message, E_FIELD, APPEND_MESSAGE_FLAG, message.flag)
     if message.sys_flag < 0 or message.sys_flag > INT32_MAX or (message.sys_flag & INNER_BATCH_FLAGS) != 0:
         return refuse_message(job, message, E_FIELD, APPEND_MESSAGE_SYS_FLAG, message.sys_flag)
-    if message.born_time_ms < 0:
+    if message.born_time_ms < 0 or message.born_time_ms > BORN_TIME_MS_MAX:
         return refuse_message(job, message, E_FIELD, APPEND_MESSAGE_BORN_TIME_MS, message.born_time_ms)
     if message.has_host:
         if message.address_size != 4 and message.address_size != 16:

@@ -12,6 +12,7 @@ from reput.delivery.v1.delivery_service_pb2 import ReceivedMessage
 from reput.delivery.v1.transaction_service_pb2 import TransactionCheck
 
 from libs.formats.records.host import Host as StoredHost
+from libs.formats.records.record import born_time_within
 from libs.formats.records.transaction_record import IMMUNITY_S_MAX
 from libs.runtime.rpc.timestamps import timestamp
 from services.gateway.engine import messages
@@ -74,7 +75,7 @@ async def to_store(
         body=await bodies.packed(sent.body) if is_packed else sent.body,
         properties=message.properties(born_ms),
         sys_flag=ZLIB_FLAGS if is_packed else 0,
-        born_time_ms=max(born_ms, 0),
+        born_time_ms=born_time_within(born_ms),
         born_host=caller.host(),
     )
 

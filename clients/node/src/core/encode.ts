@@ -5,7 +5,7 @@
 // batch can be cut anywhere between two chunks without touching the messages again. The bytes are written here and not
 // by the stubs, which take several times as long. Fields: append_service.proto, AppendMessage.
 
-import type { NewMessage } from "./message.js";
+import { type NewMessage, TIME_MS_MAX } from "./message.js";
 import { MESSAGE_SIZE_BYTES_MAX } from "./options.js";
 
 const INT32_MAX = 2 ** 31 - 1;
@@ -33,7 +33,7 @@ export function encode(message: NewMessage, uniqueId: string, nowMs: number): Bu
   if (typeof body !== "string" && !(body instanceof Uint8Array)) throw new TypeError("the body is no text, no bytes");
   checkNumber("queueId", queueId ?? 0, 0, INT32_MAX);
   checkNumber("flag", flag, -INT32_MAX - 1, INT32_MAX);
-  checkNumber("bornTimeMs", bornTimeMs, 0, Number.MAX_SAFE_INTEGER);
+  checkNumber("bornTimeMs", bornTimeMs, 0, TIME_MS_MAX);
   const properties = propertyString(message, uniqueId);
 
   const topicSize = Buffer.byteLength(topic);

@@ -122,8 +122,22 @@ export function hostHexadecimal(host: Host | undefined): string {
   return hexadecimal(Buffer.concat([host?.address ?? Buffer.alloc(0), port]));
 }
 
-/** Returns the moment as a Date. Throws RangeError for what is no moment. */
+/** 3 March 1973 as milliseconds, the year 5138 as seconds. */
+const PLAUSIBLE_MS_MIN = 1e11;
+/** The last millisecond of the year 9999. */
+export const TIME_MS_MAX = 253_402_300_799_999;
+
+/**
+ * Returns the moment as a Date. Throws RangeError for what is no moment, and for a number that is most likely in
+ * seconds, microseconds or nanoseconds: one of 1970 to 1973, or behind the year 9999.
+ */
 export function toDate(time: Time): Date {
+  if (typeof time === "number" && time > 0 && time < PLAUSIBLE_MS_MIN) {
+    throw new RangeError(`${time} looks like seconds: use milliseconds since the epoch (${time * 1000}) or a Date`);
+  }
+  if (typeof time === "number" && time > TIME_MS_MAX) {
+    throw new RangeError(`${time} is behind the year 9999: use milliseconds since the epoch or a Date`);
+  }
   const date = new Date(time);
   if (Number.isNaN(date.getTime())) throw new RangeError(`${time} is no time`);
   return date;

@@ -5,7 +5,13 @@ The kernel says which message and which proto field number; the names stand in r
 """
 
 from libs.formats import fields
-from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX, QUEUE_COUNT_MAX, TIMER_DELAY_MS_MAX, TOPIC_SIZE_BYTES_MAX
+from libs.formats.limits import (
+    BORN_TIME_MS_MAX,
+    PROPERTIES_SIZE_BYTES_MAX,
+    QUEUE_COUNT_MAX,
+    TIMER_DELAY_MS_MAX,
+    TOPIC_SIZE_BYTES_MAX,
+)
 from libs.formats.state import set_apart
 from libs.kernel import layout
 from libs.kernel.append.append_columns import AppendColumns, AppendLimits
@@ -105,6 +111,10 @@ def refusal_of(  # noqa: C901 - a table
             return _bad_delay(field, value, _property(request, columns, "TIMER_"))
         case layout.E_HOST:
             return BadArgument("a host has 4 or 16 address bytes and a port up to 65535", field=field, value=value)
+        case layout.E_FIELD if columns.error_field == fields.APPEND_MESSAGE_BORN_TIME_MS:
+            limit = BORN_TIME_MS_MAX
+            reason = f"a born time is milliseconds since the epoch, 0 to {limit} (the year 9999)"
+            return BadArgument(reason, field=field, value=value, limit=limit)
         case layout.E_FIELD:
             return BadArgument("the value is out of range", field=field, value=value)
     raise AssertionError(f"code {code} is no refusal")

@@ -10,7 +10,7 @@ from reput.commitlog.v1.append_service_pb2 import AppendMessage
 from reput.common.v1.message_pb2 import StoredMessage
 
 from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
-from libs.formats.records.record import TRANSACTION_COMMIT, TRANSACTION_MASK
+from libs.formats.records.record import TRANSACTION_COMMIT, TRANSACTION_MASK, born_time_within
 from services.delivery.engine.ports import DeadLetter, Letter, Note, Replayed
 
 DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
@@ -56,7 +56,7 @@ def _again(stored: StoredMessage, topic: str, more: Mapping[str, str], without: 
         properties={**kept, **more},
         flag=stored.flag,
         sys_flag=stored.sys_flag,
-        born_time_ms=stored.born_time_ms,
+        born_time_ms=born_time_within(stored.born_time_ms),
         born_host=stored.born_host,
         reconsume_times=stored.reconsume_times,
     )

@@ -14,7 +14,7 @@ from reput.commitlog.v1 import append_service_pb2 as messages
 from reput.commitlog.v1 import append_service_pb2_grpc
 from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK, Host
 
-from libs.formats.records.record import Record
+from libs.formats.records.record import Record, born_time_within
 from libs.formats.records.state_record import StateRecord
 from libs.formats.state.system_topics import STATE_QUEUE_ID, STATE_TOPIC
 from libs.runtime.rpc.errors import error_info
@@ -122,7 +122,7 @@ def _message(record: Record, *, names_queue: bool) -> messages.AppendMessage:
         property_string=record.properties,
         flag=record.flag,
         sys_flag=record.sys_flag,
-        born_time_ms=record.born_time_ms,
+        born_time_ms=born_time_within(record.born_time_ms),
         born_host=Host(address=record.born_host.address, port=record.born_host.port),
         reconsume_times=record.reconsume_times,
         prepared_transaction_offset=record.prepared_transaction_offset,

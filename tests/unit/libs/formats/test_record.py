@@ -126,3 +126,9 @@ def test_claimed_body_end(version: int, hosts: dict[str, object]) -> None:
     assert record.claimed_body_end(data, 0, 7_001) is None
     for position in (0, 4, 28, shape.body_at - 4):
         assert record.claimed_body_end(flipped(data, position, 0x40), 0, 7_000) is None
+
+
+@pytest.mark.parametrize(("stored", "appended"), [(-1, 0), (0, 0), (5, 5), (2**63 - 1, 253_402_300_799_999)])
+def test_a_born_time_that_no_append_takes_becomes_the_nearest_one(stored: int, appended: int) -> None:
+    """What is appended again, such as a delayed message of another store, is never refused for its born time."""
+    assert record.born_time_within(stored) == appended

@@ -5,6 +5,7 @@ import pytest
 from reput.commitlog.v1 import append_service_pb2
 
 from libs.formats import java
+from libs.formats.limits import BORN_TIME_MS_MAX
 from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.formats.records import properties, record
 from libs.formats.records.host import Host
@@ -54,6 +55,16 @@ def test_hosts_of_both_families(build: Build, born: Host, store: Host) -> None:
     appender = Appender(build, born_host=born.to_bytes(), store_host=store.to_bytes())
     assert appender.append(request(message(b"TopicTest", explicit), message(b"TopicTest", int_field(7, 0x30)))) > 0
     assert [(one.born_host, one.store_host) for one in records_of(appender)] == [(born, store)] * 2
+
+
+def test_born_times_end_with_the_year_9999(build: Build) -> None:
+    """The last millisecond is taken, the next one is refused with its field and value, and nothing is written."""
+    appender = Appender(build)
+    assert appender.append(request(message(b"TopicTest", int_field(8, BORN_TIME_MS_MAX)))) > 0
+    assert [one.born_time_ms for one in records_of(appender)] == [BORN_TIME_MS_MAX]
+    for late in (BORN_TIME_MS_MAX + 1, 2**63 - 1):
+        assert appender.append(request(message(b"TopicTest", int_field(8, late)))) == layout.E_FIELD
+        assert (appender.columns.error_field, appender.columns.error_value) == (8, late)
 
 
 def test_absent_values_get_their_defaults(build: Build) -> None:

@@ -81,6 +81,20 @@ def test_every_column(build: Build, times: int) -> None:
         assert made.null_count == column.null_count
 
 
+def test_times_that_readers_cannot_show_are_null(build: Build) -> None:
+    """Outside of the years 1 to 9999; the ends of that are shown, and nothing overflows."""
+    first, last = -62_135_596_800_000, 253_402_300_799_999
+    times = [first, last, 5, last + 1, first - 1, 2**63 - 1, -(2**63), 1_795_844_647_000_000_000]
+    raw = [encoded(2**40, born_time_ms=time_ms) for time_ms in times]
+    sizes = np.array([len(one) for one in raw], np.int32)
+    positions = np.cumsum(sizes, dtype=np.int64) - sizes
+    columns = build.arrow.record_columns(b"".join(raw), positions, sizes, len(sizes), ["born_timestamp", "timestamp"])
+    made = to_arrow(columns["born_timestamp"])
+    made.validate(full=True)
+    assert made.cast(pa.int64()).to_pylist() == [first * 1000, last * 1000, 5000, None, None, None, None, None]
+    assert columns["timestamp"].null_count == 0
+
+
 def test_no_records(build: Build) -> None:
     """No record gives empty columns of the right types."""
     columns = build.arrow.record_columns(b"", np.empty(0, np.int64), np.empty(0, np.int32), 0, ["value", "properties"])

@@ -51,7 +51,7 @@ type AppendMessage struct {
 	Flag int32 `protobuf:"varint,6,opt,name=flag,proto3" json:"flag,omitempty"`
 	// RocketMQ's system flag; the store itself sets the address family bits.
 	SysFlag int32 `protobuf:"varint,7,opt,name=sys_flag,json=sysFlag,proto3" json:"sys_flag,omitempty"`
-	// Milliseconds since the epoch by the producer's clock. 0 means the store time.
+	// Milliseconds since the epoch by the producer's clock, up to the end of the year 9999. 0 means the store time.
 	BornTimeMs int64 `protobuf:"varint,8,opt,name=born_time_ms,json=bornTimeMs,proto3" json:"born_time_ms,omitempty"`
 	// Where the message was born. Absent means the address of the caller.
 	BornHost *v1.Host `protobuf:"bytes,9,opt,name=born_host,json=bornHost,proto3" json:"born_host,omitempty"`

@@ -21,7 +21,7 @@ from reput.common.v1.message_pb2 import Durability as DurabilityLevel
 from reput_client.core.bodies.compression import Compressor
 from reput_client.core.errors import too_large
 from reput_client.core.options import MESSAGE_SIZE_BYTES_MAX
-from reput_client.core.types import NewMessage, to_ms
+from reput_client.core.types import NewMessage, check_born_time, to_ms
 
 CHUNK_SIZE_BYTES_MAX = MESSAGE_SIZE_BYTES_MAX - 1024
 """Of one message in a request that has its durability and writer, too."""
@@ -73,6 +73,8 @@ class Encoder:
         born_time_ms = message.born_time_ms
         if born_time_ms is None:
             born_time_ms = now_ns // 1_000_000 if self._makes_born_times else 0
+        else:
+            check_born_time(born_time_ms)
         body: Any = message.body  # bytes by now
         sys_flag = 0
         if self._compressor is not None:

@@ -19,6 +19,12 @@ from reput_client.core.bodies.compression import BODY_SIZE_BYTES_MAX, COMPRESSED
 
 TimeLike: TypeAlias = datetime | int
 """An aware datetime, or milliseconds since the epoch."""
+PLAUSIBLE_MS_MIN = 10**11
+"""3 March 1973 as milliseconds, the year 5138 as seconds."""
+TIME_MS_MAX = 253_402_300_799_999
+"""The last millisecond of the year 9999; the store takes no later born time."""
+_TIME_MS_MIN = -62_135_596_800_000
+"""The first millisecond of the year 1."""
 Place: TypeAlias = Literal["earliest", "latest"] | TimeLike
 """The first entry, the end, or the first entry at or after a time."""
 
@@ -203,7 +209,7 @@ class Message:
 
     @property
     def born_time(self) -> datetime:
-        """When it was born by the producer's clock, in UTC."""
+        """When it was born by the producer's clock, in UTC, at most the end of the year 9999."""
         return from_ms(self._raw.born_time_ms)
 
     @property
@@ -300,19 +306,43 @@ def check_queue_offset(queue_offset: int) -> None:
 def to_ms(time: TimeLike) -> int:
     """Return milliseconds since the epoch.
 
-    Raises ValueError for a naive datetime: machines differ in what it means; TypeError for what is no time.
+    Raises ValueError for a naive datetime: machines differ in what it means; for a number that would be a time of 1970
+    to 1973, which is most likely in seconds, or one behind the year 9999, in microseconds or nanoseconds. Raises
+    TypeError for what is no time.
     """
     if isinstance(time, datetime):
         if time.tzinfo is None:
             raise ValueError(f"{time} has no time zone; use an aware datetime or milliseconds since the epoch")
         return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
-    if not isinstance(time, int):
+    if not isinstance(time, int) or isinstance(time, bool):
         raise TypeError(f"{time!r} is no time: use an aware datetime or milliseconds since the epoch")
+    if 0 < time < PLAUSIBLE_MS_MIN:
+        raise ValueError(
+            f"{time} looks like seconds: use milliseconds since the epoch ({time}000) or an aware datetime"
+        )
+    if time > TIME_MS_MAX:
+        raise ValueError(f"{time} is behind the year 9999: {_smaller_unit(time)} or an aware datetime")
     return time
 
 
+def check_born_time(born_time_ms: int) -> None:
+    """Raise TypeError or ValueError for what can't be a born time."""
+    if not isinstance(born_time_ms, int) or isinstance(born_time_ms, bool):
+        raise TypeError(f"born_time_ms is {born_time_ms!r}: expected an int")
+    if not 0 <= born_time_ms <= TIME_MS_MAX:
+        raise ValueError(f"born_time_ms is {born_time_ms}, and not 0 to {TIME_MS_MAX}: {_smaller_unit(born_time_ms)}")
+
+
+def _smaller_unit(time: int) -> str:
+    """Return what helps who gave microseconds or nanoseconds."""
+    unit = "nanoseconds" if time >= 10**17 else "microseconds"
+    guess = f"; it looks like {unit}" if 10**14 <= time < 10**20 else ""
+    return f"use milliseconds since the epoch{guess}"
+
+
 def from_ms(time_ms: int) -> datetime:
-    """Return the moment in UTC."""
+    """Return the moment in UTC, or the first or last one of a datetime for what it can't hold."""
+    time_ms = min(max(time_ms, _TIME_MS_MIN), TIME_MS_MAX)
     return datetime.fromtimestamp(time_ms // 1000, UTC).replace(microsecond=time_ms % 1000 * 1000)
 
 

@@ -7,7 +7,7 @@ import pytest
 from reput.commitlog.v1 import append_service_pb2 as pb
 from reput.common.v1 import message_pb2
 
-from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
+from libs.formats.limits import BORN_TIME_MS_MAX, PROPERTIES_SIZE_BYTES_MAX
 from libs.formats.records import record
 from libs.formats.records.host import Host
 from libs.log.state import topics_file
@@ -255,7 +255,9 @@ LIMITS = [
     pytest.param(
         request(message(reconsume_times=-1)), BadArgument, "messages[0].reconsume_times", -1, None, id="reconsume < 0"
     ),
-    pytest.param(request(message(born_time_ms=-1)), BadArgument, "messages[0].born_time_ms", -1, None, id="born < 0"),
+    pytest.param(
+        request(message(born_time_ms=-1)), BadArgument, "messages[0].born_time_ms", -1, BORN_TIME_MS_MAX, id="born < 0"
+    ),
     pytest.param(request(message(sys_flag=0x80)), BadArgument, "messages[0].sys_flag", 0x80, None, id="inner batch"),
     pytest.param(
         request(message(prepared_transaction_offset=-1)),

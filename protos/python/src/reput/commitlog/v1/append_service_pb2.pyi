@@ -74,7 +74,7 @@ class AppendMessage(_message.Message):
     sys_flag: _builtins.int
     """RocketMQ's system flag; the store itself sets the address family bits."""
     born_time_ms: _builtins.int
-    """Milliseconds since the epoch by the producer's clock. 0 means the store time."""
+    """Milliseconds since the epoch by the producer's clock, up to the end of the year 9999. 0 means the store time."""
     reconsume_times: _builtins.int
     """How often consumers sent it back. 0 or more."""
     prepared_transaction_offset: _builtins.int

@@ -8,6 +8,8 @@ import reput.commitlog.v1.AppendMessage;
 
 /** Turns messages to send into those of the API, and refuses what can't be meant. No I/O; any thread may use it. */
 final class Encoder {
+    /** The last millisecond of the year 9999; the store takes no later born time. */
+    static final long BORN_TIME_MS_MAX = 253_402_300_799_999L;
     private static final char NAME_END = 1;
     private static final char VALUE_END = 2;
 
@@ -27,12 +29,17 @@ final class Encoder {
         if (uniqueIds != null && !properties.containsKey(Message.UNIQUE_ID)) {
             properties.put(Message.UNIQUE_ID, uniqueIds.next(nowMs));
         }
+        long bornTimeMs = message.bornTime() == null ? nowMs : message.bornTime().toEpochMilli();
+        if (bornTimeMs < 0 || bornTimeMs > BORN_TIME_MS_MAX) {
+            throw new IllegalArgumentException(
+                    "born time " + bornTimeMs + " ms: not 0 to " + BORN_TIME_MS_MAX + " (the year 9999)");
+        }
         AppendMessage.Builder encoded = AppendMessage.newBuilder()
                 .setTopic(message.topic())
                 .setBody(message.body())
                 .setPropertyString(propertyString(properties))
                 .setFlag(message.flag())
-                .setBornTimeMs(message.bornTime() == null ? nowMs : message.bornTime().toEpochMilli());
+                .setBornTimeMs(bornTimeMs);
         if (message.queueId() != null) {
             encoded.setQueueId(message.queueId());
         }

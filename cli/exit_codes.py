@@ -55,6 +55,7 @@ REASONS = {
     "CONTEXT_NOT_FOUND": "there is no context of this name",
     "DAMAGED": "`inspect` or `verify` found damage, or `index rebuild` met it",
     "FILE": "a file can't be read or written",
+    "HANDOVER": "`handover` went wrong at the log that is to lead, or its end is not known; the text says more",
     "IN_USE": "`verify` found a process that uses the store",
     "GROUP_NOT_FOUND": "nobody knows a group of this name",
     "GROUP_SHARES": "`groups commit` was asked to move a group that shares messages",

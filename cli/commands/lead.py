@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -19,6 +20,8 @@ from cli.output.lines import JsonOption
 from cli.output.tables import print_fields, print_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from reput.commitlog.v1.log_service_pb2 import GetStatusResponse, Replica, Role
     from reput_client import Options, ReputError
 
@@ -27,6 +30,12 @@ REPLICA_COLUMNS = (
     "connected_time",
 )  # fmt: skip
 MEMBER_COLUMNS = ("target", "replica_id", "state", "epoch", "is_in_sync", "lag_bytes", "lag_s", "reason")
+AFTERWARDS = (
+    "`reput replicas` with the addresses of all logs tells which one leads; with a coordinator one is elected within "
+    "seconds, without one see `reput promote --help`"
+)
+NO_LEASE = "its lease is over, so it takes no appends until it is renewed, or another log leads"
+NO_APPENDS = "it hands over, or has no lease: it takes no appends"
 
 
 class LeadingRole(StrEnum):
@@ -115,7 +124,7 @@ def _members(options: Options, *, as_json: bool) -> None:
     with ThreadPoolExecutor(len(targets)) as pool:
         answers = dict(zip(targets, pool.map(partial(_status, options), targets), strict=True))
     known = {target: state for target, state in answers.items() if not isinstance(state, ReputError)}
-    leaders = [state for state in known.values() if _leads(state)]
+    leaders = [state for state in known.values() if leads(state)]
     seen = {one.replica_id: _replica(one, state) for state in leaders for one in state.replicas}
     rows: list[dict[str, object]] = []
     for target, answer in answers.items():
@@ -145,16 +154,26 @@ def _status(options: Options, target: str) -> GetStatusResponse | ReputError:
         return error
 
 
-def _leads(state: GetStatusResponse) -> bool:
+def leads(state: GetStatusResponse) -> bool:
+    """Return whether a log takes appends as the leader: of those that are elected, as long as it has a lease."""
+    return _has_led(state) and "NOT_LEADER" not in state.refusals and not _is_lease_over(state)
+
+
+def _has_led(state: GetStatusResponse) -> bool:
     from reput.commitlog.v1.log_service_pb2 import LOG_STATE_SERVING
 
     return state.state == LOG_STATE_SERVING and not state.HasField("following")
 
 
+def _is_lease_over(state: GetStatusResponse) -> bool:
+    return state.HasField("election") and not state.election.lease_left_ms
+
+
 def member_of(state: GetStatusResponse, seen: dict[str, object]) -> dict[str, object]:
     """Return a line about a log, by what it says, and by what its leader has seen of it.
 
-    The last error of a log that follows again is over.
+    The last error of a log that follows again is over. One that has led and may not any more is NOT_LEADING: it refuses
+    appends, and another one may lead already.
     """
     from reput.commitlog.v1.log_service_pb2 import FOLLOWING_STATE_FOLLOWING
 
@@ -163,19 +182,22 @@ def member_of(state: GetStatusResponse, seen: dict[str, object]) -> dict[str, ob
     election, following = state.election, state.following
     lag_bytes = max(following.leader_max_physical_offset - state.max_physical_offset, 0)
     figures = {
-        "is_in_sync": _leads(state) or following.is_in_sync,
+        "is_in_sync": leads(state) or following.is_in_sync,
         "lag_bytes": lag_bytes,
         "lag_s": None if state.HasField("following") else 0.0,
     }
     trouble = "" if following.state == FOLLOWING_STATE_FOLLOWING else following.last_error
     stated = str(plain(following)["state"]) if state.HasField("following") else str(plain(state)["state"])
+    if _has_led(state) and not leads(state):
+        stated, why = "NOT_LEADING", NO_LEASE if _is_lease_over(state) else NO_APPENDS
+        trouble = f"{why}; {election.last_error}" if election.last_error else why
     return {
         "replica_id": state.replica_id,
-        "state": "LEADING" if _leads(state) else stated,
+        "state": "LEADING" if leads(state) else stated,
         "epoch": state.epoch,
         **figures,
         **{name: value for name, value in seen.items() if name in figures},
-        "reason": election.last_error or trouble or election.decision,
+        "reason": trouble if stated == "NOT_LEADING" else election.last_error or trouble or election.decision,
     }
 
 
@@ -202,16 +224,18 @@ def handover(
     from cli.connection.patience import Patience
 
     with client_of(context, "commitlog") as client, new_client(next_options, Patience()) as next_client:
-        replica_id = next_client.admin.commitlog_status().replica_id
+        with _handing_over(target, "nothing was changed, and the leader goes on"):
+            replica_id = next_client.admin.commitlog_status().replica_id
         began_s = time.monotonic()
-        left = client.admin.demote(replica_id, seen_as or target)
         try:
+            left = client.admin.demote(replica_id, seen_as or target)
+        except ReputError as error:
+            raise _not_told(error, options_of(context).targets("commitlog")) from error
+        left_note = f"the old leader follows {target} by now, which does not lead; {AFTERWARDS}"
+        with _handing_over(target, left_note):
             begun = next_client.admin.promote(
                 left.former_role, epoch=left.epoch, end_physical_offset=left.end_physical_offset
             )
-        except ReputError as error:
-            text = f"the old leader follows now, but {target} does not lead: {error.text}; see `reput promote --help`"
-            raise CommandFailed(error.reason or error.code.name, text, code=ExitCode.FAILED) from error
     fields = {
         "leader": replica_id,
         "epoch": begun.epoch.number,
@@ -219,6 +243,31 @@ def handover(
         "duration_ms": round((time.monotonic() - began_s) * 1000),
     }
     print_fields(fields, as_json=as_json)
+
+
+@contextmanager
+def _handing_over(target: str, note: str) -> Iterator[None]:
+    """Say of what goes wrong at the log that is to lead where it went wrong, and what that means."""
+    from reput_client import ReputError, UnavailableError
+
+    try:
+        yield
+    except ReputError as error:
+        is_away = isinstance(error, UnavailableError) and not error.reason
+        text = f"nobody answers at {target}" if is_away and not is_reached(target) else f"{target}: {error.text}"
+        code = ExitCode.UNAVAILABLE if is_away else ExitCode.FAILED
+        raise CommandFailed("UNAVAILABLE" if is_away else "HANDOVER", f"{text}; {note}", code=code) from error
+
+
+def _not_told(error: ReputError, targets: Sequence[str]) -> Exception:
+    """Return the error to raise for one of the leader: where its answer is lost nobody knows what it has done."""
+    from cli.connection.client import NO_CONNECTION
+
+    is_answer = error.reason not in ("", "STOPPING", "DEPENDENCY_UNAVAILABLE")
+    if is_answer or error.text.startswith(NO_CONNECTION):
+        return error
+    text = f"whether {', '.join(targets)} has handed over is not known: {error.text}; {AFTERWARDS}"
+    return CommandFailed("HANDOVER", text, code=ExitCode.UNAVAILABLE)
 
 
 def promote(

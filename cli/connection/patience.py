@@ -3,7 +3,7 @@
 
 import math
 
-from reput_client import ReputError, RetryPolicy
+from reput_client import ReputError, RetryPolicy, UnavailableError
 
 from cli.output.lines import warning_line
 
@@ -12,6 +12,8 @@ RETRIES = 4
 
 STARTING_REASONS = frozenset({"RECOVERING", "DEPENDENCY_UNAVAILABLE", "QUEUE_OFFSETS_UNKNOWN"})
 """With these a service says that it is there, and still waits for its files or for another service."""
+NO_LEADER_REASONS = frozenset({"NOT_LEADER", "NOT_ENOUGH_REPLICAS"})
+"""With these a log says that it takes no appends now, and another one may, or this one in a moment."""
 NOTED_ATTEMPT = 3
 LONG = RetryPolicy()
 
@@ -34,8 +36,30 @@ class Patience(RetryPolicy):
         if attempt == NOTED_ATTEMPT and error.reason not in self._noted_reasons:
             self._noted_reasons.add(error.reason)
             warning_line(f"waiting for the service: {error}")
+        return self._delay_within_s(attempt, error)
+
+    def _delay_within_s(self, attempt: int, error: ReputError) -> float | None:
+        """Return how long to wait for what may take half a minute."""
         left_s = self._timeout_s - sum(_longest_delay_s(before, error) for before in range(attempt))
-        return LONG.delay_within_s(left_s, attempt, error, is_repeatable=is_repeatable)
+        return LONG.delay_within_s(left_s, attempt, error)
+
+
+class LeaderPatience(Patience):
+    """Waits besides, among several logs, for one that leads: an election takes some 5 s, and the machine's own part."""
+
+    def __init__(self, retries: int, timeout_s: float) -> None:
+        super().__init__(retries, timeout_s)
+        self._is_told = False
+
+    def delay_s(self, attempt: int, error: ReputError, *, is_repeatable: bool = True) -> float | None:
+        """See RetryPolicy."""
+        is_refused = error.reason in NO_LEADER_REASONS
+        if not is_refused and not (is_repeatable and not error.reason and isinstance(error, UnavailableError)):
+            return super().delay_s(attempt, error, is_repeatable=is_repeatable)
+        if attempt == NOTED_ATTEMPT and not self._is_told:
+            self._is_told = True
+            warning_line(f"waiting for a log that leads: {error}")
+        return self._delay_within_s(attempt, error)
 
 
 def _longest_delay_s(attempt: int, error: ReputError) -> float:

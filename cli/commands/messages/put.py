@@ -17,7 +17,8 @@ from cli.output.lines import JsonOption, note_line
 from cli.output.moments import parse_duration, parse_time
 
 RETRIES = 6
-"""A store that nobody serves for about three seconds is waited for, once it has answered."""
+"""A store that nobody serves for about three seconds is waited for, once it has answered; among several logs of one
+store the next leader is waited for longer (`LeaderPatience`)."""
 FILE_FIELDS = {
     "topic": str,
     "body": str,
@@ -79,6 +80,7 @@ def put(
     """Append messages. Options give what a message does not say itself. With --json one result per message is printed.
 
     Exit code 5 (or that of the first failure) if a message was not stored; the others are stored all the same.
+    With the addresses of several logs it waits for one that leads, for half a minute at most.
 
     Example: reput put orders 'hello' --key order-1 --tag created --delay 10m
     """
@@ -103,7 +105,9 @@ def put(
         from cli.commands.messages import sending
 
         source = sending.source_of(bodies, file, defaults)
-        with source, client.producer(sending.producer_options(durability.name, options.timeout_s)) as producer:
+        log_count = len(options.targets("commitlog"))
+        how = sending.producer_options(durability.name, options.timeout_s, log_count=log_count)
+        with source, client.producer(how) as producer:
             is_interrupted = sending.send_all(
                 producer, source, durability.name, as_json=as_json, delay_level=delay_level if file is None else 0
             )

@@ -15,7 +15,7 @@ from reput_client import Durability, OutcomeUnknownError, Producer, ProducerOpti
 
 from cli.commands.messages.put import RETRIES
 from cli.commands.messages.sources import Arguments, Chunk, Lines, Source
-from cli.connection.patience import Patience
+from cli.connection.patience import LeaderPatience, Patience
 from cli.exit_codes import CommandFailed, ExitCode, code_of
 from cli.output.figures import counted
 from cli.output.lines import error_line, print_json, warning_line, write
@@ -36,9 +36,10 @@ def source_of(bodies: Sequence[str] | None, file: Path | None, defaults: dict[st
     return Lines(defaults, file, are_json=file is not None)
 
 
-def producer_options(durability_name: str, timeout_s: float) -> ProducerOptions:
-    """Return how to send: with patience, and for as long as a call may take."""
-    retry = Patience(retries=RETRIES, timeout_s=timeout_s)
+def producer_options(durability_name: str, timeout_s: float, *, log_count: int) -> ProducerOptions:
+    """Return how to send: with patience, and for as long as a call may take. Of several logs another one may lead."""
+    kind = LeaderPatience if log_count > 1 else Patience
+    retry = kind(retries=RETRIES, timeout_s=timeout_s)
     return ProducerOptions(durability=Durability[durability_name], retry=retry)
 
 

@@ -8,7 +8,7 @@ import pytest
 from reput.indexer.v1 import index_service_pb2, query_service_pb2
 from reput_client import UnavailableError
 
-from cli.connection.patience import STARTING_REASONS, Patience
+from cli.connection.patience import STARTING_REASONS, LeaderPatience, Patience
 from clients.python.tests.support import Unary, fail, serving, status
 from tests.support.reput_up import run_here
 
@@ -42,6 +42,16 @@ def test_others_are_not_waited_for(reason: str, capsys: pytest.CaptureFixture[st
     assert len(waits(Patience(), reason)) == 4
     assert len(waits(Patience(retries=6), reason)) == 6
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("reason", ["", "NOT_LEADER", "NOT_ENOUGH_REPLICAS"])
+def test_the_next_leader_is_waited_for(reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """An election takes longer than a person waits for an address where nobody answers, and is told once."""
+    patience = LeaderPatience(retries=6, timeout_s=30)
+    assert 8 < sum(waits(patience, reason)) < 30
+    waits(patience, reason)
+    assert capsys.readouterr().err.count("warning: waiting for a log that leads: ") == 1
+    assert len(waits(patience, "STORE_FULL")) == 6
 
 
 def indexer(calls: list[Any], refusals: int) -> list[Unary]:

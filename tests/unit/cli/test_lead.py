@@ -1,16 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """`reput replicas` of several logs: who needs care, and why."""
 
+from typing import Any
+
+import grpc
 import pytest
+from reput.commitlog.v1 import log_service_pb2, replication_service_pb2
 from reput.commitlog.v1.log_service_pb2 import (
     FOLLOWING_STATE_CONNECTING,
     FOLLOWING_STATE_FOLLOWING,
+    LOG_STATE_RECOVERING,
+    LOG_STATE_SERVING,
+    ROLE_SYNC_MASTER,
+    Election,
     Following,
     FollowingState,
     GetStatusResponse,
 )
 
-from cli.commands.lead import member_of
+from cli.commands.lead import leads, member_of
+from clients.python.tests.support import Unary, fail, serving, status
 from tests.support.reput_up import run_here
 
 
@@ -28,3 +37,69 @@ def test_logs_that_nobody_answers_for() -> None:
     """In our words, not in gRPC's."""
     result = run_here("--commitlog", "127.0.0.1:1,127.0.0.1:2", "replicas", "--json")
     assert (result.code, [row["reason"] for row in result.rows]) == (4, ["nobody answers"] * 2)
+
+
+@pytest.mark.parametrize(
+    ("state", "is_leader", "shown"),
+    [
+        (GetStatusResponse(state=LOG_STATE_SERVING, is_writable=True), True, "LEADING"),
+        (GetStatusResponse(state=LOG_STATE_SERVING, refusals=["DISK_FULL"]), True, "LEADING"),
+        (GetStatusResponse(state=LOG_STATE_SERVING, refusals=["NOT_LEADER"]), False, "NOT_LEADING"),
+        (GetStatusResponse(state=LOG_STATE_SERVING, election=Election(lease_left_ms=3_000)), True, "LEADING"),
+        (GetStatusResponse(state=LOG_STATE_SERVING, election=Election(decision="it was elected")), False,
+         "NOT_LEADING"),
+        (GetStatusResponse(state=LOG_STATE_RECOVERING), False, "RECOVERING"),
+        (GetStatusResponse(state=LOG_STATE_SERVING, following=Following(state=FOLLOWING_STATE_FOLLOWING)), False,
+         "FOLLOWING"),
+    ],
+)  # fmt: skip
+def test_who_leads(state: GetStatusResponse, is_leader: bool, shown: str) -> None:
+    """A log without its lease refuses appends: another one may lead already, and nobody does for certain."""
+    row = member_of(state, {})
+    assert (leads(state), row["state"], row["is_in_sync"]) == (is_leader, shown, is_leader)
+    assert ("takes no appends" in str(row["reason"])) == (shown == "NOT_LEADING")
+
+
+def _log(**answers: Any) -> Any:
+    """Serve a log that answers so."""
+    kinds = {"Demote": replication_service_pb2.DemoteRequest, "Promote": replication_service_pb2.PromoteRequest}
+    state = GetStatusResponse(replica_id="b", state=LOG_STATE_SERVING)
+    states = {"GetStatus": (log_service_pb2.GetStatusRequest, lambda *_: state)}
+    changes = {name: (kinds[name], answer) for name, answer in answers.items()}
+    return serving(
+        Unary("reput.commitlog.v1.LogService", **states), Unary("reput.commitlog.v1.ReplicationService", **changes)
+    )
+
+
+def test_a_next_leader_that_is_down_is_told_apart_from_the_leader() -> None:
+    """The leader is well: nobody should look at its TLS; and whoever asked learns that nothing was changed."""
+    with _log() as leader:
+        result = run_here("--commitlog", leader, "handover", "127.0.0.1:1")
+    assert result.code == 4
+    assert "nobody answers at 127.0.0.1:1; nothing was changed, and the leader goes on" in result.errors
+    assert leader not in result.errors
+
+
+def test_a_next_leader_that_dies_in_the_middle_is_told() -> None:
+    """The old leader follows already, which is what whoever asked has to know."""
+
+    def die(_request: Any, context: Any) -> Any:
+        fail(context, status(grpc.StatusCode.UNAVAILABLE, "STOPPING"))
+
+    demoted = replication_service_pb2.DemoteResponse(former_role=ROLE_SYNC_MASTER, epoch=1)
+    with _log(Promote=die) as following, _log(Demote=lambda *_: demoted) as leader:
+        result = run_here("--commitlog", leader, "handover", following)
+    assert result.code != 0
+    assert f"the old leader follows {following} by now, which does not lead" in result.errors
+
+
+def test_an_answer_of_the_leader_that_is_lost_is_told() -> None:
+    """Nobody knows whether it has handed over, and it says so."""
+
+    def lose(_request: Any, context: Any) -> Any:
+        context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+
+    with _log() as following, _log(Demote=lose) as leader:
+        result = run_here("--commitlog", leader, "handover", following)
+    assert result.code == 4
+    assert f"whether {leader} has handed over is not known: Socket closed" in result.errors

@@ -22,7 +22,7 @@ from libs.formats.state.log_history import QueueEnd
 from libs.kernel.layout import S_BLANK, S_END, S_FULL
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.kernel.scan.scan_cy import scan
-from libs.requests.errors import DependencyUnavailable
+from libs.requests.errors import DependencyUnavailable, RecordDamaged
 from services.indexer.engine.log.source import ProgressReport, RecordBlock, Standing
 from services.indexer.errors import LogEndsEarlier, NotARecord
 from tests.support.records import make_record
@@ -66,6 +66,8 @@ class FakeLog:
         """Where the history of an older epoch ends."""
         self.is_up = True
         self.read_count = 0
+        self.damaged: set[int] = set()
+        """Physical offsets of records that can't be read."""
         self.read_size_bytes_max = 8 << 20
         self.history_id = "first"
         self.standing = Standing()
@@ -247,6 +249,10 @@ class FakeLog:
                 continue
             if offset >= len(self.data):
                 raise LogEndsEarlier("commitlog", "beyond the end")
+            if offset in self.damaged:
+                if index:
+                    break
+                raise RecordDamaged(segment="00000000000000000000", position=offset, reason="checksum")
             found = starts.get(offset)
             if found is None or (record_sizes is not None and record_sizes[index] != found.size_bytes):
                 raise NotARecord(offset)

@@ -128,6 +128,9 @@ def _of_index(states: States) -> Iterator[Trouble]:
         yield Trouble(silent, "see that the CommitLog of its commitlog_target runs")
     elif not index.is_complete:
         yield Trouble(_rebuilding_text(index), "wait: queries are answered when it is done")
+    for one in index.damaged_records:
+        damaged = f"segment {one.segment} is damaged at byte {one.position}: {one.reason}"
+        yield Trouble(damaged, "restore the segment from a copy; what lies before and behind it is served")
     delivery = index.delayed_delivery
     if delivery.blocked_level_count:
         levels = many(delivery.blocked_level_count, "delay level")

@@ -36,6 +36,8 @@ class IndexerStatistics:
     stepped_over_record_count: int
     log_silent_ms: int
     """For how long nothing was heard of the log."""
+    damaged_record_count: int
+    """Places of the log that answers needed and could not be read, since the start."""
     is_log_away: int
     """1 while calls that wait for what is new are refused because of that."""
 
@@ -68,5 +70,6 @@ def statistics(indexer: Indexer) -> IndexerStatistics:
         removed_queues_total=indexer.upkeep.removal.removed_queue_count,
         stepped_over_record_count=indexes.queues.stepped_over.record_count,
         log_silent_ms=follow.live.silent_ms,
+        damaged_record_count=answers.damage.count,
         is_log_away=int(follow.live.is_away),
     )

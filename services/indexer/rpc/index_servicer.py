@@ -61,6 +61,7 @@ class IndexServicer:
             disk_total_bytes=disk.total_bytes,
             disk_free_bytes=disk.free_bytes,
             disk_used_percent=disk.used_percent,
+            damaged_records=[messages.DamagedRecord(**one._asdict()) for one in self._indexer.answers.damage.places()],
             stepped_over=_stepped_over(indexes.queues.stepped_over.notes()),
         )
 

@@ -192,6 +192,10 @@ def _stopped(states: Any) -> None:
     states.index.state, states.index.last_error = index_pb.REPUT_STATE_STOPPED, "byte 5"
 
 
+def _damaged(states: Any) -> None:
+    states.index.damaged_records.add(segment="00000000000000000000", position=7, reason="checksum")
+
+
 def _silent(states: Any) -> None:
     states.index.is_log_away, states.index.log_silent_ms = True, 7_000
 
@@ -227,6 +231,7 @@ def _out(states: Any) -> None:
     ("spoil", "text", "action"),
     [
         (_full, "appends are refused: DISK_FULL", "make room"),
+        (_damaged, "segment 00000000000000000000 is damaged at byte 7: checksum", "copy"),
         (_silent, "the Indexer has heard nothing of the CommitLog for 7 s", "commitlog_target"),
         (_stopped, "indexing stands still: byte 5", "reput index rebuild"),
         (_rebuilding, "the indexes are built again: 12 %", "wait"),

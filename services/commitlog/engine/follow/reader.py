@@ -89,7 +89,8 @@ class RecordReader:
         """Find records. `sizes` is empty or has the size that each must have.
 
         Stops before the record with which the answer would exceed `size_bytes_max`, but the first one is there whatever
-        its size. Raises BeyondMaxOffset, NotARecord or RecordDamaged.
+        its size; and before one that is damaged or none, so that it keeps nobody from those before it. Raises
+        BeyondMaxOffset, and NotARecord or RecordDamaged for the first one.
         """
         found_sizes: list[int] = []
         runs: list[RecordRun] = []
@@ -101,7 +102,12 @@ class RecordReader:
                 found_sizes.append(0)
                 continue
             position = physical_offset - segment.base_physical_offset
-            size = self._check(segment, position, sizes[index] if sizes else 0, f"physical_offsets[{index}]")
+            try:
+                size = self._check(segment, position, sizes[index] if sizes else 0, f"physical_offsets[{index}]")
+            except (NotARecord, RecordDamaged):
+                if not index:
+                    raise
+                break
             if total and total + size > size_bytes_max:
                 break
             if segment is not last:

@@ -3,6 +3,7 @@
 
 from libs.requests.errors import TopicSetApart
 from services.indexer.config import IndexerConfig
+from services.indexer.engine.answer.damage import NotedDamage
 from services.indexer.engine.answer.plan import ScanPlanner
 from services.indexer.engine.answer.pull import Puller
 from services.indexer.engine.answer.query import QueryEngine
@@ -21,6 +22,7 @@ class Answers:
     ) -> None:
         self.indexes = indexes
         self.records = records
+        self.damage = records = NotedDamage(records)
         queues = indexes.queues
         self.queries = QueryEngine(queues, indexes.index, records, page_size_bytes_max=config.query_size_bytes_max)
         self.puller = Puller(queues, records, polls, live)

@@ -2,7 +2,8 @@
 """Pull: messages of a queue from a queue offset on, with RocketMQ's statuses, and the wait for the first one.
 
 Invariants: next_queue_offset is past everything that was stepped over, and never past a message that passes and was not
-returned; the first message always fits, however large; a scan looks at a bounded number of units, and with a filter of
+returned; the first message always fits, however large; a record that can't be read ends the answer before it, and fails
+the one that would begin with it; a scan looks at a bounded number of units, and with a filter of
 properties, for which records must be read, at a bounded number of bytes.
 Callers: the event loop's thread. Rules: DefaultMessageStore.getMessage of RocketMQ 5.3; unlike there a tag is compared
 as text here, so the client need not.
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from libs.filters.property_filter import EVERYTHING, PropertyFilter
 from libs.formats.limits import READ_COUNT_MAX
+from services.indexer.engine.answer.damage import UNREADABLE
 from services.indexer.engine.answer.tags import TagFilter
 from services.indexer.engine.answer.where import passing
 from services.indexer.engine.follow.live_end import LiveEnd
@@ -154,7 +156,12 @@ class Puller:
         last_gone, read_count, read_bytes = -1, 0, 0
         while len(rows) and (query.where.passes_all or read_bytes < FILTERED_SIZE_BYTES):
             batch = rows[: _batch_count(units.record_sizes[rows], query, read_count)]
-            block = await self._records.read(units.physical_offsets[batch], units.record_sizes[batch])
+            try:
+                block = await self._records.read(units.physical_offsets[batch], units.record_sizes[batch])
+            except UNREADABLE:
+                if not rows[0]:
+                    raise
+                break  # what lies before it was looked at, or need not be
             batch = batch[: len(block.sizes)]
             read_count, read_bytes = read_count + len(batch), read_bytes + int(block.sizes.sum(dtype=np.int64))
             gone = batch[block.sizes == 0]

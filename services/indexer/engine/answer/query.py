@@ -24,6 +24,7 @@ from libs.formats.records.message_id import decode_offset_id
 from libs.formats.state.set_apart import BATCH_QUEUE
 from libs.requests.errors import BadArgument, TopicSetApart
 from libs.requests.page_token import decode_token, encode_token
+from services.indexer.engine.answer.damage import UNREADABLE
 from services.indexer.engine.answer.time_search import first_at_or_after
 from services.indexer.engine.answer.where import passing
 from services.indexer.engine.log.record_reader import chosen, join
@@ -122,6 +123,11 @@ class PageBuilder:
         self._room_bytes -= size
         return True
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was collected: a page may end before a record that can't be read, but not begin there."""
+        return not self._chosen
+
     def found(self) -> RecordBlock:
         """Return what was collected."""
         return join([block.select(indexes) for block, indexes in self._chosen])
@@ -171,7 +177,13 @@ class QueryEngine:
         """Put what matches on the page until it is full. Returns the physical offset below which the rest lies."""
         topic, key = query.topic.encode(), query.key.encode()
         while len(offsets):
-            block = await self._records.read(offsets)
+            try:
+                block = await self._records.read(offsets)
+            except UNREADABLE:
+                if page.is_empty:
+                    raise
+                page.is_full = True
+                return below
             matching = await chosen(block, lambda view: _matches(view, query, topic, key))
             for index in (await passing(query.where, block, matching)).tolist():
                 if not page.put(block, index):
@@ -193,6 +205,8 @@ class QueryEngine:
                 continue
             if queue_id == first_queue_id:
                 start = max(resume, queue.min_queue_offset)
+            elif query.start_time_ms <= TIME_MIN_MS:
+                start = queue.min_queue_offset  # a search would read records for nothing, perhaps damaged ones
             else:
                 start = await first_at_or_after(queue, self._records, query.start_time_ms)
             end = await self._fill_range(query, queue, start, page)
@@ -212,7 +226,13 @@ class QueryEngine:
             if not len(units.physical_offsets):  # trimmed meanwhile
                 queue_offset = max(queue_offset + 1, queue.min_queue_offset)
                 continue
-            block = await self._records.read(units.physical_offsets, units.record_sizes)
+            try:
+                block = await self._records.read(units.physical_offsets, units.record_sizes)
+            except UNREADABLE:
+                if page.is_empty:
+                    raise
+                page.is_full = True
+                return queue_offset
             await asyncio.sleep(0)
             kept = np.flatnonzero(block.sizes)
             wanted = set((await passing(query.where, block, kept)).tolist())

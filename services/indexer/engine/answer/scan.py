@@ -21,6 +21,7 @@ from libs.formats.limits import READ_COUNT_MAX
 from libs.log.answer_sizes import answer_sizes
 from libs.machine.loop import in_steps
 from libs.requests.errors import WindowFull
+from services.indexer.engine.answer.damage import UNREADABLE
 from services.indexer.engine.answer.frames import FrameEncoder
 from services.indexer.engine.answer.plan import ScanPartition, ScanRange, check_reach
 from services.indexer.engine.answer.query import TIME_MAX_MS, TIME_MIN_MS, KeyQuery, QueryEngine
@@ -158,19 +159,27 @@ class Scanner:
                 count = max(1, int(np.searchsorted(ends, chunk_size_bytes, side="right")))
                 rows = np.flatnonzero(scan_filter.tags.may_pass(units.tags_codes[:count]))
                 await asyncio.sleep(0)  # many units in a row may have nothing to read
-                found = await self._read_rows(units, rows, scan_filter, queue_offset=position)
-                position += count
-                if len(found.sizes) or position == one.end_queue_offset:
+                found, unread = await self._read_rows(units, rows, scan_filter, queue_offset=position)
+                position += count if unread is None else unread
+                if len(found.sizes) or position == one.end_queue_offset or unread is not None:
                     yield ScanChunk(found, ScanRange(one.topic, one.queue_id, done, position))
                     done, chunk_size_bytes = position, next(sizes_bytes)
 
     async def _read_rows(
         self, units: Units, rows: NDArray[np.intp], scan_filter: ScanFilter, *, queue_offset: int
-    ) -> RecordBlock:
-        """Read the records of these units, the first of all of which has this queue offset."""
-        parts = []
+    ) -> tuple[RecordBlock, int | None]:
+        """Read the records of these units, the first of all of which has this queue offset.
+
+        Returns also which unit can't be read, if one behind the first can't: those behind it were not read either.
+        """
+        parts: list[RecordBlock] = []
         while len(rows):
-            block = await self._records.read(units.physical_offsets[rows], units.record_sizes[rows])
+            try:
+                block = await self._records.read(units.physical_offsets[rows], units.record_sizes[rows])
+            except UNREADABLE:
+                if not rows[0]:
+                    raise
+                return join(parts), int(rows[0])
             if not block.sizes.all():
                 kept_from = int(np.searchsorted(units.physical_offsets, block.min_physical_offset))
                 gone = int(rows[block.sizes.argmin()])
@@ -181,7 +190,7 @@ class Scanner:
             if not scan_filter.where.passes_all:
                 block = block.select(await passing(scan_filter.where, block, np.arange(len(block.sizes))))
             parts.append(block)
-        return join(parts)
+        return join(parts), None
 
     async def _scan_keys(
         self, partition: ScanPartition, scan_filter: ScanFilter, sizes_bytes: Iterator[int]

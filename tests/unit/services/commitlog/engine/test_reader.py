@@ -82,11 +82,11 @@ async def test_no_record(offset: int | str, size: int, error: type[ServiceError]
         machine.segment_bytes()[places["damaged head"] + 86] ^= 1
         place = places[offset] if isinstance(offset, str) else offset
         with pytest.raises(error) as caught:
-            log.reader.read([0, place], [all_records[0].size_bytes, size] if size else [], size_bytes_max=MIB)
+            log.reader.read([place], [size] if size else [], size_bytes_max=MIB)
         if isinstance(caught.value, RecordDamaged):
             assert (caught.value.segment, caught.value.position) == (f"{0:020d}", place)
         else:
-            assert caught.value.field == "physical_offsets[1]"  # type: ignore[attr-defined]
+            assert caught.value.field == "physical_offsets[0]"  # type: ignore[attr-defined]
 
 
 async def test_nothing_unconfirmed_is_read() -> None:
@@ -164,3 +164,18 @@ async def test_a_range_that_is_being_read_holds_its_segment() -> None:
         assert not (await log.segments.delete([0], allow_unindexed=True))[0].freed_bytes
         reading.close()
         assert (await log.segments.delete([0], allow_unindexed=True))[0].freed_bytes == SEGMENT_SIZE
+
+
+async def test_records_before_a_damaged_one_are_read() -> None:
+    """It fails the read that begins with it, and keeps nobody from the others."""
+    machine = Machine()
+    async with machine.running() as log:
+        for number in range(4):
+            await append(log, message(b"%d" % number * 100))
+        offsets = [one.physical_offset for one in records(log)]
+        machine.segment_bytes()[offsets[2] + 100] ^= 1
+        batch = log.reader.read(offsets, [], size_bytes_max=1 << 20)
+        assert len(batch.sizes) == 2
+        with pytest.raises(RecordDamaged):
+            log.reader.read(offsets[2:], [], size_bytes_max=1 << 20)
+        assert len(log.reader.read(offsets[3:], [], size_bytes_max=1 << 20).sizes) == 1

@@ -183,7 +183,7 @@ class ReadRecordsResponse(_message.Message):
     @_builtins.property
     def record_sizes_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Size of each record, in bytes; 0 for one that is no longer kept. Shorter than the request when the answer reached
-        8 MiB: ask again for the rest.
+        8 MiB, or the next one can't be read: ask again for the rest.
         """
 
     @_builtins.property

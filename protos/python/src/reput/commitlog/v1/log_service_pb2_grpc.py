@@ -72,7 +72,8 @@ class LogServiceServicer(object):
     """
 
     def ReadRecords(self, request, context):
-        """Reads records at given physical offsets. Idempotent.
+        """Reads records at given physical offsets. Idempotent. RECORD_DAMAGED or NOT_A_RECORD for the first of them alone: those
+        before such a one are answered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

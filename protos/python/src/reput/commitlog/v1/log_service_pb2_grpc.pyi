@@ -34,7 +34,9 @@ class LogServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> LogServiceAsyncStub: ...
     ReadRecords: _grpc.UnaryUnaryMultiCallable[_log_service_pb2.ReadRecordsRequest, _log_service_pb2.ReadRecordsResponse]
-    """Reads records at given physical offsets. Idempotent."""
+    """Reads records at given physical offsets. Idempotent. RECORD_DAMAGED or NOT_A_RECORD for the first of them alone: those
+    before such a one are answered.
+    """
     StreamRecords: _grpc.UnaryStreamMultiCallable[_log_service_pb2.StreamRecordsRequest, _log_service_pb2.StreamRecordsResponse]
     """Reads all records of a range of the log, in order. Ends at the range's end. Idempotent: resume at the last end offset."""
     Dispatch: _grpc.UnaryStreamMultiCallable[_log_service_pb2.DispatchRequest, _log_service_pb2.DispatchResponse]
@@ -57,7 +59,9 @@ class LogServiceAsyncStub(LogServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ReadRecords: _aio.UnaryUnaryMultiCallable[_log_service_pb2.ReadRecordsRequest, _log_service_pb2.ReadRecordsResponse]  # type: ignore[assignment]
-    """Reads records at given physical offsets. Idempotent."""
+    """Reads records at given physical offsets. Idempotent. RECORD_DAMAGED or NOT_A_RECORD for the first of them alone: those
+    before such a one are answered.
+    """
     StreamRecords: _aio.UnaryStreamMultiCallable[_log_service_pb2.StreamRecordsRequest, _log_service_pb2.StreamRecordsResponse]  # type: ignore[assignment]
     """Reads all records of a range of the log, in order. Ends at the range's end. Idempotent: resume at the last end offset."""
     Dispatch: _aio.UnaryStreamMultiCallable[_log_service_pb2.DispatchRequest, _log_service_pb2.DispatchResponse]  # type: ignore[assignment]
@@ -83,7 +87,9 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_service_pb2.ReadRecordsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_service_pb2.ReadRecordsResponse, _abc.Awaitable[_log_service_pb2.ReadRecordsResponse]]:
-        """Reads records at given physical offsets. Idempotent."""
+        """Reads records at given physical offsets. Idempotent. RECORD_DAMAGED or NOT_A_RECORD for the first of them alone: those
+        before such a one are answered.
+        """
 
     @_abc_1.abstractmethod
     def StreamRecords(

@@ -164,6 +164,7 @@ class GetStatusResponse(_message.Message):
     STEPPED_OVER_FIELD_NUMBER: _builtins.int
     LOG_SILENT_MS_FIELD_NUMBER: _builtins.int
     IS_LOG_AWAY_FIELD_NUMBER: _builtins.int
+    DAMAGED_RECORDS_FIELD_NUMBER: _builtins.int
     state: Global___ReputState.ValueType
     """What the reput loop does."""
     indexed_physical_offset: _builtins.int
@@ -224,6 +225,12 @@ class GetStatusResponse(_message.Message):
     def stepped_over(self) -> _containers.RepeatedCompositeFieldContainer[Global___SteppedOver]:
         """The same by queue and reason, at most 100, those that were met last first."""
 
+    @_builtins.property
+    def damaged_records(self) -> _containers.RepeatedCompositeFieldContainer[Global___DamagedRecord]:
+        """Places of the log that answers needed since the start and that could not be read, at most 16. What lies before and
+        behind them is served.
+        """
+
     def __init__(
         self,
         *,
@@ -251,14 +258,45 @@ class GetStatusResponse(_message.Message):
         stepped_over: _abc.Iterable[Global___SteppedOver] | None = ...,
         log_silent_ms: _builtins.int = ...,
         is_log_away: _builtins.bool = ...,
+        damaged_records: _abc.Iterable[Global___DamagedRecord] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delayed_delivery", b"delayed_delivery", "last_store_time", b"last_store_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_record_count", b"applied_record_count", "complete_physical_offset", b"complete_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "delayed_delivery", b"delayed_delivery", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "index_entry_count", b"index_entry_count", "index_file_count", b"index_file_count", "indexed_physical_offset", b"indexed_physical_offset", "is_complete", b"is_complete", "is_log_away", b"is_log_away", "last_error", b"last_error", "last_store_time", b"last_store_time", "log_silent_ms", b"log_silent_ms", "min_physical_offset", b"min_physical_offset", "queue_count", b"queue_count", "start_time", b"start_time", "state", b"state", "stepped_over", b"stepped_over", "stepped_over_record_count", b"stepped_over_record_count", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_record_count", b"applied_record_count", "complete_physical_offset", b"complete_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "damaged_records", b"damaged_records", "delayed_delivery", b"delayed_delivery", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "index_entry_count", b"index_entry_count", "index_file_count", b"index_file_count", "indexed_physical_offset", b"indexed_physical_offset", "is_complete", b"is_complete", "is_log_away", b"is_log_away", "last_error", b"last_error", "last_store_time", b"last_store_time", "log_silent_ms", b"log_silent_ms", "min_physical_offset", b"min_physical_offset", "queue_count", b"queue_count", "start_time", b"start_time", "state", b"state", "stepped_over", b"stepped_over", "stepped_over_record_count", b"stepped_over_record_count", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class DamagedRecord(_message.Message):
+    """A record whose bytes fail their check."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    segment: _builtins.str
+    """Name of the segment."""
+    position: _builtins.int
+    """Where the record begins in it."""
+    reason: _builtins.str
+    """What is wrong."""
+    def __init__(
+        self,
+        *,
+        segment: _builtins.str = ...,
+        position: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "reason", b"reason", "segment", b"segment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DamagedRecord: _TypeAlias = DamagedRecord  # noqa: Y015
 
 @_typing.final
 class SteppedOver(_message.Message):

@@ -80,8 +80,9 @@ class Caller:
         """Receive, expect success, and return the messages."""
         request = receive_request(topic, group, wait_s=wait_s, **fields)
         parts = [part async for part in self.receiving(request)]
-        assert parts[0].status.code == wire.CODE_OK, parts[0]
-        return [part.message for part in parts if part.HasField("message")]
+        messages = [part.message for part in parts if part.HasField("message")]
+        assert parts[0].status.code == (wire.CODE_OK if messages else wire.CODE_MESSAGE_NOT_FOUND), parts[0]
+        return messages
 
     async def send(self, topic: str, *messages: wire.Message) -> wire.SendMessageResponse:
         """Send messages, or one with a body."""

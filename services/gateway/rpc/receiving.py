@@ -27,6 +27,7 @@ from services.gateway.rpc.store.delivery_client import ENTRY_COUNT_MAX, Delivery
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
 BATCH_SIZE_MAX = 32
+NOTHING = status("MESSAGE_NOT_FOUND", "no new message")
 INVISIBLE_MS_MAX = 12 * 3_600_000
 
 
@@ -45,6 +46,9 @@ class Receiving:
     ) -> AsyncGenerator[wire.ReceiveMessageResponse, None]:
         """Give the status, the messages, and the time. Those that its caller does not take come again at once.
 
+        Without a message the status is that of RocketMQ's proxy, which libraries take for an empty list; only the
+        simple consumer for Go returns it as an error.
+
         The one that was on its way counts as an attempt, because its caller may have begun with it.
         """
         await context.send_initial_metadata(())
@@ -52,7 +56,7 @@ class Receiving:
         received = deque(await self._received(request, caller, context, invisible_ms))
         tried: list[ReceivedMessage] = []
         try:
-            yield wire.ReceiveMessageResponse(status=OK)
+            yield wire.ReceiveMessageResponse(status=OK if received else NOTHING)
             while received:
                 message = await to_client(received[0], caller, self._bodies, invisible_ms=invisible_ms)
                 tried = [one := received.popleft()]

@@ -16,6 +16,9 @@ import (
 	"github.com/apache/rocketmq-clients/golang/v5/credentials"
 )
 
+// messageNotFound is the code of a receive without a message, which this library alone returns as an error.
+const messageNotFound = 40401
+
 type ask struct {
 	Do            string            `json:"do"`
 	Endpoints     string            `json:"endpoints"`
@@ -182,6 +185,9 @@ func (d *driver) receive(a ask) (any, error) {
 		consumer, d.consumers[name] = made, made
 	}
 	views, err := consumer.Receive(context.Background(), a.Count, time.Duration(a.InvisibleS)*time.Second)
+	if status, isStatus := rmq.AsErrRpcStatus(err); isStatus && status.GetCode() == messageNotFound {
+		err = nil
+	}
 	if err != nil {
 		return nil, err
 	}

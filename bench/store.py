@@ -93,6 +93,7 @@ def gateway(store: Store) -> Iterator[tuple[str, tuple[int, ...]]]:
     target = f"127.0.0.1:{port}"
     with delivering(store) as (delivery, delivery_pid):
         own = ["serve", "gateway", "--port", str(port), *_beside(store), "--delivery-target", delivery]
+        own.append("--auto-create-topics=true")
         with _process(own, store.folder / "gateway.log", {}) as process:
             _wait_healthy(target)
             yield target, (delivery_pid, process.pid)

@@ -61,7 +61,7 @@ class Service:
         config, clock = settings.engine, SystemClock()
         self._connections: list[Connection] = []
         behind = self._lead("commitlog", settings.commitlog, settings, shell)
-        log = LogClient(behind, creates_topics=config.auto_create_topics, is_once=config.once)
+        log = LogClient(behind, clock, creates_topics=config.auto_create_topics, is_once=config.once)
         delivery = DeliveryClient(self._lead("delivery", settings.delivery, settings, shell))
         renewals = Renewals(delivery, clock, count_max=config.renewal_count_max)
         producers = Producers()

@@ -20,8 +20,9 @@ class GatewayConfig:
     """File with the access keys of clients: in each line a key, a space and its secret. Nobody else may read it
     (chmod 600, or 640 for its group). Without it clients need none."""
 
-    auto_create_topics: bool = True
-    """Make a topic when a client first asks where it is; else there has to be one."""
+    auto_create_topics: bool = False
+    """Make a topic when a client first asks where it is. Without it, as before RocketMQ's proxy, a topic is made by
+    administration (`reput topics create`), and a client that names another hears TOPIC_NOT_FOUND."""
 
     once: bool = False
     """Store what a client sends again under the id of a message once; the CommitLog's `once_count_max` says how many

@@ -26,7 +26,7 @@ FLAGS = {
     "indexer": ["--index-slot-count", "100000", "--index-entry-capacity", "600000"],
     "janitor": ["--check-interval-ms", "60000"],
     "delivery": [],
-    "gateway": [],
+    "gateway": ["--auto-create-topics=true"],
 }
 TRACEBACK = "Traceback (most recent call last)"
 

@@ -343,6 +343,8 @@ async def test_a_dead_letter_by_its_consumers_wish(served: Served) -> None:
     request = wire.ForwardMessageToDeadLetterQueueRequest(group=named("g"), topic=named("t"), receipt_handle=handle)
     answers = [await caller.call("ForwardMessageToDeadLetterQueue", request) for _ in range(2)]
     assert [one.status.code for one in answers] == [OK, OK]
+    route = await caller.call("QueryRoute", wire.QueryRouteRequest(topic=named("%DLQ%g"), endpoints=PLACE))
+    assert {queue.permission for queue in route.message_queues} == {wire.PERMISSION_READ}
     (letter,) = await caller.receive("%DLQ%g", "other")
     assert letter.body == b"bad"
     assert letter.system_properties.dead_letter_queue.topic == "t"
@@ -411,6 +413,17 @@ async def test_topics_are_made_only_where_that_is_wanted(tmp_path: Path) -> None
         assert (await served.caller().call("QueryRoute", request)).status.code == wire.CODE_TOPIC_NOT_FOUND
         parts = [part async for part in served.caller().receiving(receive_request("t"))]
         assert [part.status.code for part in parts] == [wire.CODE_TOPIC_NOT_FOUND]
+        assert (await served.caller().send("t")).status.code == wire.CODE_TOPIC_NOT_FOUND
+
+
+@pytest.mark.parametrize("name", ["%DLQ%g", "%RETRY%g"])
+async def test_a_topic_of_a_group_is_neither_made_nor_sent_to(served: Served, name: str) -> None:
+    """A misspelt name would make a topic that looks like that of a group; what is there can be received."""
+    caller = served.caller()
+    route = wire.QueryRouteRequest(topic=named(name), endpoints=PLACE)
+    assert (await caller.call("QueryRoute", route)).status.code == wire.CODE_TOPIC_NOT_FOUND
+    assert (await caller.send(name)).status.code == wire.CODE_ILLEGAL_TOPIC
+    assert (await caller.call("QueryRoute", route)).status.code == wire.CODE_TOPIC_NOT_FOUND
 
 
 def signed(key: str, secret: str) -> dict[str, str]:

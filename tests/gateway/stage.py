@@ -42,7 +42,7 @@ async def stage(directory: Path) -> AsyncIterator[Stage]:
         store = stack.enter_context(reput_up.store(directory / "store"))
         targets = [f"--{name}-target={store.targets[name]}" for name in ("commitlog", "indexer")]
         delivery = await stack.enter_async_context(_service("delivery", directory, *targets))
-        behind = [targets[0], f"--delivery-target=127.0.0.1:{delivery}"]
+        behind = [targets[0], f"--delivery-target=127.0.0.1:{delivery}", "--auto-create-topics=true"]
         tls = [f"--tls-certificate-file={files['gateway.pem']}", f"--tls-key-file={files['gateway.key']}"]
         places = {}
         for name, host, flags in (

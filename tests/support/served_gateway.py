@@ -182,9 +182,9 @@ async def store(directory: Path) -> AsyncIterator[tuple[str, str]]:
 
 @contextlib.asynccontextmanager
 async def gateway(commitlog: str, delivery: str, **config: Any) -> AsyncIterator[Served]:
-    """A gateway of a store."""
+    """A gateway of a store, which makes topics unless it is told not to."""
     settings = Settings(
-        engine=GatewayConfig(**config),
+        engine=GatewayConfig(**{"auto_create_topics": True, **config}),
         commitlog=PeerConfig(target=commitlog),
         delivery=PeerConfig(target=delivery),
         server=ServerConfig(port=0, drain_timeout_ms=2_000),

@@ -19,6 +19,11 @@ def shown_name(namespace: str, stored: str) -> str:
     return prefix + rest.removeprefix(f"{namespace}%") if namespace else stored
 
 
+def is_of_group(stored: str) -> bool:
+    """Return whether a topic is a group's own: clients receive from it, and neither make it nor send to it."""
+    return bool(_split(stored)[0])
+
+
 def _split(name: str) -> tuple[str, str]:
     for prefix in (DEAD_LETTERS, RETRIES):
         if name.startswith(prefix):

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from libs.requests.errors import BadArgument, ServiceError
 from services.gateway.engine import recall
 from services.gateway.engine.bodies import Bodies
+from services.gateway.engine.names import is_of_group
 from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
 from services.gateway.errors import PeerRefused, Refused
@@ -107,6 +108,8 @@ class MessagingServicer:
         if len(topics) > 1:
             raise Refused("BAD_REQUEST", "all messages of a request must be of one topic")
         (topic,) = topics
+        if is_of_group(topic):
+            raise Refused("ILLEGAL_TOPIC", f"topic {topic} is of a group: messages are received from it, and not sent")
         most = self._body_size_bytes_max
         stored = [
             await to_store(message, topic, caller, self._bodies, body_size_bytes_max=most)

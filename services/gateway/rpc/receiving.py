@@ -46,10 +46,9 @@ class Receiving:
     ) -> AsyncGenerator[wire.ReceiveMessageResponse, None]:
         """Give the status, the messages, and the time. Those that its caller does not take come again at once.
 
-        Without a message the status is that of RocketMQ's proxy, which libraries take for an empty list; only the
-        simple consumer for Go returns it as an error.
-
-        The one that was on its way counts as an attempt, because its caller may have begun with it.
+        The one that was on its way counts as an attempt, because its caller may have begun with it. Without a message
+        the status is that of RocketMQ's proxy, which libraries take for an empty list; only the simple consumer for Go
+        returns it as an error.
         """
         await context.send_initial_metadata(())
         invisible_ms = _invisible_ms(request)

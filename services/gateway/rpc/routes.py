@@ -7,6 +7,7 @@ topic come from any of its queues, so whatever a consumer receives from is the w
 
 from reput.commitlog.v1.topic_service_pb2 import Topic
 
+from services.gateway.engine.names import is_of_group
 from services.gateway.errors import Refused
 from services.gateway.rpc.caller import Caller
 from services.gateway.rpc.store.log_client import LogClient
@@ -51,7 +52,7 @@ def _broker(endpoints: wire.Endpoints) -> wire.Broker:
 
 
 def _queue(name: wire.Resource, topic: Topic, queue_id: int, broker: wire.Broker) -> wire.MessageQueue:
-    can_send = topic.is_writable and queue_id < topic.write_queue_count
+    can_send = topic.is_writable and not is_of_group(topic.name) and queue_id < topic.write_queue_count
     can_receive = topic.is_readable and queue_id < topic.read_queue_count
     permission = wire.PERMISSION_NONE
     if can_send:

@@ -13,6 +13,9 @@ from reput.commitlog.v1 import (
     topic_service_pb2_grpc,
 )
 
+from libs.machine.clock import Clock
+from services.gateway.engine.known_topics import KnownTopics
+from services.gateway.engine.names import is_of_group
 from services.gateway.errors import PeerRefused
 from services.gateway.rpc.store.leading import Leading
 
@@ -24,14 +27,16 @@ _Topics = topic_service_pb2_grpc.TopicServiceStub
 class LogClient:
     """All calls raise PeerRefused."""
 
-    def __init__(self, log: Leading, *, creates_topics: bool, is_once: bool = False) -> None:
+    def __init__(self, log: Leading, clock: Clock, *, creates_topics: bool, is_once: bool = False) -> None:
         self._log, self._creates_topics, self._is_once = log, creates_topics, is_once
+        self._known = KnownTopics(clock)
 
     async def append(self, messages: Sequence[append_service_pb2.AppendMessage]) -> Sequence[int]:
         """Store messages, as safely as the store does by itself. Returns their queue offsets.
 
         With `is_once` a message whose id the store has already is not stored again.
         """
+        await self._expect(messages[0].topic)
         request = append_service_pb2.AppendRequest(messages=messages)
         if self._is_once and len(messages) == 1:
             request.writer.id = once_id(messages[0])
@@ -45,11 +50,11 @@ class LogClient:
         return next((message.queue_offset for message in found.messages), 0)
 
     async def topic(self, name: str) -> topic_service_pb2.Topic:
-        """Return a topic. One that nobody has made is made, if the settings say so."""
+        """Return a topic. One that is not there is made, if the settings say so and it is no topic of a group."""
         try:
             return await self._get(name)
         except PeerRefused as error:
-            if error.reason != "TOPIC_NOT_FOUND" or not self._creates_topics:
+            if error.reason != "TOPIC_NOT_FOUND" or not self._creates_topics or is_of_group(name):
                 raise
         try:
             created = await self._log.call(_Topics, "CreateTopic", topic_service_pb2.CreateTopicRequest(name=name))
@@ -60,8 +65,14 @@ class LogClient:
         topic: topic_service_pb2.Topic = created.topic
         return topic
 
+    async def _expect(self, name: str) -> None:
+        """Return if a topic may be sent to: the CommitLog makes topics by its own settings."""
+        if not self._creates_topics and not self._known.is_known(name):
+            await self._get(name)
+
     async def _get(self, name: str) -> topic_service_pb2.Topic:
         response = await self._log.call(_Topics, "GetTopic", topic_service_pb2.GetTopicRequest(name=name))
+        self._known.note(name)
         topic: topic_service_pb2.Topic = response.topic
         return topic
 

@@ -33,6 +33,9 @@ class Consumption:
         self._invisible_ms, self._wanted = invisible_ms, wanted
         self._count = self._size_bytes = 0
         self._is_stopped = False
+        self._owned: Owned | None = None
+        self._told: set[str] = set()
+        """Topics that may have something for this caller, and that it has not looked at since."""
         self._changed = asyncio.Event()
 
     def credit(self, count: int, size_bytes: int) -> None:
@@ -48,18 +51,31 @@ class Consumption:
 
     async def next(self) -> list[Delivered]:
         """Wait for messages and return them, none when it is stopped. Raises what a receive raises, and NotOwner."""
+        try:
+            return await self._next()
+        finally:
+            self._tell_on()
+
+    async def _next(self) -> list[Delivered]:
         while not self._is_stopped:
             self._changed.clear()
             if self._count <= 0 or self._size_bytes <= 0:
                 await self._changed.wait()
                 continue
-            owned = await self._ownership.owned()
+            owned = self._owned = await self._ownership.owned()
             for topic in list(self._topics):
                 self._topics.rotate(-1)
-                if messages := await self._take(owned, topic):
+                messages = await self._take(owned, topic)
+                self._told.discard(topic)
+                if messages:
                     return messages
             await self._wait(owned)
         return []
+
+    def _tell_on(self) -> None:
+        """Let other members look at topics that this one was told of and did not look at."""
+        while self._told and self._owned is not None:
+            self._owned.tell(self._group, self._told.pop())
 
     async def _take(self, owned: Owned, topic: str) -> list[Delivered]:
         messages = await owned.receive(
@@ -77,7 +93,7 @@ class Consumption:
 
     async def _wait(self, owned: Owned) -> None:
         """Wait until one of the topics may have something, or the credit or the process that delivers changes."""
-        waits = [asyncio.create_task(owned.wait(self._group, topic, self._wanted, LOOK_S)) for topic in self._topics]
+        waits = [asyncio.create_task(self._until_told(owned, topic)) for topic in self._topics]
         waits.append(asyncio.create_task(self._until_changed()))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -85,6 +101,10 @@ class Consumption:
             for task in waits:
                 task.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _until_told(self, owned: Owned, topic: str) -> None:
+        if await owned.wait(self._group, topic, self._wanted, LOOK_S):
+            self._told.add(topic)
 
     async def _until_changed(self) -> None:
         await self._changed.wait()

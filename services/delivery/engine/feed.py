@@ -132,6 +132,7 @@ class Feed:
         self._hold(sum(found.size_bytes for found in pulled.found))
         if pulled.next_queue_offset > self._read_to:
             self._read_to = pulled.next_queue_offset
-            self._on_news()
+            if pulled.found:
+                self._on_news()
         elif pulled.next_queue_offset < self._read_to:
             await asyncio.sleep(BEHIND_S)  # what is before it was delivered: the index is being built again

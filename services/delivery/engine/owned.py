@@ -39,8 +39,6 @@ from services.delivery.errors import AppendRefused, GroupNotFound, HandleOutdate
 
 TOPIC_LOOK_S = 5.0
 """How long a number of queues is believed."""
-AGAIN_S = 0.2
-"""When a receive looks again at messages that were due, and that it could not read."""
 IDLE_S = 15.0
 """After so long without a receive nothing is read ahead any more. Who waits looks again each TOPIC_LOOK_S."""
 STORE_INTERVAL_S = 5.0
@@ -169,26 +167,40 @@ class Owned:
             if again:
                 self._attempts.note(attempt, [one.handle for one in again])
                 return again
-        while True:
-            if self._is_over:
-                raise JournalLost("deliveries begin anew")
-            subscription = await self._subscription(group, topic)
-            queue_ids = range(await self._queue_count(topic))
-            taken = await subscription.take(
-                count, size_bytes, invisible_ms=invisible_ms, wanted=wanted, queue_ids=queue_ids
-            )
-            if taken and attempt_id:
-                self._attempts.note(attempt, [one.handle for one in taken])
-            left_s = deadline_s - _now_s()
-            if taken or left_s <= 0:
-                return taken
-            await self._wait(subscription, wanted, left_s)
+        is_told = False
+        try:
+            while not self._is_over:
+                subscription = await self._subscription(group, topic)
+                queue_ids = range(await self._queue_count(topic))
+                taken = await subscription.take(
+                    count, size_bytes, invisible_ms=invisible_ms, wanted=wanted, queue_ids=queue_ids
+                )
+                is_told = False
+                if taken and attempt_id:
+                    self._attempts.note(attempt, [one.handle for one in taken])
+                left_s = deadline_s - _now_s()
+                if taken or left_s <= 0:
+                    return taken
+                is_told = await self._wait(subscription, wanted, left_s)
+        except BaseException:
+            if is_told:
+                self.tell(group, topic)
+            raise
+        raise JournalLost("deliveries begin anew")
 
-    async def wait(self, group: str, topic: str, wanted: Wanted, left_s: float) -> None:
-        """Wait until there may be something to receive, or this object delivers no more, at most so long."""
+    async def wait(self, group: str, topic: str, wanted: Wanted, left_s: float) -> bool:
+        """Wait until there may be something to receive, or this object delivers no more, at most so long.
+
+        Returns whether the caller was told: then it receives, or calls `tell` for other members.
+        """
         subscription = await self._subscription(group, topic)
-        if not self._is_over:
-            await self._wait(subscription, wanted, left_s)
+        return not self._is_over and await self._wait(subscription, wanted, left_s)
+
+    def tell(self, group: str, topic: str) -> None:
+        """Let another member have a look."""
+        subscription = self._subscriptions.get((group, topic))
+        if subscription is not None:
+            subscription.news.tell()
 
     async def begin(self, group: str, topic: str) -> None:
         """Give a group a position in each queue of a topic, where it has none. Raises TopicNotFound."""
@@ -228,7 +240,7 @@ class Owned:
         written = self._journal.write([event], is_safe=True)
         for (name, _), subscription in list(self._subscriptions.items()):
             if name == group:
-                subscription.news.set()
+                subscription.news.tell_all()
                 if policy is None:
                     await self._drop(subscription)
         if policy is None:
@@ -246,7 +258,7 @@ class Owned:
         subscription = self._subscriptions.get((group, topic))
         if subscription is not None:
             await subscription.move(positions)
-            subscription.news.set()
+            subscription.news.tell_all()
         await written
 
     async def lags(self, group: str) -> list[QueueLag]:
@@ -284,7 +296,7 @@ class Owned:
         now_s = self._clock.monotonic_s()
         for key in self.filters.look(self._time.now_ms(), self._subscriptions):
             if (found := self._subscriptions.get(key)) is not None:
-                found.news.set()
+                found.news.tell()
         for subscription in list(self._subscriptions.values()):
             if subscription.is_busy:
                 continue
@@ -328,7 +340,7 @@ class Owned:
                 await asyncio.shield(subscription.bury(queue, found))
             except AppendRefused as error:
                 raise DependencyUnavailable("commitlog", f"it does not take the dead letter: {error}") from error
-        self._wake(handle.place)
+        subscription.news.tell()
 
     def _in_flight(self, handle: Handle) -> tuple[QueueState, Flight]:
         """Return the delivery that a handle names. Raises HandleOutdated."""
@@ -351,14 +363,15 @@ class Owned:
             self._repeats.note(wish, outcome.handle)
         self.groups.apply(event)
         events.append(event)
-        self._wake(handle.place)
+        if (subscription := self._subscriptions.get((handle.group, handle.topic))) is not None:
+            subscription.changed(event)
         return outcome
 
     def _repeated(self, wish: Wish, error: HandleOutdated) -> Outcome:
         answer = self._repeats.answer(wish)
         return Outcome(error) if answer is None else Outcome(handle=answer)
 
-    def _settled(self, handle: Handle, wish: Wish) -> tuple[Event, Outcome]:
+    def _settled(self, handle: Handle, wish: Wish) -> tuple[Settled | Postponed, Outcome]:
         queue, flight = self._in_flight(handle)
         if wish.verb in ("ack", "terminate"):
             return Settled(handle.place, (handle.offset,)), Outcome()
@@ -373,21 +386,10 @@ class Owned:
         changed = Handle(handle.group, handle.topic, handle.queue_id, handle.offset, stamp)
         return Postponed(handle.place, (later,)), Outcome(handle="" if wish.verb == "nack" else changed.encode())
 
-    async def _wait(self, subscription: Subscription, wanted: Wanted, left_s: float) -> None:
-        """Wait until there may be something to receive, at most so long."""
-        is_paused = self.groups.policy(subscription.group).is_paused
-        due_ms = None if is_paused else subscription.due_ms(wanted)
-        if due_ms is not None:
-            due_s = (due_ms - self._time.now_ms()) / 1000
-            left_s = min(left_s, due_s if due_s > 0 else AGAIN_S)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(left_s, TOPIC_LOOK_S)):
-                await subscription.news.wait()
-
-    def _wake(self, place: Place) -> None:
-        subscription = self._subscriptions.get((place.group, place.topic))
-        if subscription is not None:
-            subscription.news.set()
+    async def _wait(self, subscription: Subscription, wanted: Wanted, left_s: float) -> bool:
+        """Wait until there may be something to receive, at most so long. Returns whether this member was told."""
+        subscription.tell_when_due(wanted)
+        return await subscription.news.wait(wanted, min(left_s, TOPIC_LOOK_S))
 
     async def _subscription(self, group: str, topic: str) -> Subscription:
         """Return what gives a topic's messages to a group; every queue of it has a position then."""

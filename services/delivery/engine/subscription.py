@@ -29,6 +29,7 @@ from services.delivery.engine.letters.place import dead_letter_topic
 from services.delivery.engine.ports import DeadLetter, Found, Index, Wanted, Written
 from services.delivery.engine.receiving.filters import Filters
 from services.delivery.engine.receiving.kept import Kept
+from services.delivery.engine.receiving.news import News
 from services.delivery.engine.receiving.rereading import Rereading
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
@@ -37,6 +38,8 @@ from services.delivery.engine.steady_time import SteadyTime
 from services.delivery.engine.tally import Tally
 from services.delivery.errors import AppendRefused
 
+AGAIN_S = 0.2
+"""When a receive looks again at messages that were due, and that it could not read."""
 LETTER_AGAIN_MS = 30_000
 """When a dead letter that the log did not take is tried again."""
 ROUND_COUNT = 8
@@ -83,8 +86,8 @@ class _Room:
     size_bytes: int
     invisible_ms: int
     wanted: Wanted
-    is_for_others: bool = False
-    """Whether it came across messages that other members wait for."""
+    is_more: bool = False
+    """Whether it came across messages that other members may get."""
 
     @property
     def is_left(self) -> bool:
@@ -116,8 +119,8 @@ class Subscription:
         self.group, self.topic = group, topic
         self.used_s = clock.monotonic_s()
         """When somebody received last."""
-        self.news = asyncio.Event()
-        """Set when there may be something to receive."""
+        self.news = News()
+        """Tells members that wait when there may be something to receive."""
         self._groups = groups
         self._index = index
         self._journal = journal
@@ -147,7 +150,7 @@ class Subscription:
     async def stop(self) -> None:
         """Read no more, and let those who wait begin anew. Who takes messages at this moment gets what is chosen."""
         self._is_over = True
-        self.news.set()
+        self.news.stop()
         self._kept.clear()
         await self.move(list(self._feeds))
 
@@ -164,7 +167,7 @@ class Subscription:
         async with self._lock:
             self.used_s = self._clock.monotonic_s()
             if not self._is_over:
-                self.news.clear()
+                self.news.receives(wanted)
             self.filters.ask(wanted, self._time.now_ms())
             policy = self._groups.policy(self.group)
             if policy.is_paused:
@@ -176,8 +179,10 @@ class Subscription:
                 await self._fresh(chosen, room, policy, list(queue_ids))
             for one in chosen:
                 self.filters.gave(wanted, one.queue, one.flights)
-            if not room.is_left or room.is_for_others:
-                self.news.set()  # there may be more, for others
+            if room.is_more or (not room.is_left and self._has_more()):
+                self.news.tell()
+            for other in self.news.filters:
+                self.tell_when_due(other)
         await self._written(chosen)
         self._tally.received_count += sum(len(one.flights) for one in chosen)
         self._tally.redelivered_count += sum(flight.attempt > 1 for one in chosen for flight in one.flights)
@@ -244,7 +249,33 @@ class Subscription:
                 events.append(Took(queue.place, feed.next, ()))
         return events
 
-    def due_ms(self, wanted: Wanted) -> int | None:
+    def _has_more(self) -> bool:
+        """Return whether there may be something to receive now."""
+        if any(feed.peek() is not None for feed in self._feeds.values()):
+            return True
+        now_ms = self._time.now_ms()
+        return any((due_ms := queue.due_ms()) is not None and due_ms <= now_ms for queue in self._queues())
+
+    def tell_when_due(self, wanted: Wanted) -> None:
+        """Tell when a message may be delivered again to members with a filter, or soon if it could not be read."""
+        due_ms = None if self._groups.policy(self.group).is_paused else self._due_ms(wanted)
+        if due_ms is not None:
+            due_s = (due_ms - self._time.now_ms()) / 1000
+            self.news.tell_in(due_s if due_s > 0 else AGAIN_S)
+
+    def changed(self, event: Settled | Postponed) -> None:
+        """Tell if what became of messages lets another one be delivered, or when it does."""
+        if isinstance(event, Postponed):
+            for flight in event.flights:
+                self.news.tell_in((flight.until_ms - self._time.now_ms()) / 1000)
+            return
+        queue = self._groups.find(event.place)
+        if queue is not None:
+            was_full = queue.open_count + len(event.offsets) >= self._open_count_max
+            if was_full or queue.due_ms() == 0:
+                self.news.tell()
+
+    def _due_ms(self, wanted: Wanted) -> int | None:
         """Return when a message may be delivered again to who asks for these, None if none waits."""
         dues = (queue.due_ms(self.filters.misfits(wanted, queue)) for queue in self._queues())
         return min((due for due in dues if due is not None), default=None)
@@ -259,6 +290,8 @@ class Subscription:
             for _ in range(ROUND_COUNT):
                 if not room.is_left or not await self._again_of(queue, chosen, room, policy, now_ms):
                     break
+            else:
+                room.is_more = True
 
     async def _again_of(
         self, queue: QueueState, chosen: list[_Chosen], room: _Room, policy: Policy, now_ms: int
@@ -284,7 +317,7 @@ class Subscription:
                 unwanted.append(one.queue_offset)
         if unwanted:
             self._settle(queue, tuple(unwanted))
-        room.is_for_others = room.is_for_others or bool(for_others)
+        room.is_more = room.is_more or bool(for_others)
         for one in for_others:
             misfits.add(one.queue_offset)
             self._kept.put(queue.place.queue_id, one)
@@ -304,7 +337,7 @@ class Subscription:
             self._groups.apply(event)
             if self._journal.failure is None:
                 self._journal.write([event], is_safe=False)
-        self.news.set()
+        self.news.tell()
 
     def _settle(self, queue: QueueState, gone: tuple[int, ...]) -> None:
         """Be done with messages that are gone from the log."""
@@ -337,7 +370,7 @@ class Subscription:
             self._tally.dead_letter_count += 1
             if queue.flight(flight.offset) == flight:  # else the group was moved meanwhile
                 self._groups.apply(event)
-                self.news.set()  # what waits for its key may come
+                self.news.tell()  # what waits for its key may come
 
     async def read(self, queue: QueueState, offset: int) -> Found | None:
         """Read a message again, None if it is gone. Raises what the index raises, and DependencyUnavailable."""
@@ -380,7 +413,7 @@ class Subscription:
                 room.take([found])
             elif self._is_held_for_others(found, room.wanted, left):
                 one.held.append((found.queue_offset, key))
-                room.is_for_others = True
+                room.is_more = True
                 misfits.add(found.queue_offset)
                 self._kept.put(queue.place.queue_id, found)
             else:
@@ -428,7 +461,7 @@ class Subscription:
                 queue.next,
                 wanted=wanted,
                 ahead=self._ahead,
-                on_news=self.news.set,
+                on_news=self.news.tell,
             )
             self._feeds[queue_id] = feed
             feed.start()

@@ -73,6 +73,20 @@ class DependencyUnavailable(ServiceError):
         self.service, self.reason = service, reason
 
 
+class NotDurableYet(ServiceError):
+    """What a call does is in the log of the leader, and not as durable yet as the store promises: it may be undone.
+
+    `durability` is what was reached. The call may be repeated.
+    """
+
+    def __init__(self, what: str = "the change", *, durability: int = 0, reason: str = "") -> None:
+        super().__init__(
+            f"{what} is in the log of the leader, and not yet as durable as the store promises: "
+            f"it stays, or is undone if the leader is lost{reason and f' ({reason})'}; repeat the call"
+        )
+        self.durability = durability
+
+
 class Stopping(ServiceError):
     """The server shuts down and accepts no new calls."""
 

@@ -176,7 +176,7 @@ class Service:
             service_streams,
         )  # fmt: skip
         self._segments.made = SegmentServicer(log.segments, log.disk, log.gate)
-        self._topics.made = TopicServicer(log.topics, log.gate)
+        self._topics.made = TopicServicer(log.topics, log.topic_changes, log.gate)
         self._replication.made = ReplicationServicer(
             log.replicas, service_streams, config, self._decider, lambda: self._roles.seat
         )

@@ -102,6 +102,10 @@ class JournalLost(ServiceError):
     """Whether the journal has the last events is unknown, or another process writes it. What is known is read anew."""
 
 
+class JournalNotDurable(JournalLost):
+    """The log has the last events, and not as durably as it promises, so a failover may undo them."""
+
+
 class JournalUnreadable(ServiceError):
     """A record of the journal can't be decoded, so the acknowledgements in it are unknown."""
 

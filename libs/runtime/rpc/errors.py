@@ -36,6 +36,9 @@ TEXT_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX = 600, 300
 """What a status repeats of a request at most, per text and per value of its metadata. All of a call's metadata must
 fit into 8 KiB, where the text is percent-encoded and the details are in base64; else the caller would learn nothing."""
 
+PASSING = frozenset({"NOT_ENOUGH_REPLICAS", "WINDOW_FULL"})
+"""Reasons of a log that goes on to lead, and takes the same batch a moment later."""
+
 LEFT_OUT = " … ".encode()
 """In place of what is left out."""
 
@@ -120,6 +123,7 @@ BASE_TABLE: ErrorTable = {
     errors.DependencyUnavailable: ErrorRow(
         grpc.StatusCode.UNAVAILABLE, "DEPENDENCY_UNAVAILABLE", ("service",), retry_after_ms=1_000
     ),
+    errors.NotDurableYet: ErrorRow(grpc.StatusCode.UNAVAILABLE, "NOT_DURABLE_YET", retry_after_ms=1_000),
     RequestTooLarge: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "REQUEST_TOO_LARGE", ("value", "limit")),
     NotReady: ErrorRow(grpc.StatusCode.UNAVAILABLE, "RECOVERING", retry_after_ms=1_000),
     errors.Stopping: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STOPPING"),
@@ -168,6 +172,11 @@ def error_info(error: grpc.aio.AioRpcError) -> ErrorInfo:
             for detail in status.details:
                 detail.Unpack(info)  # does nothing to a detail of another type
     return info
+
+
+def is_passing(error: Exception) -> bool:
+    """Return whether a call was refused for want of something that comes back by itself."""
+    return isinstance(error, grpc.aio.AioRpcError) and error_info(error).reason in PASSING
 
 
 def describe(error: grpc.aio.AioRpcError) -> str:

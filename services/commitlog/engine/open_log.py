@@ -2,6 +2,7 @@
 """OpenLog: an open log, all parts of it, each made once, after those that it needs."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from libs.formats.limits import INT64_MAX
@@ -13,6 +14,7 @@ from libs.machine.loop import SupervisedLoop
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.durable.acknowledge import Acknowledgements
 from services.commitlog.engine.durable.syncer import Syncer
+from services.commitlog.engine.durable.topic_changes import TopicChanges
 from services.commitlog.engine.follow.followers import Followers
 from services.commitlog.engine.follow.queue_offset_check import QueueOffsetCheck
 from services.commitlog.engine.follow.reader import RecordReader
@@ -93,7 +95,7 @@ class OpenLog:
         self.flusher: Final = Syncer.flusher(self.chain, self.marks, self.state, self.seal, clock, config)
         ledger = reign.ledger or InSyncFileLedger(fs, self.identity, self.epochs, self.small_files, config)
         self.in_sync: Final = None if leader else InSyncKeeper(
-            ledger, self.identity, self.epochs, self.marks, self.pipeline, clock, config
+            ledger, self.identity, self.epochs, self.marks, self.pipeline, self.topics, clock, config
         )  # fmt: skip
         self.acknowledgements: Final = Acknowledgements(self.marks, config, self._is_shared, reign.check)
         self.disk: Final = DiskGuard(fs, clock, config, directories, self.gate, self.small_files)
@@ -122,6 +124,11 @@ class OpenLog:
             leader, applier, self.chain, self.state, self.marks, self.epochs, self.topics, self.gate, self.checkpoint,
             self.identity, self.small_files, clock, config,
         )  # fmt: skip
+
+    @cached_property
+    def topic_changes(self) -> TopicChanges:
+        """What changes topics, in a log that leads."""
+        return TopicChanges(self.topics, self.in_sync, self.replicas.wake)
 
     @property
     def keepers(self) -> tuple[SupervisedLoop, ...]:

@@ -24,7 +24,7 @@ class AppendResultEncoder:
         host = length_delimited(fields.HOST_ADDRESS, store_host.address) + int_field(fields.HOST_PORT, store_host.port)
         self._store_host = length_delimited(fields.APPEND_RESULT_STORE_HOST, host)
 
-    def response(self, batch: AppendedBatch, durability: int) -> bytes:
+    def response(self, batch: AppendedBatch, durability: int, *, is_late: bool = False) -> bytes:
         """Return a serialized AppendResponse. An AppendOutcome with a result is the same bytes."""
         numbers = AppendResult(
             start_physical_offset=batch.start_physical_offset,
@@ -33,6 +33,7 @@ class AppendResultEncoder:
             durability=durability,  # type: ignore[arg-type]  # the enum's number
             is_repeated=batch.is_repeated,
             store_time_ahead_ms=batch.ahead_ms,
+            is_late=is_late,
         )
         result = b"".join(
             (

@@ -51,7 +51,7 @@ class AppendServicer:
             await acknowledgement.settle()
         finally:
             self._inflight.give_back(size_bytes)
-        return self._encoder.response(batch, acknowledgement.durability())
+        return self._encoder.response(batch, acknowledgement.durability(), is_late=acknowledgement.is_late)
 
     async def AppendStream(self, requests: AsyncIterator[bytes], context: Context) -> AsyncGenerator[bytes, None]:
         """See AppendStreamSession."""

@@ -160,4 +160,4 @@ class AppendStreamSession:
             durability = outcome.acknowledgement.durability()
         except (StoreSealed, LeaseOver) as failure:
             return error_outcome(status_of(failure, ERROR_TABLE))
-        return self._encoder.response(outcome.result, durability)
+        return self._encoder.response(outcome.result, durability, is_late=outcome.acknowledgement.is_late)

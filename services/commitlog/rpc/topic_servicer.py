@@ -11,6 +11,7 @@ from libs.formats.state.system_topics import is_system_topic
 from libs.requests.checks import size_of_page
 from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.by_name import named
+from services.commitlog.engine.durable.topic_changes import TopicChanges
 from services.commitlog.engine.write.gate import WriteGate
 from services.commitlog.engine.write.topics import TopicRegistry
 
@@ -23,18 +24,17 @@ class TopicServicer:
     """Serves reput.commitlog.v1.TopicService."""
 
     _topics: TopicRegistry
+    _changes: TopicChanges
     _gate: WriteGate
 
     async def CreateTopic(self, request: pb.CreateTopicRequest, _: object) -> pb.CreateTopicResponse:
-        """Make a topic."""
-        self._gate.check_leads()
-        topic = await self._topics.create(request.name, **_given(request))
+        """Make a topic. As durable as the log's other promises when it is answered, like the two below."""
+        topic = await self._leading.create(request.name, **_given(request))
         return pb.CreateTopicResponse(topic=self._topic(topic))
 
     async def UpdateTopic(self, request: pb.UpdateTopicRequest, _: object) -> pb.UpdateTopicResponse:
         """Change what the request names."""
-        self._gate.check_leads()
-        topic = await self._topics.update(request.name, **_given(request))
+        topic = await self._leading.update(request.name, **_given(request))
         return pb.UpdateTopicResponse(topic=self._topic(topic))
 
     async def GetTopic(self, request: pb.GetTopicRequest, _: object) -> pb.GetTopicResponse:
@@ -53,9 +53,14 @@ class TopicServicer:
 
     async def DeleteTopic(self, request: pb.DeleteTopicRequest, _: object) -> pb.DeleteTopicResponse:
         """Forget one topic."""
-        self._gate.check_leads()
-        await self._topics.delete(request.name)
+        await self._leading.delete(request.name)
         return pb.DeleteTopicResponse()
+
+    @property
+    def _leading(self) -> TopicChanges:
+        """What changes topics. Raises NotLeader and Stopping."""
+        self._gate.check_leads()
+        return self._changes
 
     def _topic(self, topic: TopicConfig) -> pb.Topic:
         why = self._topics.set_apart.why(topic.name)

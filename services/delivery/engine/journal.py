@@ -4,7 +4,8 @@
 While one record is on its way, events gather for the next one. Invariants: an event is told as written only if all
 events before it are in the log, with nothing of another process between them, which the log itself sees to: it takes
 each number once, in order; after the first failure nothing more is
-written, and everybody who waits hears of it: then what is in the log is what counts.
+written, and everybody who waits hears of it: then what is in the log is what counts. A record that is there and not as
+durable as the log promises is such a failure: an event is told as written only if no failover can undo it.
 Callers: the event loop's thread. Memory: the events that wait, which is bounded by the calls that made them.
 """
 
@@ -21,6 +22,8 @@ EVENT_COUNT_MAX = 1_000
 """Events of one record; with the messages in flight of a receive, some hundred KiB."""
 LETTERS_SIZE_BYTES_MAX = 4 << 20
 """Messages beside one record, unless one alone is larger. An append has 16 MiB at most."""
+CLOSE_S = 5.0
+"""How long a close waits for the record that is on its way: the in-sync set may not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +89,10 @@ class Journal:
         return entry.written
 
     async def close(self) -> None:
-        """Write what waits, and nothing more."""
+        """Write what waits, if that goes well soon, and nothing more."""
         if self._writing is not None:
+            await asyncio.wait([self._writing], timeout=CLOSE_S)
+            self._writing.cancel()
             await asyncio.wait([self._writing])
         self._fail(JournalLost("the journal is closed"))
 
@@ -101,6 +106,10 @@ class Journal:
                 if not await self._without_refused(some, error):
                     break
                 continue
+            except asyncio.CancelledError:
+                self._entries.extendleft(reversed(some))
+                self._fail(JournalLost("the journal was closed before its last record was durable"))
+                raise
             except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to hear of it
                 self._entries.extendleft(reversed(some))
                 self._fail(error)

@@ -232,6 +232,7 @@ class Owned:
     async def set_policy(self, group: str, policy: Policy | None) -> None:
         """Give a group a policy, or forget the group. Raises GroupNotFound for one that is not known."""
         if policy is None and not self.groups.is_known(group):
+            await self._journal.write([], is_safe=True)  # it may have been deleted a moment ago
             raise GroupNotFound(group)
         if not self.groups.is_known(group):
             self._check_room(1)

@@ -139,9 +139,10 @@ class Log(Protocol):
     async def write(self, number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
         """Append a record to the journal, and these messages to their topics, all or nothing.
 
-        `is_safe`: wait for the store's own durability, else for its memory. Raises DependencyUnavailable, LogFollows
-        when the log does not lead, AppendRefused for messages that it never takes, and JournalLost when nobody knows
-        whether it was appended, and when it was not because another process wrote the record of this number.
+        `is_safe`: wait until it is as durable as the log promises, which covers all records before it, else for the
+        log's memory. Raises DependencyUnavailable, LogFollows when the log does not lead, AppendRefused for messages
+        that it never takes, and JournalLost when nobody knows whether it was appended, and when it was not because
+        another process wrote the record of this number; as JournalNotDurable when it was, and a failover may undo it.
         """
         ...
 

@@ -11,6 +11,7 @@ from services.delivery.errors import (
     GroupNotFound,
     HandleOutdated,
     JournalLost,
+    JournalNotDurable,
     NotOwner,
     TopicNotFound,
     TransactionEnded,
@@ -30,6 +31,7 @@ ERROR_TABLE: ErrorTable = {
     DelayedNotFound: ErrorRow(_CODES.NOT_FOUND, "DELAYED_NOT_FOUND", ("topic", "message_id")),
     DelayedTooLate: ErrorRow(_CODES.FAILED_PRECONDITION, "DELAYED_TOO_LATE", ("topic", "message_id")),
     NotOwner: ErrorRow(_CODES.UNAVAILABLE, "RECOVERING", (), retry_after_ms=500),
+    JournalNotDurable: ErrorRow(_CODES.UNAVAILABLE, "NOT_DURABLE_YET", (), retry_after_ms=1_000),
     JournalLost: ErrorRow(_CODES.UNAVAILABLE, "RECOVERING", (), retry_after_ms=500),
     WindowFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=1_000),
 }

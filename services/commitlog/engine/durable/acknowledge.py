@@ -48,6 +48,11 @@ class Acknowledgement:
         """Whether nothing is waited for any more."""
         return self._reached is None or self._reached.done() or _now_s() >= self._deadline_s
 
+    @property
+    def is_late(self) -> bool:
+        """Whether the mark is not there: of what is settled, because the wait took too long."""
+        return self._reached is not None and not self._reached.done()
+
     async def settle(self) -> None:
         """Wait until it is settled."""
         if self._reached is not None and not self._reached.done():

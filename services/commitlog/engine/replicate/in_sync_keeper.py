@@ -2,10 +2,11 @@
 """InSyncKeeper: the in-sync set of a log that leads, and all that follows from it.
 
 Invariants: a change counts only once it is recorded. Appends that can't become as durable as they ask for now are
-refused before anything is written.
+refused before anything is written, and so are changes of topics.
 Callers: the loop that owns the log. The rules are InSyncSet's, the record is InSyncLedger's.
 """
 
+import asyncio
 import logging
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,14 +14,15 @@ from functools import partial
 from libs.formats.state.replication import Member
 from libs.machine.clock import Clock
 from libs.machine.loop import SupervisedLoop
-from libs.requests.errors import ServiceError
+from libs.requests.errors import NotDurableYet, ServiceError
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.engine.keep.identity import Identity
 from services.commitlog.engine.replicate.in_sync_set import InSyncSet, LagLimits
 from services.commitlog.engine.replicate.ledger import InSync, InSyncLedger
 from services.commitlog.engine.write.append import AppendPipeline
-from services.commitlog.engine.write.marks import DURABILITY_REPLICATED, DURABILITY_STORE, Marks
+from services.commitlog.engine.write.marks import DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED, DURABILITY_STORE, Marks
+from services.commitlog.engine.write.topics import TopicRegistry
 from services.commitlog.errors import NotEnoughReplicas
 
 LOOK_MS = 500
@@ -39,6 +41,7 @@ class InSyncKeeper:
     _epochs: EpochHistory
     _marks: Marks
     _pipeline: AppendPipeline
+    _topics: TopicRegistry
     _clock: Clock
     _config: CommitLogConfig
     set: InSyncSet = field(init=False)
@@ -47,6 +50,8 @@ class InSyncKeeper:
     """Of the member of the set that is furthest behind, when it was looked at last."""
     loop: SupervisedLoop = field(init=False)
     _is_watching: bool = False
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when more may have the topics."""
 
     def __post_init__(self) -> None:
         config, recorded = self._config, self._ledger.load()
@@ -57,6 +62,7 @@ class InSyncKeeper:
             limits=LagLimits(config.replica_lag_ms_max, config.replica_lag_bytes_max),
             epoch_start_physical_offset=self._epochs.epochs[-1].start_physical_offset,
             now_ms=self._now_ms(),
+            topics_change_count=self._topics.change_count,
         )
         self.loop = SupervisedLoop("in-sync set", self._look, interval_ms=LOOK_MS, expected_errors=(ServiceError,))
         self._tell()
@@ -94,9 +100,11 @@ class InSyncKeeper:
         self.watch()
         self.loop.wake()
 
-    def hear(self, member: Member, flushed_physical_offset: int) -> None:
-        """Take note of what a member has on its disk."""
+    def hear(self, member: Member, flushed_physical_offset: int, topics_change_count: int) -> None:
+        """Take note of what a member has on its disk: of the log, and of the changes of topics."""
         self.set.hear(member, flushed_physical_offset)
+        self.set.hear_topics(member, topics_change_count)
+        self._news.set()
         self._advance()
         if member not in self.set.others:
             self.loop.wake()
@@ -111,6 +119,27 @@ class InSyncKeeper:
         self.set.leave(member, self._now_ms())
         self._tell()
         self.loop.wake()
+
+    def check_enough(self) -> None:
+        """Raise NotEnoughReplicas where a batch that asks for nothing would be refused for it."""
+        live_count, needed = self.set.live_count, self._config.min_in_sync_replicas
+        if self._marks.is_replicated_at_once and live_count < needed:
+            raise NotEnoughReplicas(in_sync=live_count, needed=needed)
+
+    async def wait_topics(self, change_count: int) -> None:
+        """Wait until a synchronous log's set has the topics as they were after so many changes. Raises NotDurableYet.
+
+        Another log's has them later, and nobody waits.
+        """
+        if not self._marks.is_replicated_at_once:
+            return
+        try:
+            async with asyncio.timeout(self._config.replicate_timeout_ms / 1000):
+                while not self.set.has_topics(change_count):
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise NotDurableYet("the change of topics", durability=DURABILITY_LOCAL_DISK) from None
 
     def watch(self) -> None:
         """Begin to follow what this log syncs, if it is not followed yet."""
@@ -142,6 +171,7 @@ class InSyncKeeper:
         min_in_sync = self.set.min_in_sync_with(proposed)
         await self._ledger.record(InSync(proposed, min_in_sync), self.replicated_physical_offset)
         self.set.decide(min_in_sync)
+        self._news.set()
         self.change_count += 1
         self._advance()
         self._tell()

@@ -4,8 +4,8 @@
 Pure: acknowledgements and times go in, the replicated offset and proposals come out.
 Invariants: what is replicated is on the disk of every member of the recorded set, connected or not, the leader
 included; while a change is under way both sets count, until it is known to be recorded. Who comes in has all that is
-replicated, and the start of the leader's epoch. The set never gets smaller than it had to be large: whoever is in it
-has all that ever was replicated.
+replicated, the start of the leader's epoch, and the topics that the set has. The set never gets smaller than it had to
+be large: whoever is in it has all that ever was replicated.
 RocketMQ's counterparts are the syncStateSet and minInSyncReplicas; docs/replication.md tells the rules to operators.
 """
 
@@ -44,6 +44,8 @@ class _Standing:
     """When it was waited for last, to come in."""
     is_leaving: bool = False
     """Whether it has said that it stops."""
+    topics_change_count: int = 0
+    """It has the topics as they were after so many changes at the leader."""
     is_heard: bool = True
     """Whether it said what it has. A leader that begins knows of those that are recorded only that they are."""
 
@@ -60,6 +62,7 @@ class InSyncSet:
         limits: LagLimits,
         epoch_start_physical_offset: int,
         now_ms: int,
+        topics_change_count: int = 0,
     ) -> None:
         self.others = frozenset(others)
         """As recorded."""
@@ -68,6 +71,8 @@ class InSyncSet:
         self._setting = min_in_sync_setting
         self._limits = limits
         self._epoch_start = epoch_start_physical_offset
+        self._topics_change_count = topics_change_count
+        """Who comes in has the topics as they were after so many changes: those that the set has, or may have had."""
         self._proposed: frozenset[Member] | None = None
         self.awaited: frozenset[Member] = frozenset()
         """For whom what is replicated stands still, so that they come in."""
@@ -124,6 +129,17 @@ class InSyncSet:
         """Take note that a member that is connected stops in order: it is late from now on, until it joins again."""
         self._standings[member].is_leaving = True
 
+    def hear_topics(self, member: Member, change_count: int) -> None:
+        """Take note that a member that is connected has the topics as they were after so many changes."""
+        self._standings[member].topics_change_count = change_count
+
+    def has_topics(self, change_count: int) -> bool:
+        """Return whether all that count have the topics as they were after so many changes."""
+        has_them = all(self._standings[one].topics_change_count >= change_count for one in self.counted)
+        if has_them:
+            self._topics_change_count = max(self._topics_change_count, change_count)
+        return has_them
+
     def leave(self, member: Member, now_ms: int) -> None:
         """Take note that a member is not connected any more. What it has counts all the same, if it is recorded."""
         standing = self._standings.get(member)
@@ -145,7 +161,13 @@ class InSyncSet:
         late = {one for one in self._standings if self._is_late(one, max_physical_offset, now_ms)}
         outside = [(one, known) for one, known in self._standings.items() if one not in self.others | late]
         least = max(replicated, self._epoch_start)
-        joining = {one for one, known in outside if known.is_live and known.flushed_physical_offset >= least}
+        joining = {
+            one
+            for one, known in outside
+            if known.is_live
+            and known.flushed_physical_offset >= least
+            and known.topics_change_count >= self._topics_change_count
+        }
         self.awaited = frozenset(one for one, known in outside if one not in joining and _is_near(known, now_ms))
         half_ms = self._limits.time_ms // 2
         behind = (one for one in self.others if now_ms - self._standings[one].caught_up_at_ms > half_ms)

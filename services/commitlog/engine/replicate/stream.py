@@ -100,9 +100,10 @@ class ReplicaStream:
         self._sent_physical_offset = at
         self._sent_topics: TopicsFile | None = None
         self._sent_step_count = 0
-        self._topics_step_count = 0
-        """Steps up to the last one with topics."""
-        self._taken_step_count = 0
+        self._topics_sent: deque[tuple[int, int]] = deque()
+        """Steps up to each with topics that is not taken in, and how often these had changed."""
+        self._topics_change_count = 0
+        """The other side has the topics as they were after so many changes."""
         self._told_physical_offset = marks.visible.value
         self._told_sync_physical_offset = 0
         self._beat_at_s = _now_s()
@@ -129,7 +130,7 @@ class ReplicaStream:
     @property
     def has_topics(self) -> bool:
         """Whether the other side has the topics as they are now."""
-        return self._sent_topics is self._topics.file and self._taken_step_count >= self._topics_step_count
+        return self._sent_topics is self._topics.file and not self._topics_sent
 
     def wake(self) -> None:
         """Look again what there is to send."""
@@ -154,12 +155,13 @@ class ReplicaStream:
         replica.received_physical_offset = max(replica.received_physical_offset, received)
         replica.flushed_physical_offset = max(replica.flushed_physical_offset, flushed)
         replica.heard_at_ms = now_ms
-        self._taken_step_count = ack.step_count
+        while self._topics_sent and self._topics_sent[0][0] <= ack.step_count:
+            self._topics_change_count = self._topics_sent.popleft()[1]
         while self._witnesses is not None and self._asked and self._asked[0][0] <= ack.step_count:
             self._witnesses.hear(self.member, self._asked.popleft()[1])
         if flushed >= self._marks.committed.value:
             replica.had_all_at_ms = now_ms
-        self._in_sync.hear(self.member, replica.flushed_physical_offset)
+        self._in_sync.hear(self.member, replica.flushed_physical_offset, self._topics_change_count)
         if ack.is_leaving:
             self._in_sync.let_go(self.member)
         self._news.set()
@@ -172,7 +174,7 @@ class ReplicaStream:
             if step.lease_ms:
                 self._asked.append((self._sent_step_count, self._clock.monotonic_s()))
         if isinstance(step, State) and step.name == TOPICS:
-            self._topics_step_count = self._sent_step_count
+            self._topics_sent.append((self._sent_step_count, self._topics.change_count))
         return step
 
     def handshake(self) -> Handshake:

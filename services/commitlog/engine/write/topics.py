@@ -59,6 +59,8 @@ class TopicRegistry:
         self.table = TopicTable()
         self.set_apart = SetApart()
         """Topics that nobody appends to, changes, makes or deletes here."""
+        self.change_count = 1
+        """How often the topics changed since the process began, what it began with included."""
         self._fs = fs
         self._config = config
         self._clock = clock
@@ -335,3 +337,4 @@ class TopicRegistry:
     async def _save(self, file: TopicsFile) -> None:
         await asyncio.to_thread(topics_file.save, self._fs, self._config.data_dir, file)
         self._file = file
+        self.change_count += 1

@@ -28,6 +28,8 @@ EVENT_COUNT = 1_000
 """Events that are written at once."""
 GATHER_S = 10.0
 """How long a stop may take for messages that have to be appended again."""
+LAST_S = 5.0
+"""How long a stop waits until the last record is durable."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +46,8 @@ async def leave(owned: Owned, journal: Journal, index: Index) -> None:
             await index.store_offsets(JOURNAL_GROUP, {TIMER_PLACE: owned.delays.done.low})
         await owned.store()
         if owned.is_stored:  # from here to the record nothing else may happen
-            last = await journal.write([], is_safe=True)
+            async with asyncio.timeout(LAST_S):
+                last = await journal.write([], is_safe=True)
             await index.store_offsets(JOURNAL_GROUP, {LAST_PLACE: last.queue_offset})
     except (DependencyUnavailable, JournalLost, TimeoutError, TopicNotFound) as error:
         _log.warning("where groups and delays are could not be told to the end, so the journal counts: %s", error)

@@ -19,10 +19,12 @@ from libs.formats.limits import INT64_MAX
 from libs.formats.names import is_topic
 from libs.formats.records.delivery_record import DeliveryRecord
 from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC, is_system_topic
-from libs.runtime.rpc.errors import describe, error_info
+from libs.requests.durable import until_durable
+from libs.requests.errors import NotDurableYet
+from libs.runtime.rpc.errors import describe, error_info, is_passing
 from libs.runtime.rpc.peer import Connection
 from services.delivery.engine.ports import Letter, Written
-from services.delivery.errors import AppendRefused, JournalLost, TopicNotFound
+from services.delivery.errors import AppendRefused, JournalLost, JournalNotDurable, TopicNotFound
 from services.delivery.rpc.log.errors import errors_of
 from services.delivery.rpc.log.letters import message_of
 
@@ -81,7 +83,11 @@ class LogClient:
         request = _request(number, body, letters, is_safe=is_safe)
         with errors_of(SERVICE):
             try:
-                response = await self._append_state(request)
+                result = await until_durable(
+                    lambda: self._append_state(request), is_repeatable=True, is_passing=is_passing
+                )
+            except NotDurableYet as error:
+                raise JournalNotDurable(str(error)) from error
             except grpc.aio.AioRpcError as error:
                 reason = error_info(error).reason
                 if reason in OTHERS:
@@ -91,12 +97,12 @@ class LogClient:
                 if reason:
                     raise  # the log has told: nothing was stored
                 raise JournalLost(f"nobody knows whether it was stored: {describe(error)}") from error
-        result = response.result
         place = result.queue_offsets[-1], result.physical_offsets[-1]
         return Written(*place, result.store_time_ms, result.store_time_ahead_ms)
 
     async def _append_state(self, request: append_service_pb2.AppendStateRequest) -> Any:
-        return await self._append.AppendState(request, timeout=APPEND_TIMEOUT_S, metadata=self._connection.metadata())
+        metadata = self._connection.metadata()
+        return (await self._append.AppendState(request, timeout=APPEND_TIMEOUT_S, metadata=metadata)).result
 
     async def active_segment(self) -> int:
         """See Log."""

@@ -27,6 +27,11 @@ class Leading:
         self._at = 0
         self._stubs: dict[tuple[int, Any], Any] = {}
 
+    @property
+    def timeout_s(self) -> float:
+        """How long one call may take."""
+        return self._connections[self._at].timeout_s
+
     async def call(self, stub: Any, method: str, request: Any, *, more_s: float = 0.0) -> Any:
         """Call a method of a stub's class, within the deadline of the settings and `more_s`."""
         left = len(self._connections)

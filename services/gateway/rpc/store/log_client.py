@@ -12,16 +12,23 @@ from reput.commitlog.v1 import (
     topic_service_pb2,
     topic_service_pb2_grpc,
 )
+from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK
 
 from libs.machine.clock import Clock
+from libs.requests.durable import until_durable
+from libs.requests.errors import NotDurableYet
 from services.gateway.engine.known_topics import KnownTopics
 from services.gateway.engine.names import is_of_group
-from services.gateway.errors import PeerRefused
+from services.gateway.errors import PeerRefused, Refused
 from services.gateway.rpc.store.leading import Leading
 
 _Append = append_service_pb2_grpc.AppendServiceStub
 _Log = log_service_pb2_grpc.LogServiceStub
 _Topics = topic_service_pb2_grpc.TopicServiceStub
+
+
+PASSING = frozenset({"NOT_ENOUGH_REPLICAS", "WINDOW_FULL", "NOT_LEADER", "RECOVERING"})
+"""Reasons for which a message that the store knows by its id may be sent again a moment later."""
 
 
 class LogClient:
@@ -32,15 +39,26 @@ class LogClient:
         self._known = KnownTopics(clock)
 
     async def append(self, messages: Sequence[append_service_pb2.AppendMessage]) -> Sequence[int]:
-        """Store messages, as safely as the store does by itself. Returns their queue offsets.
+        """Store messages, as safely as the store promises. Returns their queue offsets.
 
-        With `is_once` a message whose id the store has already is not stored again.
+        With `is_once` a message whose id the store has already is not stored again. Raises Refused, too, for messages
+        that are stored less safely: a failover may undo them, so that their producer has to send them again.
         """
         await self._expect(messages[0].topic)
         request = append_service_pb2.AppendRequest(messages=messages)
         if self._is_once and len(messages) == 1:
             request.writer.id = once_id(messages[0])
-        result = (await self._log.call(_Append, "Append", request)).result
+
+        async def append() -> append_service_pb2.AppendResult:
+            result: append_service_pb2.AppendResult = (await self._log.call(_Append, "Append", request)).result
+            return result
+
+        try:
+            result = await until_durable(
+                append, is_repeatable=request.HasField("writer"), is_passing=_is_passing, within_s=self._log.timeout_s
+            )
+        except NotDurableYet as error:
+            raise Refused(_late_code(error.durability), str(error)) from error
         return [await self._first_offset(result)] if result.is_repeated else result.queue_offsets
 
     async def _first_offset(self, result: append_service_pb2.AppendResult) -> int:
@@ -75,6 +93,16 @@ class LogClient:
         self._known.note(name)
         topic: topic_service_pb2.Topic = response.topic
         return topic
+
+
+def _is_passing(error: Exception) -> bool:
+    return isinstance(error, PeerRefused) and error.reason in PASSING
+
+
+def _late_code(durability: int) -> str:
+    """Return RocketMQ's code for a message that is stored, and not on the disk, or not on that of a copy, in time."""
+    is_on_disk = durability >= DURABILITY_LOCAL_DISK
+    return "SLAVE_PERSISTENCE_TIMEOUT" if is_on_disk else "MASTER_PERSISTENCE_TIMEOUT"
 
 
 def once_id(message: append_service_pb2.AppendMessage) -> str:

@@ -101,6 +101,10 @@ class _CodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Code.ValueType],
     """The server has no such thing yet."""
     CODE_PROXY_TIMEOUT: _Code.ValueType  # 50400
     """Something took too long."""
+    CODE_MASTER_PERSISTENCE_TIMEOUT: _Code.ValueType  # 50401
+    """It is stored, and was not on the leader's disk in time."""
+    CODE_SLAVE_PERSISTENCE_TIMEOUT: _Code.ValueType  # 50402
+    """It is stored, and was not on the disks of the leader's copies in time."""
     CODE_UNSUPPORTED: _Code.ValueType  # 50500
     """The server does not do that."""
 
@@ -173,6 +177,10 @@ CODE_NOT_IMPLEMENTED: Code.ValueType  # 50100
 """The server has no such thing yet."""
 CODE_PROXY_TIMEOUT: Code.ValueType  # 50400
 """Something took too long."""
+CODE_MASTER_PERSISTENCE_TIMEOUT: Code.ValueType  # 50401
+"""It is stored, and was not on the leader's disk in time."""
+CODE_SLAVE_PERSISTENCE_TIMEOUT: Code.ValueType  # 50402
+"""It is stored, and was not on the disks of the leader's copies in time."""
 CODE_UNSUPPORTED: Code.ValueType  # 50500
 """The server does not do that."""
 Global___Code: _TypeAlias = Code  # noqa: Y015

@@ -143,7 +143,10 @@ class LogSink(Protocol):
         ...
 
     async def share(self, records: Sequence[StateRecord]) -> Appended:
-        """Append records of the state to whichever log leads, and wait for their durability. Raises as `append`."""
+        """Append records of the state to whichever log leads, as safely as that promises.
+
+        Raises as `append`, and NotDurableYet: the log has them, and a failover may undo them.
+        """
         ...
 
 

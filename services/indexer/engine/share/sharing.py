@@ -23,7 +23,7 @@ from libs.machine.fs import Fs
 from libs.machine.loop import SupervisedLoop, in_steps
 from libs.machine.uninterrupted import uninterrupted
 from libs.machine.workers import workers
-from libs.requests.errors import DependencyUnavailable, WindowFull
+from libs.requests.errors import DependencyUnavailable, NotDurableYet, WindowFull
 from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
@@ -42,6 +42,9 @@ COPY_WAIT_S = 10.0
 """How long a trim waits until the copy that it needs can be read."""
 SEND_WAIT_S = 2.0
 """How long a stop waits until the last changes are in the log."""
+
+UNSHARED = (DependencyUnavailable, NotDurableYet, AppendRefused)
+"""Why a change may not be in the log. It is sent again."""
 
 _log = logging.getLogger(__name__)
 
@@ -92,9 +95,7 @@ class Sharing:
         self._queue = StateQueue(
             indexes.queues, polls, records, on_record=self._read, on_gap=self._begin_anew, skip_below=skip_below
         )
-        self._loop = SupervisedLoop(
-            "sharing", self._tend, interval_ms=interval_ms, expected_errors=(DependencyUnavailable, AppendRefused)
-        )
+        self._loop = SupervisedLoop("sharing", self._tend, interval_ms=interval_ms, expected_errors=UNSHARED)
         groups.on_change = self._note
 
     @property
@@ -150,7 +151,7 @@ class Sharing:
 
     async def finish(self) -> None:
         """Send what is left, if somebody takes it soon, and write down what was read. Raises OSError."""
-        with contextlib.suppress(DependencyUnavailable, AppendRefused, TimeoutError):
+        with contextlib.suppress(*UNSHARED, TimeoutError):
             async with asyncio.timeout(SEND_WAIT_S):
                 await self.send()
         await self._delay_offsets.save()
@@ -171,7 +172,7 @@ class Sharing:
             self._queue.restart()
 
     async def send(self) -> None:
-        """Put all changes of here into the log. Raises DependencyUnavailable and AppendRefused."""
+        """Put all changes of here into the log, as safely as it promises. Raises one of UNSHARED."""
         async with self._send_lock:
             while self.is_on and self._changes.unsent_count:
                 self._number += 1

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """LogAppender: the CommitLog's Append as the engine's LogSink, over the channel that the log is read with.
 
-Shared state goes to the leader, whose address the own log tells if it follows.
+Shared state goes to the leader, whose address the own log tells if it follows. It is answered once it is as durable as
+the log promises: a batch of shared state has a writer and a number, and is sent again until then. After a failure the
+next number is unknown, so another writer begins.
 """
 
 import contextlib
@@ -17,7 +19,9 @@ from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK, Host
 from libs.formats.records.record import Record, born_time_within
 from libs.formats.records.state_record import StateRecord
 from libs.formats.state.system_topics import STATE_QUEUE_ID, STATE_TOPIC
-from libs.runtime.rpc.errors import error_info
+from libs.machine.workers import workers
+from libs.requests.durable import until_durable
+from libs.runtime.rpc.errors import error_info, is_passing
 from libs.runtime.rpc.peer import Connection
 from services.indexer.engine.log.source import Appended, StateBatch
 from services.indexer.errors import AppendRefused
@@ -39,6 +43,7 @@ class LogAppender:
         self._stub: Any = append_service_pb2_grpc.AppendServiceStub(log.channel)
         self._leader: Connection | None = None
         self._leader_target = ""
+        self._writer = _new_writer()
 
     async def append(self, batch: list[Record], *, names_queue: bool, state: StateBatch | None = None) -> Appended:
         """See LogSink."""
@@ -50,25 +55,34 @@ class LogAppender:
 
     async def share(self, records: Sequence[StateRecord]) -> Appended:
         """See LogSink."""
-        request = messages.AppendStateRequest(messages=[_state_message(one) for one in records])
+        writer, self._writer = self._writer, _new_writer()
+        request = messages.AppendStateRequest(messages=[_state_message(one) for one in records], writer=writer)
         with commitlog_errors(), _refusals():
             try:
-                response = await self._append_state(self._leader or self._log, request)
+                result = await self._append_state(self._leader or self._log, request)
             except grpc.aio.AioRpcError as error:
                 target = error_info(error).metadata.get("leader", "")
                 if not target:
                     await self._follow("")
                     raise
-                response = await self._append_state(await self._follow(target), request)
-        return _appended(response.result)
+                result = await self._append_state(await self._follow(target), request)
+        writer.sequence += 1
+        self._writer = writer
+        return _appended(result)
 
     async def close(self) -> None:
         """Let go of the leader."""
         await self._follow("")
 
-    async def _append_state(self, log: Connection, request: messages.AppendStateRequest) -> Any:
+    async def _append_state(self, log: Connection, request: messages.AppendStateRequest) -> messages.AppendResult:
         stub: Any = self._stub if log is self._log else append_service_pb2_grpc.AppendServiceStub(log.channel)
-        return await stub.AppendState(request, timeout=TIMEOUT_S, metadata=log.metadata())
+
+        async def append() -> messages.AppendResult:
+            response = await stub.AppendState(request, timeout=TIMEOUT_S, metadata=log.metadata())
+            result: messages.AppendResult = response.result
+            return result
+
+        return await until_durable(append, is_repeatable=True, is_passing=is_passing)
 
     async def _follow(self, target: str) -> Connection:
         """Send to this log from now on, or to the own one."""
@@ -92,6 +106,11 @@ def _refusals() -> Iterator[None]:
         index = _MESSAGE.match(info.metadata["field"])
         text = f"{info.reason}: {error.details()}"
         raise AppendRefused(info.reason, message_index=int(index[1]) if index else -1, text=text) from error
+
+
+def _new_writer() -> messages.Writer:
+    """Return a writer that nobody else is, before its first batch."""
+    return messages.Writer(id=f"{STATE_TOPIC}_{workers().chance().getrandbits(64):016x}")
 
 
 def _appended(result: messages.AppendResult) -> Appended:

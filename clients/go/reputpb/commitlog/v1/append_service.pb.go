@@ -317,7 +317,14 @@ type AppendResult struct {
 	StoreHost *v1.Host `protobuf:"bytes,8,opt,name=store_host,json=storeHost,proto3" json:"store_host,omitempty"`
 	// Whether the batch of a writer was stored before, so that this call stored nothing. Then the columns are empty;
 	// ReadRecords of start_physical_offset gives the first of its messages.
-	IsRepeated    bool `protobuf:"varint,9,opt,name=is_repeated,json=isRepeated,proto3" json:"is_repeated,omitempty"`
+	IsRepeated bool `protobuf:"varint,9,opt,name=is_repeated,json=isRepeated,proto3" json:"is_repeated,omitempty"`
+	// How far the store time is ahead of the service's clock, in milliseconds; 0 if it is not. Store times never go back:
+	// after a clock was set back they go on a little slower than time does, until the clock has caught up.
+	StoreTimeAheadMs int64 `protobuf:"varint,10,opt,name=store_time_ahead_ms,json=storeTimeAheadMs,proto3" json:"store_time_ahead_ms,omitempty"`
+	// Whether the wait was over before the batch was as durable as was asked, or as the store makes what asks for nothing:
+	// with its role `sync_master` on the disks of the in-sync set. The batch is stored, and is given up if its leader is
+	// lost before it is. The same batch of a writer waits again when it is sent again.
+	IsLate        bool `protobuf:"varint,11,opt,name=is_late,json=isLate,proto3" json:"is_late,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -411,6 +418,20 @@ func (x *AppendResult) GetStoreHost() *v1.Host {
 func (x *AppendResult) GetIsRepeated() bool {
 	if x != nil {
 		return x.IsRepeated
+	}
+	return false
+}
+
+func (x *AppendResult) GetStoreTimeAheadMs() int64 {
+	if x != nil {
+		return x.StoreTimeAheadMs
+	}
+	return 0
+}
+
+func (x *AppendResult) GetIsLate() bool {
+	if x != nil {
+		return x.IsLate
 	}
 	return false
 }
@@ -801,7 +822,7 @@ const file_reput_commitlog_v1_append_service_proto_rawDesc = "" +
 	"\n" +
 	"durability\x18\x02 \x01(\x0e2\x1b.reput.common.v1.DurabilityR\n" +
 	"durability\x122\n" +
-	"\x06writer\x18\x03 \x01(\v2\x1a.reput.commitlog.v1.WriterR\x06writer\"\x97\x03\n" +
+	"\x06writer\x18\x03 \x01(\v2\x1a.reput.commitlog.v1.WriterR\x06writer\"\xdf\x03\n" +
 	"\fAppendResult\x122\n" +
 	"\x15start_physical_offset\x18\x01 \x01(\x03R\x13startPhysicalOffset\x12.\n" +
 	"\x13end_physical_offset\x18\x02 \x01(\x03R\x11endPhysicalOffset\x12\"\n" +
@@ -815,7 +836,10 @@ const file_reput_commitlog_v1_append_service_proto_rawDesc = "" +
 	"\n" +
 	"store_host\x18\b \x01(\v2\x15.reput.common.v1.HostR\tstoreHost\x12\x1f\n" +
 	"\vis_repeated\x18\t \x01(\bR\n" +
-	"isRepeated\"J\n" +
+	"isRepeated\x12-\n" +
+	"\x13store_time_ahead_ms\x18\n" +
+	" \x01(\x03R\x10storeTimeAheadMs\x12\x17\n" +
+	"\ais_late\x18\v \x01(\bR\x06isLate\"J\n" +
 	"\x0eAppendResponse\x128\n" +
 	"\x06result\x18\x01 \x01(\v2 .reput.commitlog.v1.AppendResultR\x06result\"\xc4\x01\n" +
 	"\x12AppendStateRequest\x12=\n" +

@@ -1429,11 +1429,8 @@ type QueueEnd struct {
 	EndQueueOffset int64 `protobuf:"varint,3,opt,name=end_queue_offset,json=endQueueOffset,proto3" json:"end_queue_offset,omitempty"`
 	// First byte of the record with the last queue offset; the log compares it if it still has it.
 	LastPhysicalOffset int64 `protobuf:"varint,4,opt,name=last_physical_offset,json=lastPhysicalOffset,proto3" json:"last_physical_offset,omitempty"`
-	// True if the queue was removed because the log does not know its topic. If that is still so, its next message gets queue
-	// offset 0, as in RocketMQ.
-	IsRemoved     bool `protobuf:"varint,5,opt,name=is_removed,json=isRemoved,proto3" json:"is_removed,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *QueueEnd) Reset() {
@@ -1494,13 +1491,6 @@ func (x *QueueEnd) GetLastPhysicalOffset() int64 {
 	return 0
 }
 
-func (x *QueueEnd) GetIsRemoved() bool {
-	if x != nil {
-		return x.IsRemoved
-	}
-	return false
-}
-
 // What became of the comparison.
 type CheckQueueOffsetsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1509,10 +1499,8 @@ type CheckQueueOffsetsResponse struct {
 	// Queues whose last entry points to a record that the log has in another form: the indexes are wrong there, and the number
 	// was not raised.
 	ContradictingQueueCount int32 `protobuf:"varint,2,opt,name=contradicting_queue_count,json=contradictingQueueCount,proto3" json:"contradicting_queue_count,omitempty"`
-	// Removed queues that will begin again at queue offset 0.
-	ForgottenQueueCount int32 `protobuf:"varint,3,opt,name=forgotten_queue_count,json=forgottenQueueCount,proto3" json:"forgotten_queue_count,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	unknownFields           protoimpl.UnknownFields
+	sizeCache               protoimpl.SizeCache
 }
 
 func (x *CheckQueueOffsetsResponse) Reset() {
@@ -1555,13 +1543,6 @@ func (x *CheckQueueOffsetsResponse) GetRaisedQueueCount() int32 {
 func (x *CheckQueueOffsetsResponse) GetContradictingQueueCount() int32 {
 	if x != nil {
 		return x.ContradictingQueueCount
-	}
-	return 0
-}
-
-func (x *CheckQueueOffsetsResponse) GetForgottenQueueCount() int32 {
-	if x != nil {
-		return x.ForgottenQueueCount
 	}
 	return 0
 }
@@ -1661,8 +1642,8 @@ type GetStatusResponse struct {
 	LogDirectories []*LogDirectory `protobuf:"bytes,26,rep,name=log_directories,json=logDirectories,proto3" json:"log_directories,omitempty"`
 	// Bytes of the data directory's file system that are free for the store.
 	DataDiskFreeBytes int64 `protobuf:"varint,27,opt,name=data_disk_free_bytes,json=dataDiskFreeBytes,proto3" json:"data_disk_free_bytes,omitempty"`
-	// How far the store time of the last record is ahead of the service's clock, in milliseconds; 0 if it is not. Until the
-	// clock has caught up, all messages get this one store time, because store times never go back.
+	// How far the log's time, which the next record gets, is ahead of the service's clock, in milliseconds; 0 if it is not.
+	// Store times never go back, so until the clock has caught up they go on from there, a little slower than time does.
 	StoreTimeAheadMs int64 `protobuf:"varint,28,opt,name=store_time_ahead_ms,json=storeTimeAheadMs,proto3" json:"store_time_ahead_ms,omitempty"`
 	// The logs that follow this one over a stream now, by name.
 	Replicas []*Replica `protobuf:"bytes,29,rep,name=replicas,proto3" json:"replicas,omitempty"`
@@ -2650,18 +2631,15 @@ const file_reput_commitlog_v1_log_service_proto_rawDesc = "" +
 	"\n" +
 	"history_id\x18\x03 \x01(\tR\thistoryId\x12\x1f\n" +
 	"\vis_complete\x18\x04 \x01(\bR\n" +
-	"isComplete\"\xb6\x01\n" +
+	"isComplete\"\x97\x01\n" +
 	"\bQueueEnd\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\x05R\aqueueId\x12(\n" +
 	"\x10end_queue_offset\x18\x03 \x01(\x03R\x0eendQueueOffset\x120\n" +
-	"\x14last_physical_offset\x18\x04 \x01(\x03R\x12lastPhysicalOffset\x12\x1d\n" +
-	"\n" +
-	"is_removed\x18\x05 \x01(\bR\tisRemoved\"\xb9\x01\n" +
+	"\x14last_physical_offset\x18\x04 \x01(\x03R\x12lastPhysicalOffset\"\x85\x01\n" +
 	"\x19CheckQueueOffsetsResponse\x12,\n" +
 	"\x12raised_queue_count\x18\x01 \x01(\x05R\x10raisedQueueCount\x12:\n" +
-	"\x19contradicting_queue_count\x18\x02 \x01(\x05R\x17contradictingQueueCount\x122\n" +
-	"\x15forgotten_queue_count\x18\x03 \x01(\x05R\x13forgottenQueueCount\"\x12\n" +
+	"\x19contradicting_queue_count\x18\x02 \x01(\x05R\x17contradictingQueueCount\"\x12\n" +
 	"\x10GetStatusRequest\"\xc0\r\n" +
 	"\x11GetStatusResponse\x12,\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x18.reput.commitlog.v1.RoleR\x04role\x12\x14\n" +

@@ -265,7 +265,10 @@ type ReplicaAck struct {
 	// End of what has arrived, exclusive; the window counts from here.
 	ReceivedPhysicalOffset int64 `protobuf:"varint,3,opt,name=received_physical_offset,json=receivedPhysicalOffset,proto3" json:"received_physical_offset,omitempty"`
 	// Steps of this stream, after the handshake, that have been taken in.
-	StepCount     int64 `protobuf:"varint,6,opt,name=step_count,json=stepCount,proto3" json:"step_count,omitempty"`
+	StepCount int64 `protobuf:"varint,6,opt,name=step_count,json=stepCount,proto3" json:"step_count,omitempty"`
+	// True if the replica stops in order: the leader need not wait for it any more, and lets it out of the in-sync set at once
+	// if enough others are in it.
+	IsLeaving     bool `protobuf:"varint,7,opt,name=is_leaving,json=isLeaving,proto3" json:"is_leaving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -326,6 +329,13 @@ func (x *ReplicaAck) GetStepCount() int64 {
 		return x.StepCount
 	}
 	return 0
+}
+
+func (x *ReplicaAck) GetIsLeaving() bool {
+	if x != nil {
+		return x.IsLeaving
+	}
+	return false
 }
 
 // A step of the master.
@@ -1105,14 +1115,16 @@ const file_reput_commitlog_v1_replication_service_proto_rawDesc = "" +
 	" \x01(\x05R\vwindowBytes\x12)\n" +
 	"\x10protocol_version\x18\f \x01(\x05R\x0fprotocolVersion\x12\x1d\n" +
 	"\n" +
-	"is_witness\x18\r \x01(\bR\tisWitness\"\xb3\x01\n" +
+	"is_witness\x18\r \x01(\bR\tisWitness\"\xd2\x01\n" +
 	"\n" +
 	"ReplicaAck\x126\n" +
 	"\x17flushed_physical_offset\x18\x01 \x01(\x03R\x15flushedPhysicalOffset\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x128\n" +
 	"\x18received_physical_offset\x18\x03 \x01(\x03R\x16receivedPhysicalOffset\x12\x1d\n" +
 	"\n" +
-	"step_count\x18\x06 \x01(\x03R\tstepCount\"\x9b\x02\n" +
+	"step_count\x18\x06 \x01(\x03R\tstepCount\x12\x1d\n" +
+	"\n" +
+	"is_leaving\x18\a \x01(\bR\tisLeaving\"\x9b\x02\n" +
 	"\x11ReplicateResponse\x12F\n" +
 	"\thandshake\x18\x01 \x01(\v2&.reput.commitlog.v1.ReplicateHandshakeH\x00R\thandshake\x12:\n" +
 	"\x05chunk\x18\x02 \x01(\v2\".reput.commitlog.v1.ReplicateChunkH\x00R\x05chunk\x127\n" +

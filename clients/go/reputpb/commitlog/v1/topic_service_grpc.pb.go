@@ -33,6 +33,8 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Topics: names with a number of queues and permissions, kept in config/topics.json.
+// A change is answered when it is on the leader's disk, and with the role `sync_master` on the disks of the in-sync set.
+// NOT_DURABLE_YET says that it is at the leader alone; a call that is repeated then has the answer of the first one.
 type TopicServiceClient interface {
 	// Makes a topic. TOPIC_EXISTS if there is one.
 	CreateTopic(ctx context.Context, in *CreateTopicRequest, opts ...grpc.CallOption) (*CreateTopicResponse, error)
@@ -109,6 +111,8 @@ func (c *topicServiceClient) DeleteTopic(ctx context.Context, in *DeleteTopicReq
 // for forward compatibility.
 //
 // Topics: names with a number of queues and permissions, kept in config/topics.json.
+// A change is answered when it is on the leader's disk, and with the role `sync_master` on the disks of the in-sync set.
+// NOT_DURABLE_YET says that it is at the leader alone; a call that is repeated then has the answer of the first one.
 type TopicServiceServer interface {
 	// Makes a topic. TOPIC_EXISTS if there is one.
 	CreateTopic(context.Context, *CreateTopicRequest) (*CreateTopicResponse, error)

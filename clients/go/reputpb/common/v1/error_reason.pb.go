@@ -151,6 +151,10 @@ const (
 	ErrorReason_ERROR_REASON_TRANSACTION_ENDED ErrorReason = 55
 	// The log does not take the message of a transaction, which stays open. Metadata: transaction_id.
 	ErrorReason_ERROR_REASON_TRANSACTION_REFUSED ErrorReason = 56
+	// What the call does is in the log of the leader, and was not in time as durable as the store promises: with the role
+	// `sync_master` on the disks of the in-sync set. It stays, or is undone if the leader is lost. The call may be repeated,
+	// after the delay in RetryInfo.
+	ErrorReason_ERROR_REASON_NOT_DURABLE_YET ErrorReason = 57
 )
 
 // Enum value maps for ErrorReason.
@@ -212,6 +216,7 @@ var (
 		54: "ERROR_REASON_TRANSACTION_NOT_FOUND",
 		55: "ERROR_REASON_TRANSACTION_ENDED",
 		56: "ERROR_REASON_TRANSACTION_REFUSED",
+		57: "ERROR_REASON_NOT_DURABLE_YET",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":               0,
@@ -270,6 +275,7 @@ var (
 		"ERROR_REASON_TRANSACTION_NOT_FOUND":     54,
 		"ERROR_REASON_TRANSACTION_ENDED":         55,
 		"ERROR_REASON_TRANSACTION_REFUSED":       56,
+		"ERROR_REASON_NOT_DURABLE_YET":           57,
 	}
 )
 
@@ -304,7 +310,7 @@ var File_reput_common_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_reput_common_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"\"reput/common/v1/error_reason.proto\x12\x0freput.common.v1*\xfb\x0e\n" +
+	"\"reput/common/v1/error_reason.proto\x12\x0freput.common.v1*\x9d\x0f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x12\x1d\n" +
@@ -362,7 +368,8 @@ const file_reput_common_v1_error_reason_proto_rawDesc = "" +
 	"\x1dERROR_REASON_DELAYED_TOO_LATE\x104\x12&\n" +
 	"\"ERROR_REASON_TRANSACTION_NOT_FOUND\x106\x12\"\n" +
 	"\x1eERROR_REASON_TRANSACTION_ENDED\x107\x12$\n" +
-	" ERROR_REASON_TRANSACTION_REFUSED\x108BR\n" +
+	" ERROR_REASON_TRANSACTION_REFUSED\x108\x12 \n" +
+	"\x1cERROR_REASON_NOT_DURABLE_YET\x109BR\n" +
 	"\x0freput.common.v1P\x01Z+reput/clients/go/reputpb/common/v1;commonv1\xaa\x02\x0fReput.Common.V1b\x06proto3"
 
 var (

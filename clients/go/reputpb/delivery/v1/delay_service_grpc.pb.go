@@ -34,7 +34,8 @@ const (
 type DelayServiceClient interface {
 	// Messages that wait, by the time at which they are due. Idempotent.
 	ListDelayed(ctx context.Context, in *ListDelayedRequest, opts ...grpc.CallOption) (*ListDelayedResponse, error)
-	// Takes back a message before it is delivered. Waits for the store's own durability: then it never comes.
+	// Takes back a message before it is delivered. Answered when that is as durable as the log promises: then it never
+	// comes.
 	// DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none. Idempotent.
 	CancelDelayed(ctx context.Context, in *CancelDelayedRequest, opts ...grpc.CallOption) (*CancelDelayedResponse, error)
 }
@@ -76,7 +77,8 @@ func (c *delayServiceClient) CancelDelayed(ctx context.Context, in *CancelDelaye
 type DelayServiceServer interface {
 	// Messages that wait, by the time at which they are due. Idempotent.
 	ListDelayed(context.Context, *ListDelayedRequest) (*ListDelayedResponse, error)
-	// Takes back a message before it is delivered. Waits for the store's own durability: then it never comes.
+	// Takes back a message before it is delivered. Answered when that is as durable as the log promises: then it never
+	// comes.
 	// DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none. Idempotent.
 	CancelDelayed(context.Context, *CancelDelayedRequest) (*CancelDelayedResponse, error)
 	mustEmbedUnimplementedDelayServiceServer()

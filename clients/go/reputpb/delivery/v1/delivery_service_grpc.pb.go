@@ -31,7 +31,9 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Shares the messages of topics among the members of consumer groups, one message at a time.
-// At least once: a message comes again until it is settled. What was settled, and answered, never comes again.
+// At least once: a message comes again until it is settled. What was settled, and answered, never comes again: the answer
+// waits until the log has it as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
+// NOT_DURABLE_YET says after 30 s that it is at the leader alone, so that the message may come again.
 type DeliveryServiceClient interface {
 	// Returns messages that are the caller's for a while; may wait for the first one. A message that is not settled by then
 	// is delivered again, to anybody of the group. Not idempotent. A group and its place in a topic are made by its first
@@ -92,7 +94,9 @@ type DeliveryService_ConsumeClient = grpc.BidiStreamingClient[ConsumeRequest, Co
 // for forward compatibility.
 //
 // Shares the messages of topics among the members of consumer groups, one message at a time.
-// At least once: a message comes again until it is settled. What was settled, and answered, never comes again.
+// At least once: a message comes again until it is settled. What was settled, and answered, never comes again: the answer
+// waits until the log has it as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
+// NOT_DURABLE_YET says after 30 s that it is at the leader alone, so that the message may come again.
 type DeliveryServiceServer interface {
 	// Returns messages that are the caller's for a while; may wait for the first one. A message that is not settled by then
 	// is delivered again, to anybody of the group. Not idempotent. A group and its place in a topic are made by its first

@@ -33,6 +33,8 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Consumer groups that share messages: how they get them, and how far they are.
+// A change is answered when it is as durable as the log promises. NOT_DURABLE_YET says after 30 s that it is at the leader
+// alone: repeat the call.
 type GroupServiceClient interface {
 	// Gives a group a policy, and makes the group if there is none. Idempotent.
 	SetGroup(ctx context.Context, in *SetGroupRequest, opts ...grpc.CallOption) (*SetGroupResponse, error)
@@ -109,6 +111,8 @@ func (c *groupServiceClient) ResetGroup(ctx context.Context, in *ResetGroupReque
 // for forward compatibility.
 //
 // Consumer groups that share messages: how they get them, and how far they are.
+// A change is answered when it is as durable as the log promises. NOT_DURABLE_YET says after 30 s that it is at the leader
+// alone: repeat the call.
 type GroupServiceServer interface {
 	// Gives a group a policy, and makes the group if there is none. Idempotent.
 	SetGroup(context.Context, *SetGroupRequest) (*SetGroupResponse, error)

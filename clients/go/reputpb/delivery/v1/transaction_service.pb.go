@@ -143,7 +143,7 @@ func (x *EndTransactionRequest) GetResolution() Resolution {
 	return Resolution_RESOLUTION_UNSPECIFIED
 }
 
-// It has ended so, as safely as the store keeps messages.
+// It has ended so, as safely as the log promises: with the role `sync_master` on the disks of the in-sync set.
 type EndTransactionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it had ended so before this call.

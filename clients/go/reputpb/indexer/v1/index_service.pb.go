@@ -293,7 +293,11 @@ type GetStatusResponse struct {
 	// and by id if they have a key.
 	SteppedOverRecordCount int64 `protobuf:"varint,21,opt,name=stepped_over_record_count,json=steppedOverRecordCount,proto3" json:"stepped_over_record_count,omitempty"`
 	// The same by queue and reason, at most 100, those that were met last first.
-	SteppedOver   []*SteppedOver `protobuf:"bytes,22,rep,name=stepped_over,json=steppedOver,proto3" json:"stepped_over,omitempty"`
+	SteppedOver []*SteppedOver `protobuf:"bytes,22,rep,name=stepped_over,json=steppedOver,proto3" json:"stepped_over,omitempty"`
+	// For how many milliseconds nothing was heard of the CommitLog, which says something every second.
+	LogSilentMs int64 `protobuf:"varint,23,opt,name=log_silent_ms,json=logSilentMs,proto3" json:"log_silent_ms,omitempty"`
+	// True while calls that wait for what is new fail with DEPENDENCY_UNAVAILABLE, because that is too long.
+	IsLogAway     bool `protobuf:"varint,24,opt,name=is_log_away,json=isLogAway,proto3" json:"is_log_away,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -480,6 +484,20 @@ func (x *GetStatusResponse) GetSteppedOver() []*SteppedOver {
 		return x.SteppedOver
 	}
 	return nil
+}
+
+func (x *GetStatusResponse) GetLogSilentMs() int64 {
+	if x != nil {
+		return x.LogSilentMs
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetIsLogAway() bool {
+	if x != nil {
+		return x.IsLogAway
+	}
+	return false
 }
 
 // Records of a queue that have no place in it.
@@ -1109,7 +1127,7 @@ var File_reput_indexer_v1_index_service_proto protoreflect.FileDescriptor
 const file_reput_indexer_v1_index_service_proto_rawDesc = "" +
 	"\n" +
 	"$reput/indexer/v1/index_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\"\x12\n" +
-	"\x10GetStatusRequest\"\xbe\b\n" +
+	"\x10GetStatusRequest\"\x82\t\n" +
 	"\x11GetStatusResponse\x122\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1c.reput.indexer.v1.ReputStateR\x05state\x126\n" +
 	"\x17indexed_physical_offset\x18\x02 \x01(\x03R\x15indexedPhysicalOffset\x126\n" +
@@ -1137,7 +1155,9 @@ const file_reput_indexer_v1_index_service_proto_rawDesc = "" +
 	"\x0fdisk_free_bytes\x18\x13 \x01(\x03R\rdiskFreeBytes\x12*\n" +
 	"\x11disk_used_percent\x18\x14 \x01(\x05R\x0fdiskUsedPercent\x129\n" +
 	"\x19stepped_over_record_count\x18\x15 \x01(\x03R\x16steppedOverRecordCount\x12@\n" +
-	"\fstepped_over\x18\x16 \x03(\v2\x1d.reput.indexer.v1.SteppedOverR\vsteppedOver\"\xb0\x02\n" +
+	"\fstepped_over\x18\x16 \x03(\v2\x1d.reput.indexer.v1.SteppedOverR\vsteppedOver\x12\"\n" +
+	"\rlog_silent_ms\x18\x17 \x01(\x03R\vlogSilentMs\x12\x1e\n" +
+	"\vis_log_away\x18\x18 \x01(\bR\tisLogAway\"\xb0\x02\n" +
 	"\vSteppedOver\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\x05R\aqueueId\x12;\n" +

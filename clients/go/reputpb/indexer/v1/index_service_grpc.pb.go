@@ -38,17 +38,18 @@ type IndexServiceClient interface {
 	// Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
 	// server afterwards finds it by key, time and id, and in its queue, unless it has expired; of a delayed message it finds
 	// the place where it waits. Idempotent. RECOVERING with how far the indexes are if they do not reach it within 5 s, or
-	// shortly before the call's deadline; WINDOW_FULL if too many calls wait.
+	// shortly before the call's deadline; DEPENDENCY_UNAVAILABLE at once while this server does not hear its log;
+	// WINDOW_FULL if too many calls wait.
 	WaitIndexed(ctx context.Context, in *WaitIndexedRequest, opts ...grpc.CallOption) (*WaitIndexedResponse, error)
 	// Forgets all index entries of records below a physical offset. Idempotent. Readers stop seeing what is trimmed before
 	// the call returns. At most up to what is indexed.
 	TrimTo(ctx context.Context, in *TrimToRequest, opts ...grpc.CallOption) (*TrimToResponse, error)
 	// Removes whole queues that nobody needs any more, with their files. Idempotent: what an interrupted call left goes with
-	// the next one. A message that comes later begins its queue anew, at its own queue offset; that is 0 for topics that were
-	// unknown, if the CommitLog can be told. The log, the index files and
-	// consumer offsets stay; a rebuild brings back the queues of messages that the log still has. Durable on return; nothing
-	// is indexed while the queues of a few topics are looked at. RECOVERING while the indexes are incomplete,
-	// DEPENDENCY_UNAVAILABLE if the CommitLog can't be asked for its topics.
+	// the next one. A message that comes later begins its queue anew, at its own queue offset, which is never below
+	// the queue's end: readers go on with their places. The log, the index files and consumer offsets stay; a rebuild brings
+	// back the queues of messages that the log still has. Durable on return; nothing is indexed while the
+	// queues of a few topics are looked at. RECOVERING while the indexes are incomplete, DEPENDENCY_UNAVAILABLE if the
+	// CommitLog can't be asked for its topics.
 	RemoveQueues(ctx context.Context, in *RemoveQueuesRequest, opts ...grpc.CallOption) (*RemoveQueuesResponse, error)
 }
 
@@ -111,17 +112,18 @@ type IndexServiceServer interface {
 	// Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
 	// server afterwards finds it by key, time and id, and in its queue, unless it has expired; of a delayed message it finds
 	// the place where it waits. Idempotent. RECOVERING with how far the indexes are if they do not reach it within 5 s, or
-	// shortly before the call's deadline; WINDOW_FULL if too many calls wait.
+	// shortly before the call's deadline; DEPENDENCY_UNAVAILABLE at once while this server does not hear its log;
+	// WINDOW_FULL if too many calls wait.
 	WaitIndexed(context.Context, *WaitIndexedRequest) (*WaitIndexedResponse, error)
 	// Forgets all index entries of records below a physical offset. Idempotent. Readers stop seeing what is trimmed before
 	// the call returns. At most up to what is indexed.
 	TrimTo(context.Context, *TrimToRequest) (*TrimToResponse, error)
 	// Removes whole queues that nobody needs any more, with their files. Idempotent: what an interrupted call left goes with
-	// the next one. A message that comes later begins its queue anew, at its own queue offset; that is 0 for topics that were
-	// unknown, if the CommitLog can be told. The log, the index files and
-	// consumer offsets stay; a rebuild brings back the queues of messages that the log still has. Durable on return; nothing
-	// is indexed while the queues of a few topics are looked at. RECOVERING while the indexes are incomplete,
-	// DEPENDENCY_UNAVAILABLE if the CommitLog can't be asked for its topics.
+	// the next one. A message that comes later begins its queue anew, at its own queue offset, which is never below
+	// the queue's end: readers go on with their places. The log, the index files and consumer offsets stay; a rebuild brings
+	// back the queues of messages that the log still has. Durable on return; nothing is indexed while the
+	// queues of a few topics are looked at. RECOVERING while the indexes are incomplete, DEPENDENCY_UNAVAILABLE if the
+	// CommitLog can't be asked for its topics.
 	RemoveQueues(context.Context, *RemoveQueuesRequest) (*RemoveQueuesResponse, error)
 	mustEmbedUnimplementedIndexServiceServer()
 }

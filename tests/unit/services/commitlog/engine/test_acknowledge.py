@@ -91,9 +91,19 @@ async def test_late_replicas_lower_the_durability() -> None:
         batch(100, REPLICATED)
     )
     await acknowledgement.settle()
-    assert acknowledgement.durability() == MEMORY
+    assert (acknowledgement.durability(), acknowledgement.is_late) == (MEMORY, True)
     log.flushed.advance(100)
-    assert acknowledgement.durability() == DISK
+    assert (acknowledgement.durability(), acknowledgement.is_late) == (DISK, True)
+    log.replicated.advance(100)
+    assert (acknowledgement.durability(), acknowledgement.is_late) == (REPLICATED, False)
+
+
+async def test_a_synchronous_master_that_is_alone_is_not_late() -> None:
+    """Where the setting lets the in-sync set be the leader, its disk is all that is promised."""
+    end, replicated = Watermark(100), Watermark(100)
+    log = Marks(end, end, replicated, replicated, replicated, is_synced_at_once=True)
+    acknowledgement = Acknowledgements(log, make_config(role="sync_master"), lambda: False).of(batch(100, STORE))
+    assert (acknowledgement.durability(), acknowledgement.is_late) == (DISK, False)
 
 
 async def test_what_is_there_is_not_waited_for() -> None:

@@ -33,6 +33,23 @@ def recorded(group: InSyncSet, replicated: int, end: int, now_ms: int) -> frozen
     return group.others
 
 
+def test_who_lacks_topics_stays_outside() -> None:
+    """Topics that the set has, or may have, are at each that comes in; members count until they have them."""
+    group = set_of(B)
+    group.join(B, 100, 0)
+    assert not group.has_topics(1)
+    group.hear_topics(B, 1)
+    assert group.has_topics(1)
+    group.join(C, 100, 0)
+    assert recorded(group, 100, 100, 1) == {B}
+    group.hear_topics(C, 1)
+    assert recorded(group, 100, 100, 2) == {B, C}
+    group.hear_topics(B, 2)
+    assert not group.has_topics(2)
+    group.leave(C, 3)
+    assert group.has_topics(1)
+
+
 def test_all_recorded_count_connected_or_not() -> None:
     """A leader that begins knows nothing of the others' disks, and forgets nothing when they go."""
     group = set_of(B, C)

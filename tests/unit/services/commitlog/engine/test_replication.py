@@ -106,6 +106,7 @@ async def test_topics_follow() -> None:
 async def test_readers_see_what_the_leader_shows_and_the_disk_has() -> None:
     """Nothing is shown that either side could still lose."""
     async with two() as (leader, follower, wire, _, _):
+        await eventually(lambda: leader.in_sync.set.live_count == 2)  # a log that is to come in is synced at once
         await append(leader, message(b"one"))
         await eventually(lambda: follower.marks.wrote.value == leader.marks.wrote.value)
         assert follower.marks.visible.value == follower.marks.flushed.value == 0

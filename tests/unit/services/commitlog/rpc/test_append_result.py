@@ -31,6 +31,8 @@ def test_a_result_is_what_the_proto_says() -> None:
     assert list(result.queue_offsets) == [5, 2**40]
     assert list(result.queue_ids) == [3, 65_534]
     assert (len(result.store_host.address), result.store_host.port) == (16, 7101)
+    assert (result.is_late, result.is_repeated) == (False, False)
+    assert pb.AppendResponse.FromString(encoder.response(BATCH, 2, is_late=True)).result.is_late
 
 
 def test_outcomes_of_a_stream() -> None:

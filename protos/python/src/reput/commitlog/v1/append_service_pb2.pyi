@@ -205,6 +205,7 @@ class AppendResult(_message.Message):
     STORE_HOST_FIELD_NUMBER: _builtins.int
     IS_REPEATED_FIELD_NUMBER: _builtins.int
     STORE_TIME_AHEAD_MS_FIELD_NUMBER: _builtins.int
+    IS_LATE_FIELD_NUMBER: _builtins.int
     start_physical_offset: _builtins.int
     """First byte of the batch in the whole log."""
     end_physical_offset: _builtins.int
@@ -222,6 +223,11 @@ class AppendResult(_message.Message):
     store_time_ahead_ms: _builtins.int
     """How far the store time is ahead of the service's clock, in milliseconds; 0 if it is not. Store times never go back:
     after a clock was set back they go on a little slower than time does, until the clock has caught up.
+    """
+    is_late: _builtins.bool
+    """Whether the wait was over before the batch was as durable as was asked, or as the store makes what asks for nothing:
+    with its role `sync_master` on the disks of the in-sync set. The batch is stored, and is given up if its leader is
+    lost before it is. The same batch of a writer waits again when it is sent again.
     """
     @_builtins.property
     def physical_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -252,10 +258,11 @@ class AppendResult(_message.Message):
         store_host: _message_pb2.Host | None = ...,
         is_repeated: _builtins.bool = ...,
         store_time_ahead_ms: _builtins.int = ...,
+        is_late: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["store_host", b"store_host"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "end_physical_offset", b"end_physical_offset", "is_repeated", b"is_repeated", "physical_offsets", b"physical_offsets", "queue_ids", b"queue_ids", "queue_offsets", b"queue_offsets", "start_physical_offset", b"start_physical_offset", "store_host", b"store_host", "store_time_ahead_ms", b"store_time_ahead_ms", "store_time_ms", b"store_time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "end_physical_offset", b"end_physical_offset", "is_late", b"is_late", "is_repeated", b"is_repeated", "physical_offsets", b"physical_offsets", "queue_ids", b"queue_ids", "queue_offsets", b"queue_offsets", "start_physical_offset", b"start_physical_offset", "store_host", b"store_host", "store_time_ahead_ms", b"store_time_ahead_ms", "store_time_ms", b"store_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,6 +27,8 @@ if _version_not_supported:
 
 class TopicServiceStub(object):
     """Topics: names with a number of queues and permissions, kept in config/topics.json.
+    A change is answered when it is on the leader's disk, and with the role `sync_master` on the disks of the in-sync set.
+    NOT_DURABLE_YET says that it is at the leader alone; a call that is repeated then has the answer of the first one.
     """
 
     def __init__(self, channel):
@@ -64,6 +66,8 @@ class TopicServiceStub(object):
 
 class TopicServiceServicer(object):
     """Topics: names with a number of queues and permissions, kept in config/topics.json.
+    A change is answered when it is on the leader's disk, and with the role `sync_master` on the disks of the in-sync set.
+    NOT_DURABLE_YET says that it is at the leader alone; a call that is repeated then has the answer of the first one.
     """
 
     def CreateTopic(self, request, context):
@@ -139,6 +143,8 @@ def add_TopicServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class TopicService(object):
     """Topics: names with a number of queues and permissions, kept in config/topics.json.
+    A change is answered when it is on the leader's disk, and with the role `sync_master` on the disks of the in-sync set.
+    NOT_DURABLE_YET says that it is at the leader alone; a call that is repeated then has the answer of the first one.
     """
 
     @staticmethod

@@ -27,7 +27,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TopicServiceStub:
-    """Topics: names with a number of queues and permissions, kept in config/topics.json."""
+    """Topics: names with a number of queues and permissions, kept in config/topics.json.
+    A change is answered when it is on the leader's disk, and with the role `sync_master` on the disks of the in-sync set.
+    NOT_DURABLE_YET says that it is at the leader alone; a call that is repeated then has the answer of the first one.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -46,7 +49,10 @@ class TopicServiceStub:
 
 @_typing.type_check_only
 class TopicServiceAsyncStub(TopicServiceStub):
-    """Topics: names with a number of queues and permissions, kept in config/topics.json."""
+    """Topics: names with a number of queues and permissions, kept in config/topics.json.
+    A change is answered when it is on the leader's disk, and with the role `sync_master` on the disks of the in-sync set.
+    NOT_DURABLE_YET says that it is at the leader alone; a call that is repeated then has the answer of the first one.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateTopic: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.CreateTopicRequest, _topic_service_pb2.CreateTopicResponse]  # type: ignore[assignment]
@@ -61,7 +67,10 @@ class TopicServiceAsyncStub(TopicServiceStub):
     """Forgets a topic: no more appends. Its stored messages stay until they expire; made again, its queues go on counting."""
 
 class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Topics: names with a number of queues and permissions, kept in config/topics.json."""
+    """Topics: names with a number of queues and permissions, kept in config/topics.json.
+    A change is answered when it is on the leader's disk, and with the role `sync_master` on the disks of the in-sync set.
+    NOT_DURABLE_YET says that it is at the leader alone; a call that is repeated then has the answer of the first one.
+    """
 
     @_abc_1.abstractmethod
     def CreateTopic(

@@ -155,6 +155,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_TRANSACTION_REFUSED: _ErrorReason.ValueType  # 56
     """The log does not take the message of a transaction, which stays open. Metadata: transaction_id."""
+    ERROR_REASON_NOT_DURABLE_YET: _ErrorReason.ValueType  # 57
+    """What the call does is in the log of the leader, and was not in time as durable as the store promises: with the role
+    `sync_master` on the disks of the in-sync set. It stays, or is undone if the leader is lost. The call may be repeated,
+    after the delay in RetryInfo.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why an RPC failed. Travels as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain "reput".
@@ -294,4 +299,9 @@ ERROR_REASON_TRANSACTION_ENDED: ErrorReason.ValueType  # 55
 """
 ERROR_REASON_TRANSACTION_REFUSED: ErrorReason.ValueType  # 56
 """The log does not take the message of a transaction, which stays open. Metadata: transaction_id."""
+ERROR_REASON_NOT_DURABLE_YET: ErrorReason.ValueType  # 57
+"""What the call does is in the log of the leader, and was not in time as durable as the store promises: with the role
+`sync_master` on the disks of the in-sync set. It stays, or is undone if the leader is lost. The call may be repeated,
+after the delay in RetryInfo.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -61,7 +61,8 @@ class DelayServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CancelDelayed(self, request, context):
-        """Takes back a message before it is delivered. Waits for the store's own durability: then it never comes.
+        """Takes back a message before it is delivered. Answered when that is as durable as the log promises: then it never
+        comes.
         DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

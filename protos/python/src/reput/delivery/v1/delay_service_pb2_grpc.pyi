@@ -38,7 +38,8 @@ class DelayServiceStub:
     ListDelayed: _grpc.UnaryUnaryMultiCallable[_delay_service_pb2.ListDelayedRequest, _delay_service_pb2.ListDelayedResponse]
     """Messages that wait, by the time at which they are due. Idempotent."""
     CancelDelayed: _grpc.UnaryUnaryMultiCallable[_delay_service_pb2.CancelDelayedRequest, _delay_service_pb2.CancelDelayedResponse]
-    """Takes back a message before it is delivered. Waits for the store's own durability: then it never comes.
+    """Takes back a message before it is delivered. Answered when that is as durable as the log promises: then it never
+    comes.
     DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none. Idempotent.
     """
 
@@ -52,7 +53,8 @@ class DelayServiceAsyncStub(DelayServiceStub):
     ListDelayed: _aio.UnaryUnaryMultiCallable[_delay_service_pb2.ListDelayedRequest, _delay_service_pb2.ListDelayedResponse]  # type: ignore[assignment]
     """Messages that wait, by the time at which they are due. Idempotent."""
     CancelDelayed: _aio.UnaryUnaryMultiCallable[_delay_service_pb2.CancelDelayedRequest, _delay_service_pb2.CancelDelayedResponse]  # type: ignore[assignment]
-    """Takes back a message before it is delivered. Waits for the store's own durability: then it never comes.
+    """Takes back a message before it is delivered. Answered when that is as durable as the log promises: then it never
+    comes.
     DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none. Idempotent.
     """
 
@@ -75,7 +77,8 @@ class DelayServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _delay_service_pb2.CancelDelayedRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_delay_service_pb2.CancelDelayedResponse, _abc.Awaitable[_delay_service_pb2.CancelDelayedResponse]]:
-        """Takes back a message before it is delivered. Waits for the store's own durability: then it never comes.
+        """Takes back a message before it is delivered. Answered when that is as durable as the log promises: then it never
+        comes.
         DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none. Idempotent.
         """
 

@@ -27,7 +27,9 @@ if _version_not_supported:
 
 class DeliveryServiceStub(object):
     """Shares the messages of topics among the members of consumer groups, one message at a time.
-    At least once: a message comes again until it is settled. What was settled, and answered, never comes again.
+    At least once: a message comes again until it is settled. What was settled, and answered, never comes again: the answer
+    waits until the log has it as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
+    NOT_DURABLE_YET says after 30 s that it is at the leader alone, so that the message may come again.
     """
 
     def __init__(self, channel):
@@ -55,7 +57,9 @@ class DeliveryServiceStub(object):
 
 class DeliveryServiceServicer(object):
     """Shares the messages of topics among the members of consumer groups, one message at a time.
-    At least once: a message comes again until it is settled. What was settled, and answered, never comes again.
+    At least once: a message comes again until it is settled. What was settled, and answered, never comes again: the answer
+    waits until the log has it as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
+    NOT_DURABLE_YET says after 30 s that it is at the leader alone, so that the message may come again.
     """
 
     def Receive(self, request, context):
@@ -112,7 +116,9 @@ def add_DeliveryServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class DeliveryService(object):
     """Shares the messages of topics among the members of consumer groups, one message at a time.
-    At least once: a message comes again until it is settled. What was settled, and answered, never comes again.
+    At least once: a message comes again until it is settled. What was settled, and answered, never comes again: the answer
+    waits until the log has it as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
+    NOT_DURABLE_YET says after 30 s that it is at the leader alone, so that the message may come again.
     """
 
     @staticmethod

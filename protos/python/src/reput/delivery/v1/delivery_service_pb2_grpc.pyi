@@ -28,7 +28,9 @@ GRPC_VERSION: str
 
 class DeliveryServiceStub:
     """Shares the messages of topics among the members of consumer groups, one message at a time.
-    At least once: a message comes again until it is settled. What was settled, and answered, never comes again.
+    At least once: a message comes again until it is settled. What was settled, and answered, never comes again: the answer
+    waits until the log has it as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
+    NOT_DURABLE_YET says after 30 s that it is at the leader alone, so that the message may come again.
     """
 
     @_typing.overload
@@ -52,7 +54,9 @@ class DeliveryServiceStub:
 @_typing.type_check_only
 class DeliveryServiceAsyncStub(DeliveryServiceStub):
     """Shares the messages of topics among the members of consumer groups, one message at a time.
-    At least once: a message comes again until it is settled. What was settled, and answered, never comes again.
+    At least once: a message comes again until it is settled. What was settled, and answered, never comes again: the answer
+    waits until the log has it as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
+    NOT_DURABLE_YET says after 30 s that it is at the leader alone, so that the message may come again.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -72,7 +76,9 @@ class DeliveryServiceAsyncStub(DeliveryServiceStub):
 
 class DeliveryServiceServicer(metaclass=_abc_1.ABCMeta):
     """Shares the messages of topics among the members of consumer groups, one message at a time.
-    At least once: a message comes again until it is settled. What was settled, and answered, never comes again.
+    At least once: a message comes again until it is settled. What was settled, and answered, never comes again: the answer
+    waits until the log has it as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
+    NOT_DURABLE_YET says after 30 s that it is at the leader alone, so that the message may come again.
     """
 
     @_abc_1.abstractmethod

@@ -27,6 +27,8 @@ if _version_not_supported:
 
 class GroupServiceStub(object):
     """Consumer groups that share messages: how they get them, and how far they are.
+    A change is answered when it is as durable as the log promises. NOT_DURABLE_YET says after 30 s that it is at the leader
+    alone: repeat the call.
     """
 
     def __init__(self, channel):
@@ -64,6 +66,8 @@ class GroupServiceStub(object):
 
 class GroupServiceServicer(object):
     """Consumer groups that share messages: how they get them, and how far they are.
+    A change is answered when it is as durable as the log promises. NOT_DURABLE_YET says after 30 s that it is at the leader
+    alone: repeat the call.
     """
 
     def SetGroup(self, request, context):
@@ -139,6 +143,8 @@ def add_GroupServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class GroupService(object):
     """Consumer groups that share messages: how they get them, and how far they are.
+    A change is answered when it is as durable as the log promises. NOT_DURABLE_YET says after 30 s that it is at the leader
+    alone: repeat the call.
     """
 
     @staticmethod

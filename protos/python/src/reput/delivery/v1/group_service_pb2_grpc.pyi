@@ -27,7 +27,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class GroupServiceStub:
-    """Consumer groups that share messages: how they get them, and how far they are."""
+    """Consumer groups that share messages: how they get them, and how far they are.
+    A change is answered when it is as durable as the log promises. NOT_DURABLE_YET says after 30 s that it is at the leader
+    alone: repeat the call.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -46,7 +49,10 @@ class GroupServiceStub:
 
 @_typing.type_check_only
 class GroupServiceAsyncStub(GroupServiceStub):
-    """Consumer groups that share messages: how they get them, and how far they are."""
+    """Consumer groups that share messages: how they get them, and how far they are.
+    A change is answered when it is as durable as the log promises. NOT_DURABLE_YET says after 30 s that it is at the leader
+    alone: repeat the call.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     SetGroup: _aio.UnaryUnaryMultiCallable[_group_service_pb2.SetGroupRequest, _group_service_pb2.SetGroupResponse]  # type: ignore[assignment]
@@ -61,7 +67,10 @@ class GroupServiceAsyncStub(GroupServiceStub):
     """Moves a group in all queues of a topic. What is in flight there counts as settled. Idempotent."""
 
 class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Consumer groups that share messages: how they get them, and how far they are."""
+    """Consumer groups that share messages: how they get them, and how far they are.
+    A change is answered when it is as durable as the log promises. NOT_DURABLE_YET says after 30 s that it is at the leader
+    alone: repeat the call.
+    """
 
     @_abc_1.abstractmethod
     def SetGroup(

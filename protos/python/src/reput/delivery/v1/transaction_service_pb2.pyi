@@ -78,7 +78,7 @@ Global___EndTransactionRequest: _TypeAlias = EndTransactionRequest  # noqa: Y015
 
 @_typing.final
 class EndTransactionResponse(_message.Message):
-    """It has ended so, as safely as the store keeps messages."""
+    """It has ended so, as safely as the log promises: with the role `sync_master` on the disks of the in-sync set."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

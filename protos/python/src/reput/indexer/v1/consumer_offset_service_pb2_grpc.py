@@ -67,7 +67,8 @@ class ConsumerOffsetServiceServicer(object):
     """
 
     def CommitConsumerOffset(self, request, context):
-        """Stores the next offsets of a group. Idempotent; offsets may go back. Durable within 5 s, and at a clean stop.
+        """Stores the next offsets of a group. Idempotent; offsets may go back. Durable within 5 s, and at a clean stop;
+        where the log has copies, in the log as safely as it promises within share_interval_ms, or as soon as it can be.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -82,14 +83,16 @@ class ConsumerOffsetServiceServicer(object):
 
     def ResetConsumerOffset(self, request, context):
         """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent.
+        Where the log has copies it is in the log as safely as it promises, too. NOT_DURABLE_YET says that it is at the leader
+        alone: repeat the call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteConsumerGroup(self, request, context):
-        """Forgets a group's offsets, all or those of one topic, and tells how many it had: 0 for a group that has none. Synced
-        before the answer. Idempotent. A consumer of the group that commits makes it anew.
+        """Forgets a group's offsets, all or those of one topic, and tells how many it had: 0 for a group that has none. As durable
+        before the answer as a reset. Idempotent. A consumer of the group that commits makes it anew.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,14 +34,19 @@ class ConsumerOffsetServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ConsumerOffsetServiceAsyncStub: ...
     CommitConsumerOffset: _grpc.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.CommitConsumerOffsetRequest, _consumer_offset_service_pb2.CommitConsumerOffsetResponse]
-    """Stores the next offsets of a group. Idempotent; offsets may go back. Durable within 5 s, and at a clean stop."""
+    """Stores the next offsets of a group. Idempotent; offsets may go back. Durable within 5 s, and at a clean stop;
+    where the log has copies, in the log as safely as it promises within share_interval_ms, or as soon as it can be.
+    """
     GetConsumerOffset: _grpc.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.GetConsumerOffsetRequest, _consumer_offset_service_pb2.GetConsumerOffsetResponse]
     """Returns the next offset of a group. CONSUMER_OFFSET_NOT_FOUND if it has none. Idempotent."""
     ResetConsumerOffset: _grpc.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.ResetConsumerOffsetRequest, _consumer_offset_service_pb2.ResetConsumerOffsetResponse]
-    """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent."""
+    """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent.
+    Where the log has copies it is in the log as safely as it promises, too. NOT_DURABLE_YET says that it is at the leader
+    alone: repeat the call.
+    """
     DeleteConsumerGroup: _grpc.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.DeleteConsumerGroupRequest, _consumer_offset_service_pb2.DeleteConsumerGroupResponse]
-    """Forgets a group's offsets, all or those of one topic, and tells how many it had: 0 for a group that has none. Synced
-    before the answer. Idempotent. A consumer of the group that commits makes it anew.
+    """Forgets a group's offsets, all or those of one topic, and tells how many it had: 0 for a group that has none. As durable
+    before the answer as a reset. Idempotent. A consumer of the group that commits makes it anew.
     """
     ListConsumerGroups: _grpc.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.ListConsumerGroupsRequest, _consumer_offset_service_pb2.ListConsumerGroupsResponse]
     """Lists groups with their offsets and lag, by name. Idempotent."""
@@ -52,14 +57,19 @@ class ConsumerOffsetServiceAsyncStub(ConsumerOffsetServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CommitConsumerOffset: _aio.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.CommitConsumerOffsetRequest, _consumer_offset_service_pb2.CommitConsumerOffsetResponse]  # type: ignore[assignment]
-    """Stores the next offsets of a group. Idempotent; offsets may go back. Durable within 5 s, and at a clean stop."""
+    """Stores the next offsets of a group. Idempotent; offsets may go back. Durable within 5 s, and at a clean stop;
+    where the log has copies, in the log as safely as it promises within share_interval_ms, or as soon as it can be.
+    """
     GetConsumerOffset: _aio.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.GetConsumerOffsetRequest, _consumer_offset_service_pb2.GetConsumerOffsetResponse]  # type: ignore[assignment]
     """Returns the next offset of a group. CONSUMER_OFFSET_NOT_FOUND if it has none. Idempotent."""
     ResetConsumerOffset: _aio.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.ResetConsumerOffsetRequest, _consumer_offset_service_pb2.ResetConsumerOffsetResponse]  # type: ignore[assignment]
-    """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent."""
+    """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent.
+    Where the log has copies it is in the log as safely as it promises, too. NOT_DURABLE_YET says that it is at the leader
+    alone: repeat the call.
+    """
     DeleteConsumerGroup: _aio.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.DeleteConsumerGroupRequest, _consumer_offset_service_pb2.DeleteConsumerGroupResponse]  # type: ignore[assignment]
-    """Forgets a group's offsets, all or those of one topic, and tells how many it had: 0 for a group that has none. Synced
-    before the answer. Idempotent. A consumer of the group that commits makes it anew.
+    """Forgets a group's offsets, all or those of one topic, and tells how many it had: 0 for a group that has none. As durable
+    before the answer as a reset. Idempotent. A consumer of the group that commits makes it anew.
     """
     ListConsumerGroups: _aio.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.ListConsumerGroupsRequest, _consumer_offset_service_pb2.ListConsumerGroupsResponse]  # type: ignore[assignment]
     """Lists groups with their offsets and lag, by name. Idempotent."""
@@ -73,7 +83,9 @@ class ConsumerOffsetServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _consumer_offset_service_pb2.CommitConsumerOffsetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_consumer_offset_service_pb2.CommitConsumerOffsetResponse, _abc.Awaitable[_consumer_offset_service_pb2.CommitConsumerOffsetResponse]]:
-        """Stores the next offsets of a group. Idempotent; offsets may go back. Durable within 5 s, and at a clean stop."""
+        """Stores the next offsets of a group. Idempotent; offsets may go back. Durable within 5 s, and at a clean stop;
+        where the log has copies, in the log as safely as it promises within share_interval_ms, or as soon as it can be.
+        """
 
     @_abc_1.abstractmethod
     def GetConsumerOffset(
@@ -89,7 +101,10 @@ class ConsumerOffsetServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _consumer_offset_service_pb2.ResetConsumerOffsetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_consumer_offset_service_pb2.ResetConsumerOffsetResponse, _abc.Awaitable[_consumer_offset_service_pb2.ResetConsumerOffsetResponse]]:
-        """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent."""
+        """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent.
+        Where the log has copies it is in the log as safely as it promises, too. NOT_DURABLE_YET says that it is at the leader
+        alone: repeat the call.
+        """
 
     @_abc_1.abstractmethod
     def DeleteConsumerGroup(
@@ -97,8 +112,8 @@ class ConsumerOffsetServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _consumer_offset_service_pb2.DeleteConsumerGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_consumer_offset_service_pb2.DeleteConsumerGroupResponse, _abc.Awaitable[_consumer_offset_service_pb2.DeleteConsumerGroupResponse]]:
-        """Forgets a group's offsets, all or those of one topic, and tells how many it had: 0 for a group that has none. Synced
-        before the answer. Idempotent. A consumer of the group that commits makes it anew.
+        """Forgets a group's offsets, all or those of one topic, and tells how many it had: 0 for a group that has none. As durable
+        before the answer as a reset. Idempotent. A consumer of the group that commits makes it anew.
         """
 
     @_abc_1.abstractmethod

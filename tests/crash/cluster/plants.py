@@ -245,6 +245,20 @@ OF_THE_CODE = (
         ),
     ),
     plant(
+        "services do not look at the durability of an answer",
+        106,
+        ("libs/requests/durable.py", "    while last.is_late:\n", "    while False:\n"),
+    ),
+    plant(
+        "changes of topics are answered before the in-sync set has them",
+        7,
+        (
+            f"{REPLICATE}/in_sync_keeper.py",
+            "                while not self.set.has_topics(change_count):\n",
+            "                while False:\n",
+        ),
+    ),
+    plant(
         "a handover waits for nobody",
         143,
         (

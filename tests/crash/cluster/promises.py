@@ -29,6 +29,10 @@ class Promises:
     """Whole records that a reader saw."""
     written: dict[str, list[bytes]] = field(default_factory=dict)
     """What each writer heard to be replicated, in its order."""
+    done: set[bytes] = field(default_factory=set)
+    """Marks of what a service answered as done."""
+    topics: dict[str, int | None] = field(default_factory=dict)
+    """Queues of topics as it was answered, 0 of one that was deleted, None where the last answer is missing."""
     _shown_ends: dict[str, int] = field(default_factory=dict)
     answered: dict[int, dict[int, bytes]] = field(default_factory=dict)
     """By epoch, bodies of what was acknowledged as anything."""
@@ -76,9 +80,21 @@ class Promises:
         whole = b"".join(found.values())
         for body in self.sent:
             expect(whole.count(body) <= 1, f"{body[:30]!r} is there {whole.count(body)} times")
+        for mark in self.done:
+            expect(mark in whole, f"{mark!r} was answered as done, and is not there")
         for name, bodies in self.written.items():
             at = [whole.find(body) for body in bodies]
             expect(-1 not in at and at == sorted(at), f"the batches of {name} are not all there, in order")
+
+    def check_topics(self, log: OpenLog) -> None:
+        """Compare the topics of a log with what was answered."""
+        for name, queue_count in self.topics.items():
+            topic = log.topics.find(name)
+            found = 0 if topic is None else topic.write_queue_count
+            if queue_count is not None:
+                expect(
+                    found == queue_count, f"topic {name} has {found} queues, and {queue_count} were answered as done"
+                )
 
 
 def contents(log: OpenLog, start: int) -> dict[int, bytes]:

@@ -6,6 +6,7 @@ bytes, and have all that was promised; and once more after all were stopped and 
 """
 
 import asyncio
+import dataclasses
 import random
 import traceback
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.crash.cluster.actions import ACTIONS, draw_weights
 from tests.crash.cluster.clients import read, write
 from tests.crash.cluster.node import Node
 from tests.crash.cluster.promises import contents
+from tests.crash.cluster.services import administer, produce, settle
 from tests.crash.cluster.world import NAMES, ClusterWorld, Setup
 from tests.crash.seeds import Outcome, Plan, draw_steps
 from tests.crash.sim.loop import Stuck
@@ -27,12 +29,16 @@ NEVER_MS = 3_600_000
 HEAL_S_MAX = 240.0
 """In simulated time, after everything works."""
 CLIENTS_S_MAX = 60.0
+SERVICES_OF, SERVICES = 9, (0, 7)
+"""So many of so many seeds have services; of the seeds of plants only those that need them."""
 
 
 def make_plan(seed: int) -> Plan:
     """Draw a plan."""
     chance = random.Random(seed)
     setup = make_setup(chance)
+    if seed % SERVICES_OF in SERVICES:
+        setup = dataclasses.replace(setup, has_services=True, log=dataclasses.replace(setup.log, role="sync_master"))
     steps = draw_steps(chance, draw_weights(chance), chance.randint(STEP_COUNT_MIN, STEP_COUNT_MAX))
     return Plan(setup, steps, chance.getrandbits(32))
 
@@ -104,6 +110,9 @@ async def _live(world: ClusterWorld, plan: Plan, outcome: Outcome) -> None:
         world.spawn(write(world, name, random.Random(f"{plan.seed} {name}")))
     for node in world.nodes:
         world.spawn(read(world, node, random.Random(f"{plan.seed} reads {node.name}")))
+    if plan.setup.has_services:
+        for serve in (settle, produce, administer):
+            world.spawn(serve(world, random.Random(f"{plan.seed} {serve.__name__}")))
     for step in plan.steps:
         chance = random.Random(step.seed)
         world.loop.chance.seed(step.seed + 1)
@@ -199,6 +208,7 @@ async def _check(world: ClusterWorld) -> None:
     for node in world.nodes:
         assert node.log is not None
         world.promises.look(node.run, node.log)
+        world.promises.check_topics(node.log)
         expect(contents(node.log, 0) == found, f"{node.name} shows other records than {leader.name}")
         expect(node.log.epochs.epochs == log.epochs.epochs, f"the epochs of {node.name} are {node.log.epochs.epochs}")
     _check_bytes(world)

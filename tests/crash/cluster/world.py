@@ -45,6 +45,8 @@ class Setup:
     """Jobs of executors pause and interleave."""
     chunk_size_bytes: int
     """Of what a leader sends at a time, at most: small ones end in the middle of records and batches."""
+    has_services: bool = False
+    """Delivery, gateway and topics are asked, too."""
 
 
 class ClusterWorld(Stage):

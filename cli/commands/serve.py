@@ -54,10 +54,13 @@ def serve_one(context: typer.Context) -> None:
 
 def run_service(service: str, arguments: list[str]) -> int:
     """Run a service in this process and return its exit code."""
-    from libs.runtime import process
+    from libs.runtime.faults import ending_in_order
 
-    bootstrap: Any = importlib.import_module(f"services.{service}.bootstrap")
-    return process.main(arguments, section=service, settings_class=bootstrap.Settings, build=bootstrap.Service)
+    with ending_in_order():
+        from libs.runtime import process
+
+        bootstrap: Any = importlib.import_module(f"services.{service}.bootstrap")
+        return process.main(arguments, section=service, settings_class=bootstrap.Settings, build=bootstrap.Service)
 
 
 @config.command("show")

@@ -60,6 +60,11 @@ _LOG: dict[str, tuple[Severity, str, str]] = {
     "LOG_RECORD_OFFSET": ("fault", "a record says that it lies at another place", RESTORE),
     "LOG_BODY_CRC": ("fault", "a body does not have its checksum", RESTORE),
     "LOG_PROPERTY_CRC": ("fault", "a record does not have the checksum of its CRC property", RESTORE),
+    "LOG_PROPERTY_CRC_MISSING": (
+        "fault",
+        "a record lacks the CRC property that others around it have; a note if it does not end in zeros",
+        RESTORE,
+    ),
     "LOG_HOLE": ("fault", "zeros in the middle of the log", RESTORE),
     "LOG_BLANK_SIZE": ("fault", "the blank that closes a segment does not reach to its end", RESTORE),
     "LOG_HOST_PORT": ("fault", "a host in a record has an impossible port: wrong bytes, or a wrong IPv6 bit", RESTORE),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process says when a fault ends it, and the stack that its signals are handled on.
+"""What a process says when a fault ends it, the stack that its signals are handled on, and SIGTERM before it began.
 
 Python's handlers of signals run on the stack that faulthandler sets aside for its own, and that is too small: when the
 linker looks up a name in a handler it saves all registers there, and wrote some 10 KB over the heap below, on the
@@ -11,6 +11,10 @@ Linux. Callers: the main thread, once; other threads handle signals on their own
 import ctypes
 import faulthandler
 import mmap
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from libs.kernel import bus_error_cy
 
@@ -26,6 +30,19 @@ class _Stack(ctypes.Structure):
     """stack_t, sigaltstack(2)."""
 
     _fields_ = (("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size_bytes", ctypes.c_size_t))
+
+
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """End the process with exit code 0 when SIGTERM comes within the block, and nobody else handles it by then.
+
+    What a service needs takes a second to load, and there is nothing to close yet.
+    """
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def watch(service: str, *, is_console: bool) -> None:

@@ -138,7 +138,8 @@ class LogDamaged(StoreError):
     def __init__(self, *, segment: str, position: int, reason: str) -> None:
         super().__init__(
             f"segment {segment} is damaged at byte {position}: {reason}; nothing was changed, because only a person "
-            "can decide about data: look at the file with `reput inspect`, or restore it"
+            "can decide about data: look at the file with `reput inspect`, or restore it; where another log of the "
+            "in-sync set is well, this one may begin again with an empty directory"
         )
         self.segment, self.position, self.reason = segment, position, reason
 

@@ -3,8 +3,11 @@
 
 import sys
 
-from libs.runtime import process
-from services.delivery.bootstrap import Service, Settings
+from libs.runtime.faults import ending_in_order
 
 if __name__ == "__main__":
-    sys.exit(process.main(sys.argv[1:], section="delivery", settings_class=Settings, build=Service))
+    with ending_in_order():
+        from libs.runtime import process
+        from services.delivery.bootstrap import Service, Settings
+
+        sys.exit(process.main(sys.argv[1:], section="delivery", settings_class=Settings, build=Service))

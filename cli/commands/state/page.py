@@ -13,6 +13,7 @@ from reput.commitlog.v1.log_service_pb2 import GetStatusResponse
 from cli.commands.state.beside import beside_lines
 from cli.commands.state.states import States
 from cli.commands.state.verdict import Trouble, verdict_of
+from cli.connection.addresses import SERVICES
 from cli.output.figures import duration_text, many, rate_text, size_rate_text, size_text
 from cli.output.lines import printable, styled
 from cli.output.moments import short_text
@@ -85,6 +86,8 @@ def verdict_lines(troubles: list[Trouble], width: int) -> Iterator[str]:
 
 def _blocks(states: States, rates: Rates | None) -> Iterator[tuple[str, list[str]]]:
     """Yield labels and their sentences."""
+    if states.targets:
+        yield "asked", [", ".join(f"the {SERVICES[name]} at {target}" for name, target in states.targets.items())]
     if states.log is not None and not states.is_recovering:
         yield "log", list(_log(states, states.log, rates))
     if states.index is not None:

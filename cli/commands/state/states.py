@@ -24,7 +24,7 @@ class States:
 
     `away` has the services that do not answer, and why; `answer_ms` how long the others took to tell their states;
     `oldest_time_ms` is the store time of the log's first message, 0 if it is not known; `beside` are Delivery and the
-    gateway, where there are any.
+    gateway, where there are any; `targets` are the addresses that were asked, of services that have several.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class States:
         self.oldest_time_ms, self.policy, self.last_run = oldest_time_ms, policy, last_run
         self.answer_ms = answer_ms or {}
         self.beside: Sequence[Beside] = ()
+        self.targets: Mapping[str, str] = {}
 
     @property
     def is_recovering(self) -> bool:

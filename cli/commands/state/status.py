@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.connection.addresses import OF_EVERY_STORE, away_text, is_listening, targets_of
+from cli.connection.addresses import OF_EVERY_STORE, away_text, is_listening, is_reached, targets_of
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.lines import JsonOption, print_json, printable, styled, write
 from cli.output.wrapping import wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from cli.commands.state.states import States
 
@@ -86,16 +86,27 @@ def _look(context: typer.Context, away: dict[str, str]) -> States:
     from cli.connection.client import new_client, options_of
 
     options = options_of(context)
+    from dataclasses import replace
+
     from reput_client import RetryPolicy
 
     from cli.commands.state.beside import look_beside
     from cli.commands.state.states import look
     from cli.connection.patience import RETRIES
 
+    targets = _asked({service: options.targets(service) for service in OF_EVERY_STORE})
+    for service, target in targets.items():
+        options = replace(options, **{service: target})  # type: ignore[arg-type]
     with new_client(options, RetryPolicy(retries=RETRIES)) as client:
         states = look(client, time.time(), away)
-        states.beside = look_beside(context)
-        return states
+    states.beside, states.targets = look_beside(context), targets
+    return states
+
+
+def _asked(targets: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the address to ask of each service that has several: the first one where somebody listens."""
+    several = {service: where for service, where in targets.items() if len(where) > 1}
+    return {service: next(filter(is_reached, where), where[0]) for service, where in several.items()}
 
 
 def _show(states: States, before: States | None, *, as_json: bool, in_place: bool, is_first: bool) -> None:
@@ -149,6 +160,8 @@ def document(states: States) -> dict[str, object]:
     for service, answer in answers.items():
         found[service] = _known(plain(answer)) if answer is not None else {"unavailable": states.away[service]}
     found |= beside_document(states.beside)
+    if states.targets:
+        found["asked"] = dict(states.targets)
     troubles = troubles_of(states)
     found["verdict"] = {
         "is_healthy": all(trouble.is_note for trouble in troubles),

@@ -7,7 +7,12 @@ A trouble is something that somebody has to know of at night; a note may wait un
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from reput.commitlog.v1.log_service_pb2 import FOLLOWING_STATE_FOLLOWING, FOLLOWING_STATE_OUT, GetStatusResponse
+from reput.commitlog.v1.log_service_pb2 import (
+    FOLLOWING_STATE_FOLLOWING,
+    FOLLOWING_STATE_OUT,
+    ROLE_SYNC_MASTER,
+    GetStatusResponse,
+)
 from reput.indexer.v1 import index_service_pb2 as index_pb
 
 from cli.commands.state.states import States
@@ -101,15 +106,23 @@ def _of_replicas(log: GetStatusResponse) -> Iterator[Trouble]:
             yield Trouble(
                 f"no stream from {following.leader_target}: {following.last_error}", "see that the leader runs"
             )
-        return
+    else:
+        yield from _of_in_sync_set(log)
+    if log.HasField("election") and log.election.last_error:
+        yield Trouble(f"the coordinator can't be asked: {log.election.last_error}", "see that it runs")
+
+
+def _of_in_sync_set(log: GetStatusResponse) -> Iterator[Trouble]:
+    if 0 < log.live_in_sync_count < log.min_in_sync_count:
+        what = "appends" if log.role == ROLE_SYNC_MASTER else "appends as REPLICATED"
+        counts = f"{log.live_in_sync_count} of {log.min_in_sync_count} logs that must be in sync are connected"
+        yield Trouble(f"{what} are refused: NOT_ENOUGH_REPLICAS, {counts}", "bring one back, see `reput replicas`")
     connected = {replica.replica_id for replica in log.replicas}
     for name in log.in_sync_replica_ids[1:]:
         if name not in connected:
             yield Trouble(
                 f"replica {name} is of the in-sync set and not connected", "start it, or see `reput replicas`"
             )
-    if log.HasField("election") and log.election.last_error:
-        yield Trouble(f"the coordinator can't be asked: {log.election.last_error}", "see that it runs")
 
 
 def _of_index(states: States) -> Iterator[Trouble]:
@@ -122,9 +135,10 @@ def _of_index(states: States) -> Iterator[Trouble]:
             f"indexing stands still{error}", "`reput verify` tells what is wrong, `reput index rebuild` helps"
         )
     elif index.state == index_pb.REPUT_STATE_CONNECTING and "commitlog" not in states.away:
-        yield Trouble(f"the Indexer can't reach the CommitLog{error}", "see the Indexer's commitlog_target and token")
+        action = "see that the CommitLog of its commitlog_target runs, and its token"
+        yield Trouble(f"{_indexer(states)} can't reach its CommitLog{error}", action)
     elif index.is_log_away and "commitlog" not in states.away:
-        silent = f"the Indexer has heard nothing of the CommitLog for {index.log_silent_ms // 1000} s{error}"
+        silent = f"{_indexer(states)} has heard nothing of its CommitLog for {index.log_silent_ms // 1000} s{error}"
         yield Trouble(silent, "see that the CommitLog of its commitlog_target runs")
     elif not index.is_complete:
         yield Trouble(_rebuilding_text(index), "wait: queries are answered when it is done")
@@ -145,6 +159,11 @@ def _of_index(states: States) -> Iterator[Trouble]:
         )
         what = f"{records} fit no queue ({', '.join(reasons)}); they are found by key"
         yield Trouble(what, "`reput status --json` names queues and places", is_note=True)
+
+
+def _indexer(states: States) -> str:
+    target = states.targets.get("indexer")
+    return f"the Indexer at {target}" if target else "the Indexer"
 
 
 def _rebuilding_text(index: index_pb.GetStatusResponse) -> str:

@@ -52,6 +52,7 @@ _REASON = {
     "LOG_RECORD_OFFSET": "the record says that it belongs to another place",
     "LOG_BODY_CRC": "the body does not have its checksum",
     "LOG_PROPERTY_CRC": "the record does not have the checksum of its CRC property",
+    "LOG_PROPERTY_CRC_MISSING": "the record lacks the CRC property that others around it have",
     "LOG_STALE_RECORD": "the record is older than the one before it, so an older log left it",
     "LOG_HOLE": "zeros where a record should start",
     "LOG_HOST_PORT": "a host's port has an impossible value",
@@ -163,6 +164,8 @@ class LogCheck:
         self._check_hosts(segment, data, positions)
         if self._check_crc:
             self._check_property_names(segment, data, positions + batch.record_sizes)
+        if self._check_crc and not self._durable.is_foreign:
+            self._check_missing_crc(segment, data, positions + batch.record_sizes)
         first_ms, _ = facts.spans.get(segment.base_physical_offset, (int(batch.store_times_ms[0]), 0))
         facts.last_store_time_ms = max(facts.last_store_time_ms, int(batch.store_times_ms.max()))
         facts.spans[segment.base_physical_offset] = first_ms, facts.last_store_time_ms
@@ -197,6 +200,25 @@ class LogCheck:
         is_damaged = (like >= LIKE_COUNT_MIN) & (like < len(CRC_PROPERTY_PREFIX))
         for row in np.flatnonzero(is_damaged).tolist():
             self._add("LOG_PROPERTY_CRC", segment, self._columns.positions[row])
+
+    def _check_missing_crc(self, segment: LogFile, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+        """Look for records without the CRC property among those that have it: no checksum covers their properties.
+
+        One whose last byte is zero has lost it, for properties end otherwise. Another one between two that have it was
+        written so only if the setting was turned off for it alone.
+        """
+        starts = ends - CRC_PROPERTY_SIZE_BYTES
+        has = np.ones(len(ends), np.bool_)
+        for at, byte in enumerate(CRC_PROPERTY_PREFIX):
+            has &= data[starts + at] == byte
+        if not has.any():
+            return
+        is_cut = ~has & (data[ends - 1] == 0)
+        is_between = np.zeros(len(ends), np.bool_)
+        is_between[1:-1] = ~has[1:-1] & has[:-2] & has[2:] & ~is_cut[1:-1]
+        for row in np.flatnonzero(is_cut | is_between).tolist():
+            is_note = not is_cut[row]
+            self._add("LOG_PROPERTY_CRC_MISSING", segment, self._columns.positions[row], is_note=is_note)
 
     def _add(
         self, code: str, segment: LogFile, position: int, message: str = "", *, count: int = 1, is_note: bool = False

@@ -192,6 +192,15 @@ def _stopped(states: Any) -> None:
     states.index.state, states.index.last_error = index_pb.REPUT_STATE_STOPPED, "byte 5"
 
 
+def _too_few(states: Any) -> None:
+    states.log.role, states.log.live_in_sync_count, states.log.min_in_sync_count = log_pb.ROLE_SYNC_MASTER, 1, 2
+
+
+def _no_coordinator(states: Any) -> None:
+    states.log.following.state = log_pb.FOLLOWING_STATE_FOLLOWING
+    states.log.election.last_error = "connection refused"
+
+
 def _damaged(states: Any) -> None:
     states.index.damaged_records.add(segment="00000000000000000000", position=7, reason="checksum")
 
@@ -231,8 +240,10 @@ def _out(states: Any) -> None:
     ("spoil", "text", "action"),
     [
         (_full, "appends are refused: DISK_FULL", "make room"),
+        (_too_few, "appends are refused: NOT_ENOUGH_REPLICAS, 1 of 2 logs", "reput replicas"),
+        (_no_coordinator, "the coordinator can't be asked: connection refused", "see that it runs"),
         (_damaged, "segment 00000000000000000000 is damaged at byte 7: checksum", "copy"),
-        (_silent, "the Indexer has heard nothing of the CommitLog for 7 s", "commitlog_target"),
+        (_silent, "the Indexer has heard nothing of its CommitLog for 7 s", "commitlog_target"),
         (_stopped, "indexing stands still: byte 5", "reput index rebuild"),
         (_rebuilding, "the indexes are built again: 12 %", "wait"),
         (_away_replica, "replica b is of the in-sync set and not connected", "reput replicas"),
@@ -247,7 +258,7 @@ def test_troubles(spoil: Callable[[Any], None], text: str, action: str) -> None:
     states = healthy()
     spoil(states)
     (trouble,) = troubles_of(states)
-    assert (trouble.text, trouble.is_note) == (text, False)
+    assert (trouble.text[: len(text)], trouble.is_note) == (text, False)
     assert action in trouble.action
     lines = page(states)
     assert lines[0] == "not well"
@@ -333,3 +344,15 @@ def test_nobody_is_there() -> None:
     assert set(found["janitor"]) == {"unavailable"}
     assert (found["verdict"]["is_healthy"], len(found["verdict"]["troubles"])) == (False, 3)
     assert run_here(*arguments, "status", "5").code == 2
+
+
+def test_of_several_addresses_those_that_were_asked_are_shown() -> None:
+    """The log and the Indexer may be of two machines, and what is said of both is read otherwise then."""
+    states = healthy()
+    states.targets = {"commitlog": "b:7101", "indexer": "a:7102"}
+    assert "asked      the CommitLog at b:7101, the Indexer at a:7102" in page(states)
+    assert states.index is not None
+    states.index.is_log_away, states.index.log_silent_ms = True, 7_000
+    (trouble,) = troubles_of(states)
+    assert trouble.text.startswith("the Indexer at a:7102 has heard nothing of its CommitLog")
+    assert document(states)["asked"] == {"commitlog": "b:7101", "indexer": "a:7102"}

@@ -129,6 +129,7 @@ LOG = [
     Case("LOG_BODY_CRC", lambda t: t.write_record(-1, 90, b"\xff"), "last record"),
     Case("LOG_PROPERTY_CRC", lambda t: t.write_record(KEYED, -22, b"\xff"), others=UNCHECKED),
     Case("LOG_PROPERTY_CRC", lambda t: t.write_record(KEYED, 20, b"\x01"), "queue offset", others=UNCHECKED),
+    Case("LOG_PROPERTY_CRC_MISSING", lambda t: t.write_record(KEYED, -20, bytes(20)), "zeros"),
     Case("LOG_BLANK_SIZE", lambda t: t.write_log(_blank_at(t), struct.pack(">i", 8))),
     Case("LOG_HOLE", lambda t: t.write_record(KEYED, 0, bytes(t.records[KEYED].size_bytes)), others=UNCHECKED),
     Case("LOG_HOLE", _zero_to_segment_end, "to the end of the segment", UNCHECKED),

@@ -828,6 +828,7 @@ class GetStatusResponse(_message.Message):
     IN_SYNC_REPLICA_IDS_FIELD_NUMBER: _builtins.int
     LIVE_IN_SYNC_COUNT_FIELD_NUMBER: _builtins.int
     REPLICA_ID_FIELD_NUMBER: _builtins.int
+    MIN_IN_SYNC_COUNT_FIELD_NUMBER: _builtins.int
     ELECTION_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
     """Role of this node."""
@@ -883,6 +884,10 @@ class GetStatusResponse(_message.Message):
     """Members of the in-sync set that are connected, leader included. 0 for a log that follows."""
     replica_id: _builtins.str
     """Name of this log among its copies."""
+    min_in_sync_count: _builtins.int
+    """Members of the in-sync set that must be connected, leader included, for appends that wait for them. 0 for a log that
+    follows.
+    """
     @_builtins.property
     def indexed_time(self) -> _timestamp_pb2.Timestamp:
         """When the Indexer last reported. Absent: not since the start."""
@@ -960,11 +965,12 @@ class GetStatusResponse(_message.Message):
         in_sync_replica_ids: _abc.Iterable[_builtins.str] | None = ...,
         live_in_sync_count: _builtins.int = ...,
         replica_id: _builtins.str = ...,
+        min_in_sync_count: _builtins.int = ...,
         election: Global___Election | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["election", b"election", "following", b"following", "indexed_time", b"indexed_time", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_message_count", b"appended_message_count", "confirmed_physical_offset", b"confirmed_physical_offset", "contradicting_queue_count", b"contradicting_queue_count", "data_disk_free_bytes", b"data_disk_free_bytes", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "election", b"election", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "following", b"following", "in_sync_replica_ids", b"in_sync_replica_ids", "indexed_physical_offset", b"indexed_physical_offset", "indexed_time", b"indexed_time", "is_writable", b"is_writable", "live_in_sync_count", b"live_in_sync_count", "log_directories", b"log_directories", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "raised_queue_count", b"raised_queue_count", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "refusals", b"refusals", "replica_id", b"replica_id", "replicas", b"replicas", "replicated_physical_offset", b"replicated_physical_offset", "role", b"role", "segment_count", b"segment_count", "segment_size_bytes", b"segment_size_bytes", "start_time", b"start_time", "state", b"state", "store_time_ahead_ms", b"store_time_ahead_ms", "sync_count", b"sync_count", "topic_count", b"topic_count", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_message_count", b"appended_message_count", "confirmed_physical_offset", b"confirmed_physical_offset", "contradicting_queue_count", b"contradicting_queue_count", "data_disk_free_bytes", b"data_disk_free_bytes", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "election", b"election", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "following", b"following", "in_sync_replica_ids", b"in_sync_replica_ids", "indexed_physical_offset", b"indexed_physical_offset", "indexed_time", b"indexed_time", "is_writable", b"is_writable", "live_in_sync_count", b"live_in_sync_count", "log_directories", b"log_directories", "max_physical_offset", b"max_physical_offset", "min_in_sync_count", b"min_in_sync_count", "min_physical_offset", b"min_physical_offset", "raised_queue_count", b"raised_queue_count", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "refusals", b"refusals", "replica_id", b"replica_id", "replicas", b"replicas", "replicated_physical_offset", b"replicated_physical_offset", "role", b"role", "segment_count", b"segment_count", "segment_size_bytes", b"segment_size_bytes", "start_time", b"start_time", "state", b"state", "store_time_ahead_ms", b"store_time_ahead_ms", "sync_count", b"sync_count", "topic_count", b"topic_count", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -124,6 +124,7 @@ class Telemetry:
     ) -> None:
         """Report the numbers of several things of a `kind`, as gauges with the labels that tell them apart.
 
+        The `help` of a field's metadata says what the number is.
         `statistics` returns them by the values of the labels, and is called as that of `observe` is, once a field.
         Whoever makes them bounds how many there are.
         """
@@ -136,7 +137,8 @@ class Telemetry:
 
         for field in dataclasses.fields(kind):
             full_name = f"reput_{self.service}_{name}_{field.name}"
-            self._meter.create_observable_gauge(full_name, [partial(observe, field.name)])
+            about = str(field.metadata.get("help", ""))
+            self._meter.create_observable_gauge(full_name, [partial(observe, field.name)], description=about)
 
     def server_span(
         self, method: str, context: grpc.aio.ServicerContext[Any, Any]

@@ -23,10 +23,10 @@ from libs.runtime.rpc.peer import Connection, Peer
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.delivery.config import DeliveryConfig
-from services.delivery.engine.measuring import GroupLag, Measuring
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ownership import Ownership
 from services.delivery.engine.receiving.all_filters import FilterCount
+from services.delivery.engine.standing.measuring import GroupLag, Measuring
 from services.delivery.rpc.dead_letter_servicer import DeadLetterServicer
 from services.delivery.rpc.delay_servicer import DelayServicer
 from services.delivery.rpc.delivery_servicer import DeliveryServicer

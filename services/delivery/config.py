@@ -15,7 +15,8 @@ class DeliveryConfig:
     """Settings of the Delivery service. It keeps nothing on a disk of its own: what it knows is in the log."""
 
     open_count_max: Positive = 1_000_000
-    """Messages of all groups that are in flight, or wait for one before them, at once; some 300 bytes each."""
+    """Messages of all groups that are in flight, or wait for the next attempt or for one before them, at once; some 300
+    bytes each."""
 
     queue_open_count_max: Positive = 10_000
     """The same of one group in one queue: then nothing new of that queue is delivered until some are settled."""

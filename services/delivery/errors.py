@@ -98,6 +98,10 @@ class LogFollows(DependencyUnavailable):
     """The log follows another one, so nothing is delivered by it."""
 
 
+class MessageDamaged(DependencyUnavailable):
+    """Stored bytes of a message fail their check. Needs a replica or a person; the messages before it are whole."""
+
+
 class JournalLost(ServiceError):
     """Whether the journal has the last events is unknown, or another process writes it. What is known is read anew."""
 

@@ -31,10 +31,13 @@ groups = command_group("Consumer groups: how far behind they are, their policies
 GroupArgument = Annotated[str, typer.Argument(help="Name of the group.")]
 TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 Yes = Annotated[bool, YesOption]
-COLUMNS = ("group", "topic", "queue_id", "queue_offset", "lag", "oldest_s", "in_flight_count", "is_shared")
-SPARE_COLUMNS = ("is_shared", "oldest_s")
+COLUMNS = (
+    "group", "topic", "queue_id", "queue_offset", "lag", "oldest_s", "in_flight_count", "waiting_count", "is_shared",
+)  # fmt: skip
+SPARE_COLUMNS = ("is_shared", "oldest_s", "waiting_count")
 QUEUE_COLUMNS = (
-    "topic", "queue_id", "committed_queue_offset", "max_queue_offset", "lag", "in_flight_count", "held_count",
+    "topic", "queue_id", "committed_queue_offset", "max_queue_offset", "lag", "in_flight_count", "waiting_count",
+    "next_attempt", "held_count",
 )  # fmt: skip
 MOVE_COLUMNS = ("topic", "queue_id", "from_queue_offset", "to_queue_offset", "settled_count")
 
@@ -47,7 +50,8 @@ def list_groups(
 ) -> None:
     """List groups with their offsets and lag, one row per queue.
 
-    Of a group that shares messages it tells more: what is in flight, and for how long the oldest message waits.
+    Of a group that shares messages it tells more: what receivers have (`in_flight_count`), what waits for the next
+    attempt (`waiting_count`), and for how long the oldest message waits.
 
     Example: reput groups list --group readers
     """
@@ -62,12 +66,13 @@ def list_groups(
                 "lag": queue.lag,
                 "oldest_s": queue.lag_s,
                 "in_flight_count": queue.in_flight_count,
+                "waiting_count": queue.waiting_count,
                 "is_shared": True,
             }
             for name, found in sharing.items()
             for queue in found.queues
         ]
-        others = {"oldest_s": None, "in_flight_count": None, "is_shared": False}
+        others = {"oldest_s": None, "in_flight_count": None, "waiting_count": None, "is_shared": False}
         rows += [{"group": name, **one._asdict(), **others} for name, one in offsets_of(client, group, sharing)]
     rows.sort(key=lambda row: (str(row["group"]), str(row["topic"]), int(str(row["queue_id"]))))
     print_rows(rows, COLUMNS, as_json=as_json, spare=SPARE_COLUMNS)
@@ -101,6 +106,8 @@ def _fields(group: ShareGroup) -> dict[str, object]:
         "waiting_bytes": sum(queue.lag_bytes for queue in group.queues),
         "oldest_s": max(late, default=None),
         "in_flight_count": sum(queue.in_flight_count for queue in group.queues),
+        "waiting_count": sum(queue.waiting_count for queue in group.queues),
+        "next_attempt": min((one.next_attempt for one in group.queues if one.next_attempt), default=None),
         "dead_letter_count": group.dead_letter_count,
         **asdict(group.policy),
         "filters": [asdict(one) for one in group.filters],
@@ -253,7 +260,8 @@ def _prospect(client: Client, group: str, topic: str) -> str:
 def _shared_prospect(group: ShareGroup | None, topic: str) -> str:
     assert group is not None
     queues = [queue for queue in group.queues if queue.topic == topic]
-    behind, open_count = sum(one.lag for one in queues), sum(one.in_flight_count + one.held_count for one in queues)
+    behind = sum(one.lag for one in queues)
+    open_count = sum(one.in_flight_count + one.waiting_count + one.held_count for one in queues)
     return f"it is {many(behind, 'message')} behind, {many(open_count, 'message')} in flight count as settled"
 
 

@@ -42,7 +42,10 @@ class Flight(msgspec.Struct, frozen=True, array_like=True):
     offset: Offset
     attempt: Attempt
     stamp: Offset
-    """Of the delivery: milliseconds since the epoch, larger with each delivery of the message. Handles carry it."""
+    """Of the delivery: milliseconds since the epoch, larger with each delivery of the message. Handles carry it.
+
+    Once the message was given back it is `until_ms` or more: nobody has it until then.
+    """
     until_ms: Offset
     """When it may be delivered again, milliseconds since the epoch."""
     key: Key = 0

@@ -22,10 +22,12 @@ from services.delivery.engine.delays.delays import Delays
 from services.delivery.engine.delays.ports import TimerIndex
 from services.delivery.engine.feed import ReadAhead
 from services.delivery.engine.journal import Journal
+from services.delivery.engine.letters.burying import Burying
 from services.delivery.engine.letters.letters import Letters
 from services.delivery.engine.letters.place import dead_letter_topic
 from services.delivery.engine.ports import Index, Log, Wanted, Written
 from services.delivery.engine.receiving.all_filters import AllFilters
+from services.delivery.engine.standing.lags import Lags, QueueLag
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.state.queue import QueueState
@@ -35,7 +37,7 @@ from services.delivery.engine.subscription import SIZE_BYTES_MAX, Delivered, Sub
 from services.delivery.engine.tally import Tally
 from services.delivery.engine.transactions.ports import HalfIndex
 from services.delivery.engine.transactions.transactions import Transactions
-from services.delivery.errors import AppendRefused, GroupNotFound, HandleOutdated, JournalLost, TopicNotFound
+from services.delivery.errors import AppendRefused, GroupNotFound, HandleOutdated, JournalLost
 
 TOPIC_LOOK_S = 5.0
 """How long a number of queues is believed."""
@@ -66,24 +68,6 @@ class Outcome:
 
     error: ServiceError | None = None
     handle: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLag:
-    """How far a group is in a queue."""
-
-    place: Place
-    committed: int
-    next: int
-    min_queue_offset: int
-    max_queue_offset: int
-    flight_count: int
-    held_count: int
-    unsettled_count: int
-    lag_ms: int | None
-    """For how long the oldest message that is not settled has been stored; None if there is none."""
-    lag_bytes: int
-    """Of the records of the messages that are not settled."""
 
 
 class Owned:
@@ -123,6 +107,8 @@ class Owned:
         """By group: what the index is slow to tell of one holds up no other."""
         self._is_over = False
         self.ahead = ReadAhead()
+        self._lags = Lags(groups, index, clock, self._time)
+        self._burying = Burying(groups, journal, tally, index, self._time, self._wake)
         self.letters = Letters(groups, journal, tally, log, index, self.begin)
 
     async def start(self) -> None:
@@ -130,10 +116,12 @@ class Owned:
         await self.transactions.load()
         self.delays.start()
         self.transactions.start()
+        self._burying.start()
 
     async def stop(self) -> None:
         """Read nothing ahead any more, and let those who wait begin anew."""
         self._is_over = True
+        await self._burying.stop()
         await self.transactions.stop()
         await self.delays.stop()
         for subscription in list(self._subscriptions.values()):
@@ -263,34 +251,8 @@ class Owned:
         await written
 
     async def lags(self, group: str) -> list[QueueLag]:
-        """Return how far a group is, by topic and queue, but for its dead letters.
-
-        Raises GroupNotFound and DependencyUnavailable.
-        """
-        if not self.groups.is_known(group):
-            raise GroupNotFound(group)
-        queues = [queue for queue in self.groups.queues(group) if queue.place.topic != dead_letter_topic(group)]
-        bounds = {topic: await self._index.bounds(topic) for topic in {queue.place.topic for queue in queues}}
-        lags: list[QueueLag] = []
-        for queue in queues:
-            least, most = bounds[queue.place.topic].get(queue.place.queue_id, (0, 0))
-            flight_count = queue.flight_count
-            held_count = queue.open_count - flight_count
-            count = queue.unsettled_count(least, most)
-            place, others, lag_ms, size_bytes = queue.place, queue.open_offsets(), None, 0
-            if count:
-                with contextlib.suppress(TopicNotFound):  # it is gone, and nothing else of the group is
-                    lag_ms = await self._lag_ms(queue, max(queue.committed, least))
-                    size_bytes = await self._index.size_bytes(place.topic, place.queue_id, queue.next, others)
-            counts = (flight_count, held_count, count)
-            lags.append(QueueLag(place, queue.committed, queue.next, least, most, *counts, lag_ms, size_bytes))
-        return lags
-
-    async def _lag_ms(self, queue: QueueState, offset: int) -> int | None:
-        """Return for how long a message has been stored, None if the index does not have it any more."""
-        topic, queue_id = queue.place.topic, queue.place.queue_id
-        pulled = await self._index.pull(topic, queue_id, offset, wanted=Wanted(), count=1, size_bytes=1, wait_s=0)
-        return max(0, self._clock.now_ms() - pulled.found[0].store_time_ms) if pulled.found else None
+        """Return how far a group is, by topic and queue. Raises GroupNotFound and DependencyUnavailable."""
+        return await self._lags.of(group)
 
     async def tend(self) -> None:
         """Let go of what nobody uses, and tell the index how far groups are. Raises DependencyUnavailable."""
@@ -329,19 +291,15 @@ class Owned:
     async def _bury_message(self, handle: Handle) -> None:
         """Put a message among the dead letters. Raises HandleOutdated, and what the journal and the index raise."""
         self._in_flight(handle)
-        subscription = await self._subscription(handle.group, handle.topic)
-        found = await subscription.read(self._in_flight(handle)[0], handle.offset)
+        found = await self._burying.read(handle.place, handle.offset)
         queue, _ = self._in_flight(handle)  # it may have been settled while it was read
         if found is None:
-            event = Settled(handle.place, (handle.offset,))
-            self.groups.apply(event)
-            await self._journal.write([event], is_safe=True)
-        else:
-            try:
-                await asyncio.shield(subscription.bury(queue, found))
-            except AppendRefused as error:
-                raise DependencyUnavailable("commitlog", f"it does not take the dead letter: {error}") from error
-        subscription.news.tell()
+            await self._burying.pass_over(queue, handle.offset)
+            return
+        try:
+            await asyncio.shield(self._burying.bury(queue, found))
+        except AppendRefused as error:
+            raise DependencyUnavailable("commitlog", f"it does not take the dead letter: {error}") from error
 
     def _in_flight(self, handle: Handle) -> tuple[QueueState, Flight]:
         """Return the delivery that a handle names. Raises HandleOutdated."""
@@ -380,8 +338,12 @@ class Owned:
         delay_ms = wish.delay_ms
         if delay_ms is None:
             delay_ms = policy.backoff_ms(flight.attempt) if wish.verb == "nack" else policy.invisible_ms
-        stamp = flight.stamp if wish.keeps_handle else max(now_ms, flight.stamp + 1)
-        later = Flight(flight.offset, flight.attempt - wish.is_untried, stamp, now_ms + delay_ms, flight.key)
+        attempt, begin_ms = flight.attempt - wish.is_untried, now_ms
+        if wish.verb == "nack":
+            delay_ms = delay_ms if attempt < policy.attempts_max else 0  # nobody waits for an attempt that is not made
+            begin_ms = now_ms + delay_ms  # so it is nobody's until then
+        stamp = flight.stamp if wish.keeps_handle else max(begin_ms, flight.stamp + 1)
+        later = Flight(flight.offset, attempt, stamp, now_ms + delay_ms, flight.key)
         if wish.verb == "extend" and (filters := self.filters.find(handle.group, handle.topic)) is not None:
             filters.extended(queue, flight, later)
         changed = Handle(handle.group, handle.topic, handle.queue_id, handle.offset, stamp)
@@ -406,6 +368,7 @@ class Owned:
                 self._index,
                 self._journal,
                 self._tally,
+                self._burying,
                 self._clock,
                 self._time,
                 self.filters.of(group, topic),

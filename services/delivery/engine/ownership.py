@@ -51,7 +51,7 @@ class Counters:
     is_owner: int
     groups_known: int
     messages_open: int
-    """In flight or held."""
+    """In flight, waiting for the next attempt, or held."""
     received_total: int
     redelivered_total: int
     settled_total: int
@@ -230,7 +230,7 @@ class Ownership:
         self._decided.set()
         self.began_count += 1
         groups = reading.groups
-        _log.info("deliveries begin: %d groups, %d messages in flight", len(groups.names()), groups.open_count)
+        _log.info("deliveries begin: %d groups, %d messages are open", len(groups.names()), groups.open_count)
         try:
             await self._tend(journal, owned.tend, owned.asking.roll, copying.tend, owned.transactions.tend)
         finally:

@@ -11,10 +11,8 @@ Callers: the event loop's thread. Memory: that of its feeds.
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -22,11 +20,10 @@ from msgspec.structs import replace
 from libs.formats.records.delivery_record import Event, Flight, Place, Policy, Postponed, Settled, Took
 from libs.machine.clock import Clock
 from libs.machine.uninterrupted import uninterrupted
-from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.feed import Feed, ReadAhead
 from services.delivery.engine.journal import Journal
-from services.delivery.engine.letters.place import dead_letter_topic
-from services.delivery.engine.ports import DeadLetter, Found, Index, Wanted, Written
+from services.delivery.engine.letters.burying import Burying
+from services.delivery.engine.ports import Found, Index, Wanted, Written
 from services.delivery.engine.receiving.filters import Filters
 from services.delivery.engine.receiving.kept import Kept
 from services.delivery.engine.receiving.news import News
@@ -36,18 +33,13 @@ from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.state.queue import QueueState
 from services.delivery.engine.steady_time import SteadyTime
 from services.delivery.engine.tally import Tally
-from services.delivery.errors import AppendRefused
 
 AGAIN_S = 0.2
 """When a receive looks again at messages that were due, and that it could not read."""
-LETTER_AGAIN_MS = 30_000
-"""When a dead letter that the log did not take is tried again."""
 ROUND_COUNT = 8
 """How often one receive looks at a queue again, behind messages that were for others."""
 SIZE_BYTES_MAX = 8 << 20
 """Of the messages of one receive, unless the last one makes it more."""
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +101,7 @@ class Subscription:
         index: Index,
         journal: Journal,
         tally: Tally,
+        burying: Burying,
         clock: Clock,
         time: SteadyTime,
         filters: Filters,
@@ -125,6 +118,7 @@ class Subscription:
         self._index = index
         self._journal = journal
         self._tally = tally
+        self._burying = burying
         self._clock = clock
         self._time = time
         self._ahead = ahead
@@ -308,7 +302,7 @@ class Subscription:
         alive, for_others = list[Found](), list[Found]()
         for one in (found[offset] for offset in same if offset in found):
             if queue.attempts(one.queue_offset) >= policy.attempts_max:
-                self.bury(queue, one)
+                self._burying.bury(queue, one)
             elif self.filters.passes(one, room.wanted):
                 alive.append(one)
             elif self.filters.is_for_others(one, room.wanted):
@@ -344,40 +338,6 @@ class Subscription:
         event = Settled(queue.place, gone)
         self._groups.apply(event)
         self._journal.write([event], is_safe=True)
-
-    def bury(self, queue: QueueState, found: Found) -> "asyncio.Future[Written]":
-        """Put a message that is in flight among the dead letters, in one record with the event that settles it.
-
-        Returns what tells when that is written, or that the log does not take it (AppendRefused). Until then the
-        message is in flight for nobody, and it is tried again after LETTER_AGAIN_MS.
-        """
-        former, now_ms = queue.flight(found.queue_offset), self._time.now_ms()
-        assert former is not None
-        flight = replace(former, stamp=max(now_ms, former.stamp + 1), until_ms=now_ms + LETTER_AGAIN_MS)
-        postponed, event = Postponed(queue.place, (flight,)), Settled(queue.place, (found.queue_offset,))
-        self._journal.write([postponed], is_safe=False)
-        self._groups.apply(postponed)
-        letter = DeadLetter(found, dead_letter_topic(self.group), queue.place, flight.attempt)
-        written = self._journal.write([event], [letter], is_safe=True, may_be_refused=True)
-        written.add_done_callback(partial(self._buried, queue, flight, event))
-        return written
-
-    def _buried(self, queue: QueueState, flight: Flight, event: Settled, written: "asyncio.Future[Written]") -> None:
-        if isinstance(error := written.exception(), AppendRefused):
-            where = f"{self.topic}/{queue.place.queue_id} of group {self.group}"
-            _log.error("message %d of %s can't be a dead letter, and waits: %s", flight.offset, where, error)
-        elif error is None:
-            self._tally.dead_letter_count += 1
-            if queue.flight(flight.offset) == flight:  # else the group was moved meanwhile
-                self._groups.apply(event)
-                self.news.tell()  # what waits for its key may come
-
-    async def read(self, queue: QueueState, offset: int) -> Found | None:
-        """Read a message again, None if it is gone. Raises what the index raises, and DependencyUnavailable."""
-        found, gone = await self._rereading.read(queue.place.queue_id, [offset], SIZE_BYTES_MAX)
-        if offset not in found and offset not in gone:
-            raise DependencyUnavailable("indexer", f"it has no message {offset} of {self.topic} at the moment")
-        return found.get(offset)
 
     async def _fresh(self, chosen: list[_Chosen], room: _Room, policy: Policy, queue_ids: list[int]) -> None:
         """Choose messages that were never delivered, the queues in turn."""

@@ -11,9 +11,10 @@ from libs.requests import arguments
 from libs.requests.checks import size_of_page
 from libs.requests.errors import BadArgument
 from libs.requests.page_token import decode_token, encode_token
-from services.delivery.engine.owned import QueueLag
+from libs.runtime.rpc.timestamps import timestamp
 from services.delivery.engine.ownership import Ownership
 from services.delivery.engine.ports import Index, Log
+from services.delivery.engine.standing.lags import QueueLag
 from services.delivery.rpc.names import group_name
 from services.delivery.rpc.policies import message_of, policy_of
 
@@ -118,4 +119,6 @@ def _queue(lag: QueueLag) -> messages.GroupQueue:
         held_count=lag.held_count,
         lag_time=None if lag.lag_ms is None else from_milliseconds(lag.lag_ms),
         lag_bytes=lag.lag_bytes,
+        waiting_count=lag.waiting_count,
+        next_attempt=None if lag.next_attempt_ms is None else timestamp(lag.next_attempt_ms),
     )

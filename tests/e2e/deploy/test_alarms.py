@@ -14,8 +14,8 @@ from libs.runtime.trust.roles import ROLES
 from services.commitlog.engine.elect.member import ElectionStatistics
 from services.commitlog.engine.roles import RoleStatistics
 from services.commitlog.engine.statistics import statistics_of
-from services.delivery.engine.measuring import GroupLag
 from services.delivery.engine.ownership import Counters
+from services.delivery.engine.standing.measuring import GroupLag
 from services.gateway.rpc.messaging_servicer import MessagingServicer
 from tests.e2e.deploy.commands import ROOT, run, tool
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from libs.formats.records.delivery_record import (
     Began,
+    Copied,
     CopyEdge,
     DelaysCopied,
     DelaysDone,
@@ -15,8 +16,11 @@ from libs.formats.records.delivery_record import (
     Place,
     Policy,
     PolicySet,
+    Postponed,
+    Took,
 )
 from services.delivery.engine.delays.done import Done
+from services.delivery.engine.state.last_attempts import LastAttempts
 from services.delivery.engine.state.queue import QueueState
 
 
@@ -30,6 +34,7 @@ class Groups:
         self.open_count = 0
         """Messages of all groups that are in flight or held."""
         self.delays = Done()
+        self.last_attempts = LastAttempts(self.find, lambda group: self.policy(group).attempts_max)
         self._queue_count = 0
 
     def policy(self, group: str) -> Policy:
@@ -72,6 +77,8 @@ class Groups:
         if isinstance(event, PolicySet):
             if event.policy is not None:
                 self.policies[event.group] = event.policy
+                for queue in self.queues(event.group):
+                    self.last_attempts.note(queue.place, queue.flights())
             else:
                 self.policies.pop(event.group, None)
                 for queue in self._queues.pop(event.group, {}).values():
@@ -84,6 +91,8 @@ class Groups:
             before = queue.open_count
             queue.apply(event)
             self.open_count += queue.open_count - before
+            if isinstance(event, Took | Postponed | Copied):
+                self.last_attempts.note(event.place, event.flights)
 
     def _queue(self, place: Place) -> QueueState:
         queues = self._queues.setdefault(place.group, {})

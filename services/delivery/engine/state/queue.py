@@ -56,6 +56,10 @@ class QueueState:
         """Messages that were delivered and are not settled."""
         return len(self._flights)
 
+    def waiting(self, now_ms: int) -> list[int]:
+        """Return when the messages are due that nobody has: they were given back, or their receivers' time is over."""
+        return [one.until_ms for one in self._flights.values() if one.until_ms <= max(now_ms, one.stamp)]
+
     @property
     def committed(self) -> int:
         """The first message that is not settled."""
@@ -88,6 +92,10 @@ class QueueState:
     def flight(self, offset: int) -> Flight | None:
         """Return the delivery of a message that is in flight."""
         return self._flights.get(offset)
+
+    def flights(self) -> list[Flight]:
+        """Return the deliveries of all messages that are in flight."""
+        return list(self._flights.values())
 
     def key(self, offset: int) -> int:
         """Return the key of a message that is in flight or held."""

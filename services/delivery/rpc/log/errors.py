@@ -8,7 +8,7 @@ import grpc
 
 from libs.requests.errors import BadArgument, DependencyUnavailable
 from libs.runtime.rpc.errors import describe, error_info
-from services.delivery.errors import ConsumerOffsetNotFound, LogFollows, TopicNotFound
+from services.delivery.errors import ConsumerOffsetNotFound, LogFollows, MessageDamaged, TopicNotFound
 
 
 @contextmanager
@@ -31,4 +31,6 @@ def errors_of(service: str, *, tells_refusals: bool = False) -> Iterator[None]:
             raise BadArgument(reason, field=field or "", value=value, limit=limit) from error
         if info.reason == "NOT_LEADER":
             raise LogFollows(service, describe(error)) from error
+        if info.reason == "RECORD_DAMAGED":
+            raise MessageDamaged(service, describe(error)) from error
         raise DependencyUnavailable(service, describe(error)) from error

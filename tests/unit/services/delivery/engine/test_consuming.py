@@ -9,10 +9,10 @@ import pytest
 from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
 from services.delivery.engine.consuming import Consumption
-from services.delivery.engine.measuring import GroupLag, Measuring
 from services.delivery.engine.owned import Owned, Wish
 from services.delivery.engine.ownership import Ownership
 from services.delivery.engine.ports import Wanted
+from services.delivery.engine.standing.measuring import GroupLag, Measuring
 from services.delivery.engine.subscription import Delivered, Subscription
 from services.delivery.errors import JournalLost
 from tests.support.memory_delivery import RECORD_SIZE_BYTES, MemoryStore, delivering, owned_of
@@ -194,7 +194,7 @@ async def test_lags_are_measured_while_this_process_delivers(clock: ManualClock)
         await owned.settle([Wish(first.handle, "ack")])
         clock.advance(2_500)
         await measuring.look()
-        assert measuring.lags == {(GROUP, TOPIC): GroupLag(2, 2.5, 2 * RECORD_SIZE_BYTES)}
+        assert measuring.lags == {(GROUP, TOPIC): GroupLag(2, 2.5, 2 * RECORD_SIZE_BYTES, in_flight_messages=2)}
 
 
 async def test_lag_is_told_in_messages_and_in_time(clock: ManualClock) -> None:

@@ -277,7 +277,7 @@ async def test_an_index_that_is_behind_settles_nothing_and_brings_nothing_back(c
         store.indexed_count = 1
         await store.append(TOPIC, "d")
         assert await receive(owned, wait_s=0.5) == []
-        assert (await owned.lags(GROUP))[0].flight_count == 2
+        assert (await owned.lags(GROUP))[0].waiting_count == 2
         store.indexed_count = None
         assert sorted(texts(await receive(owned, wait_s=LIMIT_S))) == ["b", "c"]
         assert texts(await receive(owned, wait_s=LIMIT_S)) == ["d"]

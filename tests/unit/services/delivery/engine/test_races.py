@@ -11,9 +11,10 @@ import pytest
 from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
+from services.delivery.engine.letters.burying import LETTER_AGAIN_MS
 from services.delivery.engine.owned import Owned, Wish
 from services.delivery.engine.ports import DeadLetter, Letter, Pulled, Wanted, Written
-from services.delivery.engine.subscription import LETTER_AGAIN_MS, Delivered
+from services.delivery.engine.subscription import Delivered
 from services.delivery.errors import AppendRefused, TopicNotFound
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
 from tests.support.patience import LIMIT_S, eventually

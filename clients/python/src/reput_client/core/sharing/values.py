@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from reput.delivery.v1 import dead_letter_service_pb2, group_service_pb2
@@ -48,12 +49,17 @@ class ShareQueue:
     lag: int
     """Messages that are not settled."""
     in_flight_count: int
+    """Messages that receivers have."""
     held_count: int
     """Messages that wait for one with the same sharding key, or for a member whose filter they pass."""
     lag_s: float | None
     """For how long the oldest message that is not settled has been stored, None if there is none."""
     lag_bytes: int
     """Of the records of the messages that are not settled."""
+    waiting_count: int = 0
+    """Messages that were given back, or whose receivers' time is over: they wait for the next attempt."""
+    next_attempt: datetime | None = None
+    """When the first of these may be delivered; a time that is over means that nobody receives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +218,8 @@ def selection_of(
 
 def _queue_of(message: Any) -> ShareQueue:
     lag_s = _seconds(message.lag_time) if message.HasField("lag_time") else None
-    return of_fields(ShareQueue, message, lag_s=lag_s)
+    next_attempt = message.next_attempt.ToDatetime(tzinfo=UTC) if message.HasField("next_attempt") else None
+    return of_fields(ShareQueue, message, lag_s=lag_s, next_attempt=next_attempt)
 
 
 def _seconds(value: Any) -> float:

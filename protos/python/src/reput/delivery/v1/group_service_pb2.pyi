@@ -33,8 +33,8 @@ class GroupPolicy(_message.Message):
     FROM_END_FIELD_NUMBER: _builtins.int
     IS_PAUSED_FIELD_NUMBER: _builtins.int
     attempts_max: _builtins.int
-    """A message that was delivered so often and not settled goes to the dead letters, topic `%DLQ%` and the group's name.
-    1 to 1,000; 0 means 17.
+    """A message that was delivered so often and not settled goes to the dead letters, topic `%DLQ%` and the group's name, as
+    soon as the last delivery was given back or its time is over. 1 to 1,000; 0 means 17.
     """
     is_ordered: _builtins.bool
     """Messages with the same ordering key (`__SHARDINGKEY`) of a queue are delivered one after the other: the next one when
@@ -165,6 +165,8 @@ class GroupQueue(_message.Message):
     HELD_COUNT_FIELD_NUMBER: _builtins.int
     LAG_TIME_FIELD_NUMBER: _builtins.int
     LAG_BYTES_FIELD_NUMBER: _builtins.int
+    WAITING_COUNT_FIELD_NUMBER: _builtins.int
+    NEXT_ATTEMPT_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic."""
     queue_id: _builtins.int
@@ -176,16 +178,22 @@ class GroupQueue(_message.Message):
     max_queue_offset: _builtins.int
     """End of the queue, exclusive."""
     lag: _builtins.int
-    """Messages that are not settled: in flight, held, or not delivered yet."""
+    """Messages that are not settled: in flight, waiting for the next attempt, held, or not delivered yet."""
     in_flight_count: _builtins.int
-    """Messages that were delivered and are not settled."""
+    """Messages that receivers have: delivered, neither settled nor given back, and the receivers' time is not over."""
     held_count: _builtins.int
     """Messages that wait for one with the same ordering key, or for a member whose filter they pass."""
     lag_bytes: _builtins.int
     """Bytes of the records of the messages that are not settled."""
+    waiting_count: _builtins.int
+    """Messages that wait for the next attempt: they were given back, or the time of their receivers is over."""
     @_builtins.property
     def lag_time(self) -> _duration_pb2.Duration:
         """For how long the oldest message that is not settled has been stored. Absent if there is none."""
+
+    @_builtins.property
+    def next_attempt(self) -> _timestamp_pb2.Timestamp:
+        """When the first of these may be delivered: a time that is over means that nobody receives. Absent if there is none."""
 
     def __init__(
         self,
@@ -200,10 +208,12 @@ class GroupQueue(_message.Message):
         held_count: _builtins.int = ...,
         lag_time: _duration_pb2.Duration | None = ...,
         lag_bytes: _builtins.int = ...,
+        waiting_count: _builtins.int = ...,
+        next_attempt: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lag_time", b"lag_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lag_time", b"lag_time", "next_attempt", b"next_attempt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_queue_offset", b"committed_queue_offset", "held_count", b"held_count", "in_flight_count", b"in_flight_count", "lag", b"lag", "lag_bytes", b"lag_bytes", "lag_time", b"lag_time", "max_queue_offset", b"max_queue_offset", "next_queue_offset", b"next_queue_offset", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_queue_offset", b"committed_queue_offset", "held_count", b"held_count", "in_flight_count", b"in_flight_count", "lag", b"lag", "lag_bytes", b"lag_bytes", "lag_time", b"lag_time", "max_queue_offset", b"max_queue_offset", "next_attempt", b"next_attempt", "next_queue_offset", b"next_queue_offset", "queue_id", b"queue_id", "topic", b"topic", "waiting_count", b"waiting_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

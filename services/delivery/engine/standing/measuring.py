@@ -7,12 +7,14 @@ thread; `lags` from any. Memory: a row for each group and topic, of the first GR
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from libs.machine.loop import SupervisedLoop
 from libs.requests.errors import DependencyUnavailable
-from services.delivery.engine.owned import Owned, QueueLag
+from services.delivery.engine.owned import Owned
 from services.delivery.engine.ownership import Ownership
+from services.delivery.engine.standing.lags import QueueLag
 from services.delivery.errors import GroupNotFound, NotOwner
 
 INTERVAL_MS = 15_000
@@ -20,16 +22,20 @@ INTERVAL_MS = 15_000
 GROUP_COUNT_MAX = 200
 
 
+def _told(text: str) -> Any:
+    return field(default=0, metadata={"help": text})
+
+
 @dataclass(frozen=True, slots=True)
 class GroupLag:
     """How far a group is in a topic."""
 
-    messages: int
-    """Not settled."""
-    seconds: float
-    """For how long the oldest of them has been stored."""
-    bytes: int
-    """Of their records."""
+    messages: int = _told("Messages that the group has not settled.")
+    seconds: float = _told("For how long the oldest of these has been stored.")
+    bytes: int = _told("Bytes of their records.")
+    in_flight_messages: int = _told("Those of them that receivers have.")
+    waiting_messages: int = _told("Those of them that were given back, or whose receivers' time is over.")
+    held_messages: int = _told("Those of them that wait for one with the same ordering key.")
 
 
 class Measuring:
@@ -60,10 +66,16 @@ class Measuring:
                 with contextlib.suppress(GroupNotFound):  # it was deleted meanwhile
                     for queue in await owned.lags(group):
                         key = group, queue.place.topic
-                        lags[key] = _with(lags.get(key, GroupLag(0, 0.0, 0)), queue)
+                        lags[key] = _with(lags.get(key, GroupLag()), queue)
         self.lags = lags
 
 
 def _with(lag: GroupLag, queue: QueueLag) -> GroupLag:
-    seconds = max(lag.seconds, (queue.lag_ms or 0) / 1000)
-    return GroupLag(lag.messages + queue.unsettled_count, seconds, lag.bytes + queue.lag_bytes)
+    return GroupLag(
+        messages=lag.messages + queue.unsettled_count,
+        seconds=max(lag.seconds, (queue.lag_ms or 0) / 1000),
+        bytes=lag.bytes + queue.lag_bytes,
+        in_flight_messages=lag.in_flight_messages + queue.flight_count,
+        waiting_messages=lag.waiting_messages + queue.waiting_count,
+        held_messages=lag.held_messages + queue.held_count,
+    )

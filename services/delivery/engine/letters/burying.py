@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Burying: puts messages among the dead letters, those whose last attempt has failed without a receiver that asks.
+
+A letter is one record of the journal with the event that settles its message. While it is written the message is in
+flight for nobody; if the log does not take it, it is tried again after LETTER_AGAIN_MS.
+Invariants: of those who bury one message at once, the first one does: the delivery that the others name is over then.
+Callers: the event loop's thread. Memory: READ_COUNT messages.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from msgspec.structs import replace
+
+from libs.formats.records.delivery_record import Flight, Place, Postponed, Settled
+from libs.machine.loop import SupervisedLoop
+from libs.requests.errors import DependencyUnavailable
+from services.delivery.engine.journal import Journal
+from services.delivery.engine.letters.place import dead_letter_topic
+from services.delivery.engine.ports import DeadLetter, Found, Index, Wanted, Written
+from services.delivery.engine.state.groups import Groups
+from services.delivery.engine.state.last_attempts import LastAttempt
+from services.delivery.engine.state.queue import QueueState
+from services.delivery.engine.steady_time import SteadyTime
+from services.delivery.engine.tally import Tally
+from services.delivery.errors import AppendRefused, JournalLost, MessageDamaged, TopicNotFound
+
+LETTER_AGAIN_MS = 30_000
+"""When a dead letter that the log did not take, or a message that can't be read, is tried again."""
+LOOK_MS = 1_000
+"""How often it is looked whether a last attempt is over. One that is given back is looked at once."""
+READ_COUNT = 16
+"""Messages that are read at once."""
+
+_log = logging.getLogger(__name__)
+
+
+class Burying:
+    """`start` it, `stop` it. `wake` hears of queues that may go on."""
+
+    def __init__(
+        self,
+        groups: Groups,
+        journal: Journal,
+        tally: Tally,
+        index: Index,
+        time: SteadyTime,
+        wake: Callable[[Place], None],
+    ) -> None:
+        self._groups, self._journal, self._tally = groups, journal, tally
+        self._index, self._time, self._wake = index, time, wake
+        self._loop = SupervisedLoop(
+            "last attempts",
+            self._step,
+            interval_ms=LOOK_MS,
+            expected_errors=(DependencyUnavailable, JournalLost),
+            wakes=groups.last_attempts.news,
+        )
+
+    def start(self) -> None:
+        """Begin to bury messages whose last attempt is over."""
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """End. What is on its way into the journal gets there."""
+        await self._loop.stop()
+
+    def bury(self, queue: QueueState, found: Found) -> "asyncio.Future[Written]":
+        """Put a message that is in flight among the dead letters.
+
+        Returns what tells when that is written, or that the log does not take it (AppendRefused).
+        """
+        former, now_ms = queue.flight(found.queue_offset), self._time.now_ms()
+        assert former is not None
+        until_ms = now_ms + LETTER_AGAIN_MS
+        flight = replace(former, stamp=max(until_ms, former.stamp + 1), until_ms=until_ms)
+        postponed, event = Postponed(queue.place, (flight,)), Settled(queue.place, (found.queue_offset,))
+        self._journal.write([postponed], is_safe=False)
+        self._groups.apply(postponed)
+        letter = DeadLetter(found, dead_letter_topic(queue.place.group), queue.place, flight.attempt)
+        written = self._journal.write([event], [letter], is_safe=True, may_be_refused=True)
+        written.add_done_callback(partial(self._buried, queue, flight, event))
+        return written
+
+    def _buried(self, queue: QueueState, flight: Flight, event: Settled, written: "asyncio.Future[Written]") -> None:
+        if isinstance(error := written.exception(), AppendRefused):
+            _log.error("%s can't be a dead letter, and waits: %s", _named(queue.place, flight), error)
+        elif error is None:
+            self._tally.dead_letter_count += 1
+            if queue.flight(flight.offset) == flight:  # else the group was moved meanwhile
+                self._groups.apply(event)
+                self._wake(queue.place)  # what waits for its key may come
+
+    async def _step(self) -> None:
+        """Bury what is over. Raises DependencyUnavailable, and why the journal can't be written."""
+        last_attempts = self._groups.last_attempts
+        while some := last_attempts.take(self._time.now_ms(), READ_COUNT):
+            results = await asyncio.gather(*map(self._bury_one, some), return_exceptions=True)
+            for one, result in zip(some, results, strict=True):
+                if one.is_same:  # it was not buried, and is looked at again
+                    again_ms = LOOK_MS if result is None else LETTER_AGAIN_MS
+                    last_attempts.note(one.queue.place, [one.flight], self._time.now_ms() + again_ms)
+            for result in results:
+                if isinstance(result, BaseException) and not isinstance(result, MessageDamaged | TopicNotFound):
+                    raise result
+
+    async def _bury_one(self, one: LastAttempt) -> None:
+        """Bury a message unless something happens to it while it is read.
+
+        Raises MessageDamaged, TopicNotFound, DependencyUnavailable, and why the journal can't be written.
+        """
+        place, offset = one.queue.place, one.flight.offset
+        try:
+            found = await self.read(place, offset)
+        except (MessageDamaged, TopicNotFound) as error:
+            _log.error("%s can't be a dead letter, and waits: %s", _named(place, one.flight), error)
+            raise
+        if not one.is_same:
+            return
+        if found is not None:
+            await asyncio.wait([self.bury(one.queue, found)])
+        else:
+            await self.pass_over(one.queue, offset)
+
+    async def pass_over(self, queue: QueueState, offset: int) -> None:
+        """Be done with a message that is gone from the log. Raises why the journal can't be written."""
+        event = Settled(queue.place, (offset,))
+        self._groups.apply(event)
+        self._wake(queue.place)
+        await self._journal.write([event], is_safe=True)
+
+    async def read(self, place: Place, offset: int) -> Found | None:
+        """Return a message, None if it is gone from the log.
+
+        Raises what the index raises, and DependencyUnavailable while it does not have the message.
+        """
+        pulled = await self._index.pull(
+            place.topic, place.queue_id, offset, wanted=Wanted(), count=1, size_bytes=1, wait_s=0
+        )
+        found = next((one for one in pulled.found if one.queue_offset == offset), None)
+        if found is None and offset >= pulled.min_queue_offset:
+            raise DependencyUnavailable("indexer", f"it has no message {offset} of {place.topic} at the moment")
+        return found
+
+
+def _named(place: Place, flight: Flight) -> str:
+    return f"message {flight.offset} of {place.topic}/{place.queue_id} of group {place.group}"

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lags: how far a group is in the queues of its topics, in messages, bytes and time.
+
+Callers: the event loop's thread. Memory: a row for each queue of the group.
+"""
+
+import contextlib
+from dataclasses import dataclass
+
+from libs.formats.records.delivery_record import Place
+from libs.machine.clock import Clock
+from services.delivery.engine.letters.place import dead_letter_topic
+from services.delivery.engine.ports import Index, Wanted
+from services.delivery.engine.state.groups import Groups
+from services.delivery.engine.state.queue import QueueState
+from services.delivery.engine.steady_time import SteadyTime
+from services.delivery.errors import GroupNotFound, TopicNotFound
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLag:
+    """How far a group is in a queue."""
+
+    place: Place
+    committed: int
+    next: int
+    min_queue_offset: int
+    max_queue_offset: int
+    flight_count: int
+    """Messages that receivers have."""
+    waiting_count: int
+    """Messages that were given back, or whose receivers' time is over: they wait for the next attempt."""
+    next_attempt_ms: int | None
+    """When the first of these may be delivered, or could have been; milliseconds since the epoch."""
+    held_count: int
+    unsettled_count: int
+    lag_ms: int | None
+    """For how long the oldest message that is not settled has been stored; None if there is none."""
+    lag_bytes: int
+    """Of the records of the messages that are not settled."""
+
+
+class Lags:
+    """See the module."""
+
+    def __init__(self, groups: Groups, index: Index, clock: Clock, time: SteadyTime) -> None:
+        self._groups, self._index, self._clock, self._time = groups, index, clock, time
+
+    async def of(self, group: str) -> list[QueueLag]:
+        """Return how far a group is, by topic and queue, but for its dead letters.
+
+        Raises GroupNotFound and DependencyUnavailable.
+        """
+        if not self._groups.is_known(group):
+            raise GroupNotFound(group)
+        queues = [queue for queue in self._groups.queues(group) if queue.place.topic != dead_letter_topic(group)]
+        bounds = {topic: await self._index.bounds(topic) for topic in {queue.place.topic for queue in queues}}
+        return [
+            await self._of_queue(queue, *bounds[queue.place.topic].get(queue.place.queue_id, (0, 0)))
+            for queue in queues
+        ]
+
+    async def _of_queue(self, queue: QueueState, least: int, most: int) -> QueueLag:
+        """Return how far a group is in a queue that reaches from `least` to `most`."""
+        due_ms = queue.waiting(self._time.now_ms())
+        flight_count, held_count = queue.flight_count - len(due_ms), queue.open_count - queue.flight_count
+        count = queue.unsettled_count(least, most)
+        place, others, lag_ms, size_bytes = queue.place, queue.open_offsets(), None, 0
+        committed, next_offset = queue.committed, queue.next
+        if count:
+            with contextlib.suppress(TopicNotFound):  # it is gone, and nothing else of the group is
+                lag_ms = await self._lag_ms(queue, max(committed, least))
+                size_bytes = await self._index.size_bytes(place.topic, place.queue_id, next_offset, others)
+        return QueueLag(
+            place=place,
+            committed=committed,
+            next=next_offset,
+            min_queue_offset=least,
+            max_queue_offset=most,
+            flight_count=flight_count,
+            waiting_count=len(due_ms),
+            next_attempt_ms=min(due_ms, default=None),
+            held_count=held_count,
+            unsettled_count=count,
+            lag_ms=lag_ms,
+            lag_bytes=size_bytes,
+        )
+
+    async def _lag_ms(self, queue: QueueState, offset: int) -> int | None:
+        """Return for how long a message has been stored, None if the index does not have it any more."""
+        topic, queue_id = queue.place.topic, queue.place.queue_id
+        pulled = await self._index.pull(topic, queue_id, offset, wanted=Wanted(), count=1, size_bytes=1, wait_s=0)
+        return max(0, self._clock.now_ms() - pulled.found[0].store_time_ms) if pulled.found else None

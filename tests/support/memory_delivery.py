@@ -83,6 +83,12 @@ class MemoryStore:
         await self.tell()
         return len(queue) - 1
 
+    def widen(self, queue_count: int) -> None:
+        """Let all topics have more queues."""
+        self._queue_count = queue_count
+        for queues in self._queues.values():
+            queues += [[] for _ in range(queue_count - len(queues))]
+
     def queues(self, topic: str) -> list[list[Found]]:
         """Return all messages of a topic, by queue."""
         return self._queues.setdefault(topic, [[] for _ in range(self._queue_count)])
@@ -204,8 +210,10 @@ class MemoryStore:
         }
 
     async def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
-        """See Index. The time of a message is its queue offset."""
-        return min(time_ms, len(self.queues(topic)[queue_id]))
+        """See Index. Unless it was stored with a time, that of a message is its queue offset."""
+        queue = self.queues(topic)[queue_id]
+        before = [one for one in queue if (one.store_time_ms or one.queue_offset) < time_ms]
+        return len(before)
 
     async def size_bytes(self, topic: str, queue_id: int, start: int, others: Sequence[int]) -> int:
         """See Index."""

@@ -37,7 +37,7 @@ COLUMNS = (
 SPARE_COLUMNS = ("is_shared", "oldest_s", "waiting_count")
 QUEUE_COLUMNS = (
     "topic", "queue_id", "committed_queue_offset", "max_queue_offset", "lag", "in_flight_count", "waiting_count",
-    "next_attempt", "held_count",
+    "next_attempt", "held_count", "waits_for",
 )  # fmt: skip
 MOVE_COLUMNS = ("topic", "queue_id", "from_queue_offset", "to_queue_offset", "settled_count")
 
@@ -141,7 +141,10 @@ def set_group(
         bool | None, typer.Option("--ordered/--not-ordered", help="Messages of a sharding key come one by one.")
     ] = None,
     from_end: Annotated[
-        bool | None, typer.Option("--from-end/--from-beginning", help="Where it begins in queues it never read.")
+        bool | None,
+        typer.Option(
+            "--from-end/--from-beginning", help="Where it begins in a topic. Queues that come later: at the beginning."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

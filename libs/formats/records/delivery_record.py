@@ -86,7 +86,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     is_ordered: bool = False
     """Whether messages with the same ordering key wait for each other."""
     from_end: bool = False
-    """Whether a queue that the group never read begins at its end, not with its first message."""
+    """Whether queues that exist when the group begins with a topic begin at their end, not with their first message."""
     is_paused: bool = False
     """Whether nobody receives anything."""
 

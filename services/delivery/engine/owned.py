@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
-from weakref import WeakValueDictionary
 
 from libs.formats.records.delivery_record import Event, Flight, Moved, Place, Policy, PolicySet, Postponed, Settled
 from libs.machine.clock import Clock
@@ -24,8 +23,8 @@ from services.delivery.engine.feed import ReadAhead
 from services.delivery.engine.journal import Journal
 from services.delivery.engine.letters.burying import Burying
 from services.delivery.engine.letters.letters import Letters
-from services.delivery.engine.letters.place import dead_letter_topic
 from services.delivery.engine.ports import Index, Log, Wanted, Written
+from services.delivery.engine.positions import HOLD_LOOK_S, TOPIC_LOOK_S, Positions
 from services.delivery.engine.receiving.all_filters import AllFilters
 from services.delivery.engine.standing.lags import Lags, QueueLag
 from services.delivery.engine.state.groups import Groups
@@ -39,8 +38,6 @@ from services.delivery.engine.transactions.ports import HalfIndex
 from services.delivery.engine.transactions.transactions import Transactions
 from services.delivery.errors import AppendRefused, GroupNotFound, HandleOutdated, JournalLost
 
-TOPIC_LOOK_S = 5.0
-"""How long a number of queues is believed."""
 IDLE_S = 15.0
 """After so long without a receive nothing is read ahead any more. Who waits looks again each TOPIC_LOOK_S."""
 STORE_INTERVAL_S = 5.0
@@ -99,15 +96,13 @@ class Owned:
         self._attempts, self._repeats = Attempts(clock), Repeats()
         self._settling: asyncio.Future[Written] | None = None
         """The last settled events on their way into the log, behind all others."""
-        self._queue_counts: dict[str, tuple[float, int]] = {}
+        self.positions = Positions(groups, journal, log, index, clock, config)
         self._stored: dict[Place, int] = {}
         self._stored_policies: dict[str, Policy] = {}
         self._stored_s = clock.monotonic_s()
-        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By group: what the index is slow to tell of one holds up no other."""
         self._is_over = False
         self.ahead = ReadAhead()
-        self._lags = Lags(groups, index, clock, self._time)
+        self._lags = Lags(groups, self.positions, index, clock, self._time)
         self._burying = Burying(groups, journal, tally, index, self._time, self._wake)
         self.letters = Letters(groups, journal, tally, log, index, self.begin)
 
@@ -159,7 +154,7 @@ class Owned:
         try:
             while not self._is_over:
                 subscription = await self._subscription(group, topic)
-                queue_ids = range(await self._queue_count(topic))
+                queue_ids = self.positions.begun(group, topic, await self.positions.queue_count(topic))
                 taken = await subscription.take(
                     count, size_bytes, invisible_ms=invisible_ms, wanted=wanted, queue_ids=queue_ids
                 )
@@ -192,7 +187,7 @@ class Owned:
 
     async def begin(self, group: str, topic: str) -> None:
         """Give a group a position in each queue of a topic, where it has none. Raises TopicNotFound."""
-        await self._open(group, topic, await self._queue_count(topic))
+        await self.positions.begin(group, topic)
 
     async def settle(self, wishes: Sequence[Wish]) -> list[Outcome]:
         """Do as it is wished, and return what became of each. What was done is as safe as the store makes it.
@@ -223,7 +218,7 @@ class Owned:
             await self._journal.write([], is_safe=True)  # it may have been deleted a moment ago
             raise GroupNotFound(group)
         if not self.groups.is_known(group):
-            self._check_room(1)
+            self.positions.check_room(1)
         event = PolicySet(group, policy)
         self.groups.apply(event)
         written = self._journal.write([event], is_safe=True)
@@ -234,6 +229,7 @@ class Owned:
                     await self._drop(subscription)
         if policy is None:
             self.filters.forget(group)
+            self.positions.forget(group)
             self._stored = {place: offset for place, offset in self._stored.items() if place.group != group}
         await written
 
@@ -352,7 +348,11 @@ class Owned:
     async def _wait(self, subscription: Subscription, wanted: Wanted, left_s: float) -> bool:
         """Wait until there may be something to receive, at most so long. Returns whether this member was told."""
         subscription.tell_when_due(wanted)
-        return await subscription.news.wait(wanted, min(left_s, TOPIC_LOOK_S))
+        is_held = self.positions.held(subscription.group, subscription.topic)
+        return await subscription.news.wait(wanted, min(left_s, HOLD_LOOK_S if is_held else TOPIC_LOOK_S))
+
+    def _wake(self, place: Place) -> None:
+        self.tell(place.group, place.topic)
 
     async def _subscription(self, group: str, topic: str) -> Subscription:
         """Return what gives a topic's messages to a group; every queue of it has a position then."""
@@ -381,47 +381,6 @@ class Owned:
     async def _drop(self, subscription: Subscription) -> None:
         self._subscriptions.pop((subscription.group, subscription.topic), None)
         await subscription.stop()
-
-    async def _open(self, group: str, topic: str, queue_count: int) -> None:
-        """Give a group a position in each queue that it has none in: what it committed, or an end of the queue."""
-        missing = self._without_position(group, topic, queue_count)
-        if not missing:
-            return
-        self._check_room(len(missing))
-        async with self._opening.setdefault(group, asyncio.Lock()):
-            bounds = await self._index.bounds(topic)
-            events: list[Event] = []
-            policy = None if self.groups.is_known(group) else await self._index.stored_policy(group)
-            for queue_id in self._without_position(group, topic, queue_count):
-                least, most = bounds.get(queue_id, (0, 0))
-                is_from_end = self.groups.policy(group).from_end and topic != dead_letter_topic(group)
-                begin = most if is_from_end else least
-                committed = await self._index.stored_offset(group, topic, queue_id)
-                position = begin if committed is None else committed
-                events.append(Moved(Place(group, topic, queue_id), min(max(position, least), most)))
-            if policy is not None and not self.groups.is_known(group):  # else it was given one meanwhile
-                events.append(PolicySet(group, policy))
-            for event in events:
-                self.groups.apply(event)
-            if events:
-                await self._journal.write(events, is_safe=False)
-
-    def _check_room(self, count: int) -> None:
-        """Return if so many more places may be known. Raises WindowFull."""
-        if self.groups.size + count > self._config.group_queue_count_max:
-            raise WindowFull("queues of groups", limit=self._config.group_queue_count_max)
-
-    def _without_position(self, group: str, topic: str, queue_count: int) -> list[int]:
-        return [one for one in range(queue_count) if self.groups.find(Place(group, topic, one)) is None]
-
-    async def _queue_count(self, topic: str) -> int:
-        now_s = self._clock.monotonic_s()
-        known = self._queue_counts.get(topic)
-        if known is None or now_s - known[0] > TOPIC_LOOK_S:
-            if len(self._queue_counts) > self._config.subscription_count_max:
-                self._queue_counts.clear()
-            known = self._queue_counts[topic] = (now_s, await self._log.queue_count(topic))
-        return known[1]
 
     @property
     def is_stored(self) -> bool:

@@ -121,4 +121,7 @@ def _queue(lag: QueueLag) -> messages.GroupQueue:
         lag_bytes=lag.lag_bytes,
         waiting_count=lag.waiting_count,
         next_attempt=None if lag.next_attempt_ms is None else timestamp(lag.next_attempt_ms),
+        waits_for=[
+            messages.OlderQueue(queue_id=queue_id, end_queue_offset=end) for queue_id, end in lag.waits_for.items()
+        ],
     )

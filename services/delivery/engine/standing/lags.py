@@ -5,12 +5,14 @@ Callers: the event loop's thread. Memory: a row for each queue of the group.
 """
 
 import contextlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from libs.formats.records.delivery_record import Place
 from libs.machine.clock import Clock
 from services.delivery.engine.letters.place import dead_letter_topic
 from services.delivery.engine.ports import Index, Wanted
+from services.delivery.engine.positions import Positions
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.queue import QueueState
 from services.delivery.engine.steady_time import SteadyTime
@@ -38,13 +40,16 @@ class QueueLag:
     """For how long the oldest message that is not settled has been stored; None if there is none."""
     lag_bytes: int
     """Of the records of the messages that are not settled."""
+    waits_for: Mapping[int, int] = field(default_factory=dict)
+    """Of a later queue of an ordered group: the queues that are worked off before it, and up to which queue offset."""
 
 
 class Lags:
     """See the module."""
 
-    def __init__(self, groups: Groups, index: Index, clock: Clock, time: SteadyTime) -> None:
-        self._groups, self._index, self._clock, self._time = groups, index, clock, time
+    def __init__(self, groups: Groups, positions: Positions, index: Index, clock: Clock, time: SteadyTime) -> None:
+        self._groups, self._positions = groups, positions
+        self._index, self._clock, self._time = index, clock, time
 
     async def of(self, group: str) -> list[QueueLag]:
         """Return how far a group is, by topic and queue, but for its dead letters.
@@ -55,16 +60,29 @@ class Lags:
             raise GroupNotFound(group)
         queues = [queue for queue in self._groups.queues(group) if queue.place.topic != dead_letter_topic(group)]
         bounds = {topic: await self._index.bounds(topic) for topic in {queue.place.topic for queue in queues}}
+        for topic, some in bounds.items():
+            queues += await self._not_begun(group, topic, some)
+        queues.sort(key=lambda queue: (queue.place.topic, queue.place.queue_id))
         return [
             await self._of_queue(queue, *bounds[queue.place.topic].get(queue.place.queue_id, (0, 0)))
             for queue in queues
         ]
+
+    async def _not_begun(self, group: str, topic: str, bounds: Mapping[int, tuple[int, int]]) -> list[QueueState]:
+        """Return the queues that a topic of the group got later, and that nothing was delivered of yet."""
+        try:
+            queue_count = await self._positions.queue_count(topic)
+        except TopicNotFound:
+            return []
+        places = {one: Place(group, topic, one) for one in bounds if one < queue_count}
+        return [QueueState(place, bounds[one][0]) for one, place in places.items() if not self._groups.find(place)]
 
     async def _of_queue(self, queue: QueueState, least: int, most: int) -> QueueLag:
         """Return how far a group is in a queue that reaches from `least` to `most`."""
         due_ms = queue.waiting(self._time.now_ms())
         flight_count, held_count = queue.flight_count - len(due_ms), queue.open_count - queue.flight_count
         count = queue.unsettled_count(least, most)
+        hold = self._positions.held(queue.place.group, queue.place.topic).get(queue.place.queue_id)
         place, others, lag_ms, size_bytes = queue.place, queue.open_offsets(), None, 0
         committed, next_offset = queue.committed, queue.next
         if count:
@@ -84,6 +102,7 @@ class Lags:
             unsettled_count=count,
             lag_ms=lag_ms,
             lag_bytes=size_bytes,
+            waits_for={} if hold is None else self._positions.waits_for(place.group, place.topic, hold),
         )
 
     async def _lag_ms(self, queue: QueueState, offset: int) -> int | None:

@@ -30,7 +30,7 @@ class SharePolicy:
     is_ordered: bool = False
     """Messages with the same sharding key of a queue come one after the other."""
     from_end: bool = False
-    """Queues that the group has never read begin at their end."""
+    """Queues that exist when the group begins with a topic begin at their end, later ones at their first message."""
     is_paused: bool = False
     """Nobody receives anything."""
 
@@ -60,6 +60,11 @@ class ShareQueue:
     """Messages that were given back, or whose receivers' time is over: they wait for the next attempt."""
     next_attempt: datetime | None = None
     """When the first of these may be delivered; a time that is over means that nobody receives."""
+    waits_for: tuple[tuple[int, int], ...] = ()
+    """Of a queue that the topic of an ordered group got later: which queues are worked off before it, and up to where.
+
+    Pairs of a queue id and a queue offset.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +224,8 @@ def selection_of(
 def _queue_of(message: Any) -> ShareQueue:
     lag_s = _seconds(message.lag_time) if message.HasField("lag_time") else None
     next_attempt = message.next_attempt.ToDatetime(tzinfo=UTC) if message.HasField("next_attempt") else None
-    return of_fields(ShareQueue, message, lag_s=lag_s, next_attempt=next_attempt)
+    waits_for = tuple((older.queue_id, older.end_queue_offset) for older in message.waits_for)
+    return of_fields(ShareQueue, message, lag_s=lag_s, next_attempt=next_attempt, waits_for=waits_for)
 
 
 def _seconds(value: Any) -> float:

@@ -38,10 +38,12 @@ class GroupPolicy(_message.Message):
     """
     is_ordered: _builtins.bool
     """Messages with the same ordering key (`__SHARDINGKEY`) of a queue are delivered one after the other: the next one when
-    the one before is settled.
+    the one before is settled. A queue that a topic gets later waits until what other queues had before it is settled.
     """
     from_end: _builtins.bool
-    """Queues that the group has never read begin at their end, not with their first message."""
+    """The queues that exist at the group's first receive of a topic begin at their end, not with their first message. Queues
+    that come later begin with their first message.
+    """
     is_paused: _builtins.bool
     """Nobody receives anything."""
     @_builtins.property
@@ -167,6 +169,7 @@ class GroupQueue(_message.Message):
     LAG_BYTES_FIELD_NUMBER: _builtins.int
     WAITING_COUNT_FIELD_NUMBER: _builtins.int
     NEXT_ATTEMPT_FIELD_NUMBER: _builtins.int
+    WAITS_FOR_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic."""
     queue_id: _builtins.int
@@ -195,6 +198,10 @@ class GroupQueue(_message.Message):
     def next_attempt(self) -> _timestamp_pb2.Timestamp:
         """When the first of these may be delivered: a time that is over means that nobody receives. Absent if there is none."""
 
+    @_builtins.property
+    def waits_for(self) -> _containers.RepeatedCompositeFieldContainer[Global___OlderQueue]:
+        """Of a queue that the topic of an ordered group got later: the queues that are worked off before it, by id."""
+
     def __init__(
         self,
         *,
@@ -210,14 +217,41 @@ class GroupQueue(_message.Message):
         lag_bytes: _builtins.int = ...,
         waiting_count: _builtins.int = ...,
         next_attempt: _timestamp_pb2.Timestamp | None = ...,
+        waits_for: _abc.Iterable[Global___OlderQueue] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lag_time", b"lag_time", "next_attempt", b"next_attempt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_queue_offset", b"committed_queue_offset", "held_count", b"held_count", "in_flight_count", b"in_flight_count", "lag", b"lag", "lag_bytes", b"lag_bytes", "lag_time", b"lag_time", "max_queue_offset", b"max_queue_offset", "next_attempt", b"next_attempt", "next_queue_offset", b"next_queue_offset", "queue_id", b"queue_id", "topic", b"topic", "waiting_count", b"waiting_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_queue_offset", b"committed_queue_offset", "held_count", b"held_count", "in_flight_count", b"in_flight_count", "lag", b"lag", "lag_bytes", b"lag_bytes", "lag_time", b"lag_time", "max_queue_offset", b"max_queue_offset", "next_attempt", b"next_attempt", "next_queue_offset", b"next_queue_offset", "queue_id", b"queue_id", "topic", b"topic", "waiting_count", b"waiting_count", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GroupQueue: _TypeAlias = GroupQueue  # noqa: Y015
+
+@_typing.final
+class OlderQueue(_message.Message):
+    """A queue that is worked off before a later one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    END_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    queue_id: _builtins.int
+    """Queue within the topic, from 0."""
+    end_queue_offset: _builtins.int
+    """Its messages before this queue offset are settled first."""
+    def __init__(
+        self,
+        *,
+        queue_id: _builtins.int = ...,
+        end_queue_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_queue_offset", b"end_queue_offset", "queue_id", b"queue_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OlderQueue: _TypeAlias = OlderQueue  # noqa: Y015
 
 @_typing.final
 class SetGroupRequest(_message.Message):

@@ -15,6 +15,8 @@ TIME_FORMS = "ISO 8601, -1h, '2 hours ago', +1h, yesterday, 01:00, or ms"
 
 _PLAUSIBLE_MS_MIN = 10**11
 """3 March 1973 as milliseconds, the year 5138 as seconds."""
+_LAST_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999; today's time in microseconds is behind it."""
 _UNITS = {
     "ms": 1, "millisecond": 1, "s": 1_000, "sec": 1_000, "second": 1_000, "m": 60_000, "min": 60_000, "minute": 60_000,
     "h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000, "w": 604_800_000, "week": 604_800_000,
@@ -68,6 +70,8 @@ def _whole_number(text: str) -> int:
     time_ms = int(text)
     if 0 < time_ms < _PLAUSIBLE_MS_MIN:
         raise typer.BadParameter(f"{text} looks like seconds: give milliseconds ({text}000), or ISO 8601")
+    if time_ms > _LAST_MS:
+        raise typer.BadParameter(f"{text} is behind the year 9999: give milliseconds, or ISO 8601")
     return time_ms
 
 

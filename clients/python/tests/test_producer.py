@@ -280,6 +280,27 @@ async def test_async_close_wakes_everybody(log: Log, target: str) -> None:
         log.gate.set()
 
 
+def test_a_batch_that_is_refused_as_a_whole_is_cut(log: Log, target: str) -> None:
+    """A refusal that names no message has the batch go again in halves, until the bad one is alone."""
+
+    def plan(_: int, messages: list) -> object:
+        is_bad = any(message.body == b"bad" for message in messages)
+        return status(grpc.StatusCode.INVALID_ARGUMENT, "BATCH_TOO_LARGE") if is_bad else None
+
+    log.plan = plan
+    with client(target) as store, store.producer(options(linger_ms=1000)) as producer:
+        bodies = [b"a", b"b", b"bad", b"c", b"d"]
+        outcomes = producer.send_batch([NewMessage("t", body) for body in bodies])
+        producer.flush()
+        assert [isinstance(outcome, SendResult) for outcome in outcomes.result(LIMIT_S)] == [
+            True,
+            True,
+            False,
+            True,
+            True,
+        ]
+
+
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     caplog.set_level(logging.WARNING, "reput_client")

@@ -21,6 +21,7 @@ from reput_client.core.errors import from_status
 from reput_client.core.producing import settle_all
 from reput_client.core.retry import FOLLOWS_MAX
 from reput_client.core.sending import Batch, Entry, SendQueue
+from reput_client.core.telemetry.unread import Round, Unread
 
 from clients.python.tests.support import status
 
@@ -46,12 +47,15 @@ class Bench:
         options = ProducerOptions(
             batch_size_bytes=self.batch_size_bytes, window_bytes=self.window_bytes, linger_ms=5, retry=retry
         )
-        self.queue = SendQueue(options)
+        self.queue, self.unread = SendQueue(options), Unread()
         self.names: list[str] = []
 
     def settle(self, sink_index: int, outcome: object) -> None:
         assert self.names[sink_index] not in self.outcomes, "settled twice"
         self.outcomes[self.names[sink_index]] = outcome
+
+    def note_failure(self, round_: Round, error: ReputError) -> None:
+        round_.add(error)
 
     def add(self, *names: str, size_bytes: int = 20) -> None:
         for name in names:
@@ -91,7 +95,7 @@ class Bench:
         self.deliver()
 
     def deliver(self) -> None:
-        settle_all(self.queue.pop_settled())
+        settle_all(self.queue.pop_settled(), self.unread)
 
     def summary(self) -> dict[str, str]:
         return {

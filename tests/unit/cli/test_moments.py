@@ -90,6 +90,7 @@ def test_the_clock_is_the_machines() -> None:
         ("2023-13-01", "is no time"),
         ("1795397076", "looks like seconds: give milliseconds (1795397076000)"),
         ("1", "looks like seconds"),
+        ("1795397076000000", "behind the year 9999"),
         ("-1x", "'x' is no unit of time"),
         ("3 fortnights ago", "'fortnights' is no unit of time"),
         ("25:00", "'25:00' is no time of a day"),

@@ -151,7 +151,7 @@ def settle_all(settlements: Sequence[Settlement], unread: Unread | None = None) 
     A settlement has results alone, or failures alone.
     """
     for entries, outcomes in settlements:
-        if unread is not None and isinstance(outcomes[0], ReputError):
+        if unread is not None and outcomes and isinstance(outcomes[0], ReputError):
             for entry in entries:
                 entry.sink.note_failure(unread.round, outcomes[0])
         for entry, outcome in zip(entries, outcomes, strict=True):

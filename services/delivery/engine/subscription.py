@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Subscription: gives the messages of one topic to those who receive for one group.
 
-First what is due again, then what is new, the queues in turn. A message that was given back too often goes to the dead
+First what is due again, then what is new, the queues in turn; but first what is new if the receive before found no room
+for it. A message that was given back too often goes to the dead
 letters instead, in one record with the event that settles it. Members may ask for different messages: a queue is read
 once, by all that any of them asks for, and what is for others than the receiver is held for them.
 Invariants: one receive chooses at a time, so that no message is given to two; what was chosen is in the journal before
@@ -128,6 +129,7 @@ class Subscription:
         self._rereading = Rereading(index, topic, self._kept)
         self._feeds: dict[int, Feed] = {}
         self._turn = 0
+        self._is_fresh_first = False
         self._lock = asyncio.Lock()
         self._is_over = False
 
@@ -169,8 +171,13 @@ class Subscription:
             chosen: list[_Chosen] = []
             room = _Room(count, min(size_bytes, SIZE_BYTES_MAX), invisible_ms, wanted)
             with self._giving_back(chosen):
+                is_fresh_first, self._is_fresh_first = self._is_fresh_first, False
+                if is_fresh_first:
+                    await self._fresh(chosen, room, policy, list(queue_ids))
                 await self._again(chosen, room, policy)
-                await self._fresh(chosen, room, policy, list(queue_ids))
+                if not is_fresh_first:
+                    self._is_fresh_first = not room.is_left
+                    await self._fresh(chosen, room, policy, list(queue_ids))
             for one in chosen:
                 self.filters.gave(wanted, one.queue, one.flights)
             if room.is_more or (not room.is_left and self._has_more()):

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rereading: messages that were passed once are read again, from what was kept or from the index.
 
-Callers: the event loop's thread. Memory: that of what was kept, and the answers.
+Messages that lie near each other are one call, and those between them are dropped. Callers: the event loop's thread.
+Memory: that of what was kept, and the answers.
 """
 
 from services.delivery.engine.ports import Found, Index, Wanted
 from services.delivery.engine.receiving.kept import Kept
+
+GAP_COUNT_MAX = 32
+"""So many messages that are not meant may lie between two that one call reads."""
+GAP_SIZE_BYTES = 1 << 20
+"""Of one call that reads others besides those that are meant, unless one message alone is larger."""
 
 
 class Rereading:
@@ -15,45 +21,41 @@ class Rereading:
         self._index, self._topic, self._kept = index, topic, kept
 
     async def read(self, queue_id: int, offsets: list[int], size_bytes_max: int) -> tuple[dict[int, Found], set[int]]:
-        """Read messages, those that stand together at once, and find those that are gone from the log.
+        """Read messages, those that lie near each other at once, and find those that are gone from the log.
 
         What is in neither was not reached: there was no room for it, or the index does not have it at the moment.
         """
         found: dict[int, Found] = {}
         gone: set[int] = set()
-        size_bytes = 0
         for offset in offsets:
             if (one := self._kept.take(queue_id, offset)) is not None:
                 found[offset] = one
-                size_bytes += one.size_bytes
-        for start, count in _runs([offset for offset in offsets if offset not in found]):
-            position, end = start, start + count
-            while position < end and size_bytes < size_bytes_max:
+                size_bytes_max -= one.size_bytes
+        for some in _near([offset for offset in offsets if offset not in found]):
+            left = some
+            while left and size_bytes_max > 0:
+                count = left[-1] - left[0] + 1
+                size_bytes = size_bytes_max if count == len(left) else min(size_bytes_max, GAP_SIZE_BYTES)
                 pulled = await self._index.pull(
-                    self._topic,
-                    queue_id,
-                    position,
-                    wanted=Wanted(),
-                    count=end - position,
-                    size_bytes=size_bytes_max - size_bytes,
-                    wait_s=0,
+                    self._topic, queue_id, left[0], wanted=Wanted(), count=count, size_bytes=size_bytes, wait_s=0
                 )
-                gone.update(range(position, min(end, pulled.min_queue_offset)))
-                some = [one for one in pulled.found if one.queue_offset < end]
-                found.update({one.queue_offset: one for one in some})
-                size_bytes += sum(one.size_bytes for one in some)
-                if pulled.next_queue_offset <= position:
+                meant = set(left)
+                gone.update(offset for offset in left if offset < pulled.min_queue_offset)
+                read = {one.queue_offset: one for one in pulled.found if one.queue_offset in meant}
+                found.update(read)
+                size_bytes_max -= sum(one.size_bytes for one in read.values())
+                if pulled.next_queue_offset <= left[0]:
                     break
-                position = pulled.next_queue_offset
+                left = [offset for offset in left if offset >= pulled.next_queue_offset]
         return found, gone
 
 
-def _runs(offsets: list[int]) -> list[tuple[int, int]]:
-    """Return starts and counts of offsets that stand together. They ascend."""
-    runs: list[tuple[int, int]] = []
+def _near(offsets: list[int]) -> list[list[int]]:
+    """Return offsets that ascend in groups, each of which is read over at once."""
+    groups: list[list[int]] = []
     for offset in offsets:
-        if runs and sum(runs[-1]) == offset:
-            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        if groups and offset - groups[-1][-1] <= GAP_COUNT_MAX + 1:
+            groups[-1].append(offset)
         else:
-            runs.append((offset, 1))
-    return runs
+            groups.append([offset])
+    return groups

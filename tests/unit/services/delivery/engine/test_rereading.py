@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that failed come again without holding up fresh ones, over a log and an index in memory."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from libs.formats.records.delivery_record import Policy
+from libs.machine.testing.manual_clock import ManualClock
+from services.delivery.engine.owned import Owned, Wish
+from services.delivery.engine.ports import Pulled, Wanted
+from services.delivery.engine.receiving.rereading import GAP_COUNT_MAX, GAP_SIZE_BYTES
+from services.delivery.engine.subscription import Delivered
+from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.patience import LIMIT_S
+
+GROUP, TOPIC = "g", "t"
+
+
+class WatchedStore(MemoryStore):
+    """Counts pulls that do not wait, as those of messages that come again."""
+
+    def __init__(self) -> None:
+        super().__init__(queue_count=2)
+        self.again_count = 0
+
+    async def pull(self, topic: str, queue_id: int, queue_offset: int, **how: Any) -> Pulled:
+        """See Index."""
+        self.again_count += not how["wait_s"]
+        return await super().pull(topic, queue_id, queue_offset, **how)
+
+
+async def receive(owned: Owned, count: int = 32, wait_s: float = LIMIT_S) -> list[Delivered]:
+    return await owned.receive(GROUP, TOPIC, count=count, invisible_ms=None, wanted=Wanted(), wait_s=wait_s)
+
+
+async def settle(owned: Owned, verb: str, some: Sequence[Delivered]) -> None:
+    await owned.settle([Wish(one.handle, verb, 0) for one in some])  # type: ignore[arg-type]
+
+
+async def failed(store: WatchedStore, owned: Owned, count: int, *, each: int = 2, size_bytes: int = 100) -> list[str]:
+    """Let a group take messages of one queue, and each second, third and so on of them fail. Returns those."""
+    await owned.set_policy(GROUP, Policy(attempts_max=9))
+    for number in range(count):
+        await store.append(TOPIC, str(number), size_bytes=size_bytes)
+    got: list[Delivered] = []
+    while len(got) < count:
+        got += await receive(owned, count)
+    got.sort(key=lambda one: int(one.message))
+    await settle(owned, "ack", [one for one in got if int(one.message) % each])
+    again = [one for one in got if not int(one.message) % each]
+    await settle(owned, "nack", again)
+    return [one.message for one in again]
+
+
+async def drained(owned: Owned, count: int) -> list[str]:
+    got: list[str] = []
+    while len(got) < count:
+        some = await receive(owned)
+        assert all(one.attempt == 2 for one in some)
+        got += [one.message for one in some]
+        await settle(owned, "ack", some)
+    return got
+
+
+@pytest.mark.parametrize("each", [1, 2, GAP_COUNT_MAX])
+async def test_messages_that_lie_near_each_other_come_again_in_few_calls(each: int) -> None:
+    """The ones between them are read over, and each that failed comes once."""
+    store = WatchedStore()
+    store.queues(TOPIC)
+    async with delivering(store, ManualClock()) as ownership:
+        owned = await owned_of(ownership)
+        again = await failed(store, owned, 640, each=each)
+        assert sorted(await drained(owned, len(again))) == sorted(again)
+        assert store.again_count <= 2 * len(again) // 32 + 2
+        assert await receive(owned, wait_s=0) == []
+
+
+async def test_large_messages_between_cost_a_bounded_answer() -> None:
+    """A call ends at so many bytes, and the next one begins at the next message that is meant."""
+    store = WatchedStore()
+    store.queues(TOPIC)
+    async with delivering(store, ManualClock()) as ownership:
+        owned = await owned_of(ownership)
+        again = await failed(store, owned, 40, each=8, size_bytes=GAP_SIZE_BYTES // 4)
+        assert sorted(await drained(owned, len(again))) == sorted(again)
+        assert store.again_count <= 2 * len(again)
+
+
+async def test_both_have_their_turn() -> None:
+    """A receive that begins with messages that failed is followed by one that begins with fresh ones."""
+    store = WatchedStore()
+    store.queues(TOPIC)
+    async with delivering(store, ManualClock()) as ownership:
+        owned = await owned_of(ownership)
+        again = await failed(store, owned, 64)
+        (first,) = await receive(owned, 1)
+        for number in range(64):
+            await store.append(TOPIC, f"fresh{number}")
+        attempts = [first.attempt]
+        while len(attempts) < 20:
+            (one,) = await receive(owned, 1)
+            attempts.append(one.attempt)
+        assert 5 <= attempts.count(1) <= 12
+        assert len(again) == 32
+
+
+async def test_messages_that_are_gone_are_settled() -> None:
+    """Retention took them while they waited."""
+    store = WatchedStore()
+    store.queues(TOPIC)
+    async with delivering(store, ManualClock()) as ownership:
+        owned = await owned_of(ownership)
+        await failed(store, owned, 100)
+        store.min_offsets[TOPIC, 0] = 98
+        assert await drained(owned, 1) == ["98"]
+        assert await receive(owned, wait_s=0) == []
+        assert owned.groups.open_count == 0

@@ -87,7 +87,7 @@ class Owned:
         self._tally = tally
         self._journal = journal
         self._log, self._index, self._clock, self._config = log, index, clock, config
-        self._time = SteadyTime(clock)
+        self._time = SteadyTime(clock, journal.begun_ms)
         self.delays = Delays(groups.delays, journal, tally, timers, clock, config)
         self.transactions = Transactions(journal, tally, log=log, halves=halves, time=self.delays.time, config=config)
         self.asking = Asking(self.delays, clock)

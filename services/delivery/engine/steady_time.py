@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SteadyTime: wall time that a step of the wall clock does not move, so that nothing expires early, or hours late."""
+"""SteadyTime: time that a step of the wall clock does not move, so that nothing expires early, or hours late.
+
+It begins with the log's time, which never goes back: what a process wrote down is not hours ahead for the next one.
+"""
 
 from libs.machine.clock import Clock
 
 
 class SteadyTime:
-    """The wall time of its making, and what has passed since by the monotonic clock."""
+    """The log's time at its making, the wall time where that is not known, and what has passed since, monotonically."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, log_ms: int = 0) -> None:
         self._clock = clock
-        self._begin_ms = clock.now_ms()
+        self._begin_ms = log_ms or clock.now_ms()
         self._begin_s = clock.monotonic_s()
 
     def now_ms(self) -> int:

@@ -8,9 +8,10 @@ import pytest
 from libs.formats.records import timed as timed_record
 from libs.machine.testing.manual_clock import ManualClock
 from services.delivery.engine.delays import delays as delays_module
+from services.delivery.engine.ports import Wanted
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
 from tests.support.memory_timers import Sent
-from tests.support.patience import eventually
+from tests.support.patience import LIMIT_S, eventually
 
 TOPIC = "t"
 HOUR_MS = 3_600_000
@@ -140,3 +141,20 @@ async def test_transactions_after_the_clock_was_ahead(clock: ManualClock) -> Non
         await subject.tend()
         (check,) = await subject.checks(["p"], 1, wait_s=5)
         assert check.half.id == "a"
+
+
+async def test_what_is_in_flight_when_the_clock_is_set_back_and_delivery_starts_again(clock: ManualClock) -> None:
+    """It comes again after its time, not an hour later: what the process before wrote down is a time of the log."""
+    store, group = made(), "g"
+    await store.append(TOPIC, "a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (one,) = await owned.receive(group, TOPIC, count=1, invisible_ms=30_000, wanted=Wanted(), wait_s=LIMIT_S)
+    clock.set_now_ms(clock.now_ms() - HOUR_MS)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        clock.advance(25_000)
+        assert await owned.receive(group, TOPIC, count=1, invisible_ms=None, wanted=Wanted(), wait_s=0) == []
+        clock.advance(10_000)
+        (again,) = await owned.receive(group, TOPIC, count=1, invisible_ms=None, wanted=Wanted(), wait_s=LIMIT_S)
+    assert (again.message, one.attempt, again.attempt) == ("a", 1, 2)

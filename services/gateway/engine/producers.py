@@ -2,6 +2,8 @@
 """Producers: which clients publish which topics, so that one of them can be asked how a transaction ends.
 
 A client says what it publishes in its settings, which some send again only after minutes; so what it sends counts, too.
+Clients that have sent transactional messages of a topic, or have ended transactions of it, know how these end; others
+of the topic may not: they are asked only where there are none of the former.
 Callers: the event loop's thread. Memory: CLIENT_COUNT_MAX clients that have no stream, and those that have one.
 """
 
@@ -19,7 +21,8 @@ Ask = Callable[[Any], None]
 
 @dataclass(slots=True)
 class _Client:
-    topics: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    topics: OrderedDict[str, bool] = field(default_factory=OrderedDict)
+    """Whether it had a transaction of the topic."""
     ask: Ask | None = None
 
 
@@ -30,11 +33,11 @@ class Producers:
         self._clients: OrderedDict[str, _Client] = OrderedDict()
         self._turn = 0
 
-    def publishes(self, client: str, topics: Iterable[str]) -> None:
-        """Note that a client publishes these topics."""
+    def publishes(self, client: str, topics: Iterable[str], *, in_transactions: bool = False) -> None:
+        """Note that a client publishes these topics, and whether it does so in transactions now."""
         known = self._client(client).topics
         for topic in topics:
-            known[topic] = known.pop(topic, None)
+            known[topic] = known.pop(topic, False) or in_transactions
         while len(known) > TOPIC_COUNT_MAX:
             known.popitem(last=False)
 
@@ -54,8 +57,12 @@ class Producers:
         return list(found)
 
     def ask(self, topic: str, question: Any) -> bool:
-        """Ask one client that publishes a topic, another one each time. Returns whether there was one."""
-        asks = [one.ask for one in self._clients.values() if one.ask is not None and topic in one.topics]
+        """Ask one client that publishes a topic, another one each time. Returns whether there was one.
+
+        One that has had a transaction of the topic, if there is any.
+        """
+        found = [(one.topics[topic], one.ask) for one in self._clients.values() if one.ask and topic in one.topics]
+        asks = [ask for knows, ask in found if knows] or [ask for _, ask in found]
         if asks:
             self._turn += 1
             asks[self._turn % len(asks)](question)

@@ -117,7 +117,7 @@ class MessagingServicer:
         ]
         offsets = await self._log.append(stored)
         if any(map(is_transaction, request.messages)):
-            self._producers.publishes(caller.client, [topic])
+            self._producers.publishes(caller.client, [topic], in_transactions=True)
         entries = [_sent(message, topic, offset) for message, offset in zip(request.messages, offsets, strict=True)]
         return wire.SendMessageResponse(status=OK, entries=entries)
 
@@ -179,7 +179,7 @@ class MessagingServicer:
         name = request.transaction_id or request.message_id
         if not name:
             raise Refused("INVALID_TRANSACTION_ID", "the transaction must have an id")
-        self._producers.publishes(caller.client, [topic])
+        self._producers.publishes(caller.client, [topic], in_transactions=True)
         if request.resolution != wire.TRANSACTION_RESOLUTION_UNSPECIFIED:
             is_committed = request.resolution == wire.TRANSACTION_RESOLUTION_COMMIT
             await self._delivery.end_transaction(name, topic, is_committed=is_committed)

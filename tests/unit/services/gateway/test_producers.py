@@ -28,6 +28,26 @@ def test_those_that_publish_a_topic_are_asked_in_turn() -> None:
     assert sorted(subject.topics()) == ["t", "u"]
 
 
+def test_those_that_have_transactions_are_asked_first() -> None:
+    """Others that publish the topic only while there are none of them; one that has gone is none."""
+    subject = Producers()
+    asked = asking(subject, "plain", "begins", "ends", "elsewhere")
+    for client in ("plain", "begins", "ends", "elsewhere"):
+        subject.publishes(client, ["t", "u"])
+    subject.publishes("begins", ["t"], in_transactions=True)
+    subject.publishes("ends", ["t"], in_transactions=True)
+    subject.publishes("elsewhere", ["u"], in_transactions=True)
+    subject.publishes("begins", ["t"])  # its settings come again
+    assert [subject.ask("t", "q") for _ in range(4)] == [True] * 4
+    assert sorted(client for client, _ in asked) == ["begins", "begins", "ends", "ends"]
+    asked.clear()
+    for client in ("begins", "ends"):
+        subject.connected(client, asked.append)
+        subject.disconnected(client, asked.append)
+    assert [subject.ask("t", "q") for _ in range(2)] == [True] * 2
+    assert sorted(client for client, _ in asked) == ["elsewhere", "plain"]
+
+
 def test_a_stream_that_took_the_place_of_another_one_counts() -> None:
     """The end of the former one changes nothing."""
     subject = Producers()

@@ -80,6 +80,8 @@ TABLE: dict[str, dict[str, int]] = {
         "BLANK_SIZE_MIN": limits.BLANK_SIZE_BYTES_MIN,
         "TOPIC_SIZE_MAX": limits.TOPIC_SIZE_BYTES_MAX,
         "PROPERTIES_SIZE_MAX": limits.PROPERTIES_SIZE_BYTES_MAX,
+        "TIMER_ROOM": limits.TIMER_ROOM_BYTES,
+        "HALF_ROOM": limits.HALF_ROOM_BYTES,
         "CRC_PROPERTY_SIZE": limits.CRC_PROPERTY_SIZE_BYTES,
         "REAL_SIZE_MIN": len(properties.REAL_TOPIC + properties.REAL_QID) + 4,
         "TIMER_OUT_SIZE_MIN": len(properties.TIMER_OUT_MS) + 2,

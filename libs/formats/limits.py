@@ -25,6 +25,13 @@ GROUP_SIZE_BYTES_MAX = 255
 PROPERTIES_SIZE_BYTES_MAX = INT16_MAX
 """The properties' size is a signed 16-bit field; the CRC property counts."""
 
+TIMER_ROOM_BYTES, HALF_ROOM_BYTES = 256, 512
+"""What the properties of a message that waits leave free for those that the store adds while it waits. Ours.
+
+A message with a time gets some 140 bytes when it is appended again, half of a transaction as many when its producer is
+asked, and it may have to wait for a time when it is committed.
+"""
+
 CRC_PROPERTY_SIZE_BYTES = 20
 """`__CRC32#`, 0x01, ten digits, 0x02."""
 

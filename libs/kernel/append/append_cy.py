@@ -177,13 +177,11 @@ def begin_request(job, request, default_born_host):
     job.default_born_host = source_of(job.born_host_view)
     if job.default_born_host_size not in (8, 20):
         raise ValueError(HOST_SIZES)
-    job.count = 0
-    job.total_size = 0
+    job.count = job.total_size = 0
     job.durability = 0
-    job.error_index = -1
+    job.error_index = job.unknown_index = -1
     job.error_field = job.error_value = 0
     job.topic_start = job.topic_size = 0
-    job.unknown_index = -1
     job.begun_count = 0
     job.writer_start = -1
     job.writer_size = 0
@@ -276,6 +274,7 @@ def plan_message(job, message, field, piece):
     at: cython.Py_ssize_t = job.count * PLAN_STRIDE
     row: cython.Py_ssize_t
     size: cython.Py_ssize_t
+    room: cython.Py_ssize_t
     code: cython.int
     if not is_topic_name(job.request, message.topic_start, message.topic_size):
         return refuse_message(job, message, E_TOPIC_NAME, APPEND_MESSAGE_TOPIC, message.topic_size)
@@ -295,11 +294,13 @@ def plan_message(job, message, field, piece):
     size = message.properties_size + (CRC_PROPERTY_SIZE if job.has_crc_property else 0)
     if job.count == 0:
         size += job.stamp_size
-    if size > PROPERTIES_SIZE_MAX:
+    row = job.plan[at + PLAN_REDIRECT]
+    room = HALF_ROOM if row == REDIRECT_HALF else TIMER_ROOM if row == REDIRECT_TIMER else 0
+    if size > PROPERTIES_SIZE_MAX - room:
         return refuse_properties(job, message, E_PROPERTIES_SIZE, size)
     job.plan[at + PLAN_PROPERTIES_LENGTH] = size
     size += RECORD_SIZE_MIN + message.body_size
-    row = job.redirect_rows[job.plan[at + PLAN_REDIRECT]]
+    row = job.redirect_rows[row]
     size += job.rows[row + NAME_SIZE] if row >= 0 else message.topic_size
     message.sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
     if (message.address_size == 16) if message.has_host else (job.default_born_host_size == 20):

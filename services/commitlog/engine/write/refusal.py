@@ -7,9 +7,11 @@ The kernel says which message and which proto field number; the names stand in r
 from libs.formats import fields
 from libs.formats.limits import (
     BORN_TIME_MS_MAX,
+    HALF_ROOM_BYTES,
     PROPERTIES_SIZE_BYTES_MAX,
     QUEUE_COUNT_MAX,
     TIMER_DELAY_MS_MAX,
+    TIMER_ROOM_BYTES,
     TOPIC_SIZE_BYTES_MAX,
 )
 from libs.formats.state import set_apart
@@ -68,6 +70,15 @@ def _bad_delay(field: str, delay_ms: int, given: str) -> DelayNotSupported:
     return DelayNotSupported(reason, field=field, value=given, limit=limit)
 
 
+def _large_properties(field: str, value: int) -> PropertiesTooLarge:
+    """Refuse properties: those that would fit belong to a message that waits, and gets further ones meanwhile."""
+    limit, timed, half = PROPERTIES_SIZE_BYTES_MAX, TIMER_ROOM_BYTES, HALF_ROOM_BYTES
+    why = f"{limit - timed} for a message with a time, {limit - half} for one of a transaction, {limit} for others"
+    reason = f"properties of {value} bytes are too large, the limit is {why}; leave some out"
+    most = limit if value > limit else limit - timed if value > limit - timed else limit - half
+    return PropertiesTooLarge(reason, field=field, value=value, limit=most)
+
+
 def refusal_of(  # noqa: C901 - a table
     code: int, request: bytes, columns: AppendColumns, limits: AppendLimits, topics: TopicRegistry
 ) -> ServiceError:
@@ -105,8 +116,7 @@ def refusal_of(  # noqa: C901 - a table
         case layout.E_PROPERTIES:
             return BadProperties("the properties are not well formed", field=field)
         case layout.E_PROPERTIES_SIZE:
-            reason = f"properties of {value} bytes are too large, the limit is {PROPERTIES_SIZE_BYTES_MAX}"
-            return PropertiesTooLarge(reason, field=field, value=value, limit=PROPERTIES_SIZE_BYTES_MAX)
+            return _large_properties(field, value)
         case layout.E_DELAY:
             return _bad_delay(field, value, _property(request, columns, "TIMER_"))
         case layout.E_HOST:

@@ -276,15 +276,21 @@ class Transactions:
                 await self._write_checked(transaction, letters.parked(half, message), PARKED)
             else:
                 again = letters.renewed(half, message, half.check_count + is_due)
-                await self._write_checked(transaction, again, RENEWED)
-                self._tally.checked_count += is_due
+                if await self._write_checked(transaction, again, RENEWED):
+                    self._tally.checked_count += is_due
+                else:  # an older version took it without room for what is added
+                    await self._write_checked(transaction, letters.parked(half, message), PARKED)
 
-    async def _write_checked(self, transaction: Transaction, letter: Letter, how: str) -> None:
+    async def _write_checked(self, transaction: Transaction, letter: Letter, how: str) -> bool:
+        """Return whether the log took it."""
         try:
             await self._write(transaction, [letter], how)
         except AppendRefused as error:
-            _log.error("transaction %s can't be checked, and is tried again: %s", transaction.half.id, error)
+            what = "is parked" if how == RENEWED else "is tried again"
+            _log.error("transaction %s can't be checked, and %s: %s", transaction.half.id, what, error)
             self.table.put_off(transaction, self._time.now_ms() + self._config.transaction_check_interval_ms)
+            return False
+        return True
 
     async def _give_up(self, transaction: Transaction) -> None:
         """Let a transaction end whose half message the log has no more."""

@@ -169,13 +169,15 @@ def test_refusals_are_those_of_the_real_topic(build: Build) -> None:
             assert (appender.table.rows.tolist(), appender.table.counters()) == (rows, [])
 
 
-def test_limits_count_what_is_added(build: Build) -> None:
-    """The largest properties that still fit with what is added, and one byte more."""
-    head = b"TIMER_DELAY_SEC\x0160\x02A\x01"
+@pytest.mark.parametrize(
+    ("head", "most"), [(b"TIMER_DELAY_SEC\x0160\x02A\x01", 32767 - 256), (b"TRAN_MSG\x01true\x02A\x01", 32767 - 512)]
+)
+def test_limits_count_what_is_added(build: Build, head: bytes, most: int) -> None:
+    """The largest properties that still fit with what is added, now and while the message waits, and one byte more."""
     (small,) = stored(Appender(build), string(head + b"v\x02"))
-    size = 32767 - len(small.properties) + 1
+    size = most - len(small.properties) + 1
     (large,) = stored(Appender(build), string(head + b"v" * size + b"\x02"))
-    assert len(large.properties) == 32767
+    assert len(large.properties) == most
     assert Appender(build).append(request(string(head + b"v" * (size + 1) + b"\x02"))) == layout.E_PROPERTIES_SIZE
 
 

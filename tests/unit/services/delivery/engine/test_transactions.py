@@ -8,6 +8,7 @@ import random
 import pytest
 
 from libs.formats.records.transaction_record import COMMIT, PARKED, RENEWED, ROLLBACK, Ended, Half
+from libs.formats.state.system_topics import CHECKED_TOPIC, HALF_TOPIC
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import BadArgument, DependencyUnavailable, WindowFull
 from services.delivery.engine.ownership import Ownership
@@ -327,6 +328,20 @@ async def test_a_log_that_does_not_take_it_leaves_it_open_and_others_go_on(clock
         assert [one.half.id for one in subject.table.all()] == ["a"]
         assert await subject.end("a", "p", ROLLBACK) is False
     assert seen(store) == ["b"]
+
+
+async def test_a_half_message_without_room_is_parked(clock: ManualClock) -> None:
+    """An older version took it so large that it can't be appended again: nobody can be asked, and it is not held."""
+    store = MemoryStore()
+    store.transactions.refused_topics.add(HALF_TOPIC)
+    async with delivering(store, clock) as ownership:
+        subject = await of(ownership)
+        await store.transactions.begin("a")
+        await eventually(lambda: subject.table.count == 1)
+        await eventually(lambda: subject.table.count == 0 or (clock.advance(1_000), False)[1])
+        counters = ownership.transaction_counters()
+    assert (counters.parked_total, counters.checked_total) == (1, 0)
+    assert seen(store, CHECKED_TOPIC) == ["a"]
 
 
 async def test_what_is_wrong_is_named(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:

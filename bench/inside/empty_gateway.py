@@ -70,6 +70,7 @@ async def serve() -> None:
         producers,
         bodies,
         AccessKeys(None),
+        clock=clock,
         body_size_bytes_max=BODY_SIZE_BYTES_MAX,
     )
     server = GrpcServer(

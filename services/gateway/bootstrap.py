@@ -95,6 +95,7 @@ class Service:
             producers,
             self._bodies,
             AccessKeys(config.access_keys_file),
+            clock=clock,
             body_size_bytes_max=most,
         )
         service = wire.DESCRIPTOR.services_by_name["MessagingService"]

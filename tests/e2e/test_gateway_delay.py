@@ -51,6 +51,12 @@ async def test_a_delayed_message(served: Served) -> None:
     assert not message.user_properties
     late = wire.RecallMessageRequest(topic=named("t"), recall_handle=kept.recall_handle)
     assert (await caller.call("RecallMessage", late)).status.code == wire.CODE_ILLEGAL_DELIVERY_TIME
+    over = caller.message("t", b"its time is over", message_type=kind, delivery_timestamp=at(-1))
+    (at_once,) = (await caller.send("t", over)).entries
+    late = wire.RecallMessageRequest(topic=named("t"), recall_handle=at_once.recall_handle)
+    assert (await caller.call("RecallMessage", late)).status.code == wire.CODE_ILLEGAL_DELIVERY_TIME
+    (message,) = await caller.receive("t", wait_s=20)
+    assert message.body == b"its time is over"
     for topic, handle in (("other", kept.recall_handle), ("t", "nonsense"), ("t", "")):
         bad = wire.RecallMessageRequest(topic=named(topic), recall_handle=handle)
         assert (await caller.call("RecallMessage", bad)).status.code == wire.CODE_BAD_REQUEST

@@ -5,7 +5,7 @@ import base64
 import binascii
 from dataclasses import dataclass
 
-from services.gateway.errors import Refused
+from services.gateway.errors import PeerRefused, Refused
 
 VERSION, BROKER = "v1", "reput"
 HANDLE_SIZE_BYTES_MAX = 4_096
@@ -35,3 +35,10 @@ def decode(text: str) -> RecallHandle:
     if len(parts) != PART_COUNT or parts[0] != VERSION or not parts[3].isdecimal():
         raise Refused("BAD_REQUEST", "the recall handle is none that was given with a delayed message")
     return RecallHandle(topic=parts[1], deliver_ms=int(parts[3]), message_id=parts[4])
+
+
+def refused(handle: RecallHandle, error: PeerRefused, now_ms: int) -> Exception:
+    """Return why a message can't be recalled. It is too late, too, for one whose time was over when it came."""
+    if error.reason == "DELAYED_NOT_FOUND" and handle.deliver_ms <= now_ms:
+        return Refused("ILLEGAL_DELIVERY_TIME", f"message {handle.message_id} was delivered: its time is over")
+    return error

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
+from libs.machine.clock import Clock
 from libs.requests.errors import BadArgument, ServiceError
 from services.gateway.engine import recall
 from services.gateway.engine.bodies import Bodies
@@ -64,11 +65,12 @@ class MessagingServicer:
         bodies: Bodies,
         keys: AccessKeys,
         *,
+        clock: Clock,
         body_size_bytes_max: int,
     ) -> None:
         self._log, self._routes, self._receiving, self._telemetry = log, routes, receiving, telemetry
         self._delivery, self._renewals, self._producers, self._keys = delivery, renewals, producers, keys
-        self._bodies, self._body_size_bytes_max = bodies, body_size_bytes_max
+        self._bodies, self._body_size_bytes_max, self._clock = bodies, body_size_bytes_max, clock
 
     def admit(self, context: Context) -> Caller:
         """Return who calls. Raises Refused."""
@@ -190,7 +192,10 @@ class MessagingServicer:
         topic, handle = caller.topic(request.topic), recall.decode(request.recall_handle)
         if handle.topic != topic:
             raise Refused("BAD_REQUEST", f"the recall handle is of a message of topic {handle.topic}")
-        await self._delivery.cancel(topic, handle.message_id)
+        try:
+            await self._delivery.cancel(topic, handle.message_id)
+        except PeerRefused as error:
+            raise recall.refused(handle, error, self._clock.now_ms()) from error
         return wire.RecallMessageResponse(status=OK, message_id=handle.message_id)
 
     @_answers(wire.SyncLiteSubscriptionResponse)

@@ -244,7 +244,7 @@ class Model:
         return placed
 
     def _check_due(self, found: Record, message: Message, where: str) -> None:
-        """By the log's time, which may stand still, or by the time that has passed at the latest since then.
+        """By the log's time, which may go slower, or by the time that has passed at the latest since then.
 
         A clock that was set back may make a message as much earlier: it never waits longer than its delay.
         """

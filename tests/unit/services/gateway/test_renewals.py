@@ -3,6 +3,8 @@
 
 from collections.abc import Mapping, Sequence
 
+import pytest
+
 from libs.machine.testing.manual_clock import ManualClock
 from services.gateway.engine.renewals import (
     CLIENT_COUNT_MAX,
@@ -152,3 +154,18 @@ async def test_clients_that_nobody_knows_take_no_more_room() -> None:
     await renewals.tend()
     renewals.hear("late")
     assert "late" in renewals.clients
+
+
+@pytest.mark.parametrize("step_ms", [3_600_000, -3_600_000], ids=["ahead", "back"])
+async def test_a_clock_that_is_set_changes_nothing(step_ms: int) -> None:
+    """A message is renewed when it is due by monotonic time, and a client that lives stays known."""
+    renewals, delivery, clock = made()
+    renewals.connected("c")
+    renewals.add("c", "h")
+    clock.set_now_ms(clock.now_ms() + step_ms)
+    clock.advance(DUE_MS - 1)
+    await renewals.tend()
+    assert delivery.renewed == []
+    clock.advance(1)
+    await renewals.tend()
+    assert delivery.renewed == ["h"]

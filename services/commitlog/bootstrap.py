@@ -19,7 +19,7 @@ from reput.commitlog.v1 import (
 
 from libs.formats.records.host import Host
 from libs.formats.state.replication import Seat
-from libs.log.state import small_files
+from libs.log.state import data_dir, small_files
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
 from libs.requests.errors import Stopping
@@ -33,6 +33,7 @@ from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.by_hand import ByHand
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.elect.member import ElectedMember
+from services.commitlog.engine.follow.other_histories import OtherHistories
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.ledger import BY_HAND, Reign
 from services.commitlog.engine.replicate.steps import NOBODY, LeaderAt
@@ -146,7 +147,8 @@ class Service:
         return self._member is not None and self._member.lease_left_ms > 0
 
     async def open(self) -> None:
-        """Recover the log and start its loops. Raises StoreLocked, StoreError, FormatError or OSError."""
+        """Recover the log and start its loops. Raises StoreLocked, StoreError, FormatError or OSError (NoStore)."""
+        data_dir.check(PosixFs(), self._config.data_dir, may_create=self._config.create_store)
         own = self._roles.seat
         if self._member is None:
             self._roles.seat = small_files.seat_of(PosixFs(), self._config.data_dir, own)
@@ -172,8 +174,8 @@ class Service:
             log.pipeline, groups, log.acknowledgements, encoder, streams, inflight, config
         )  # fmt: skip
         self._log.made = LogServicer(
-            log.reader, log.followers, log.queue_offsets, log.topics.set_apart, lambda: log.standing, streams,
-            service_streams,
+            log.reader, log.followers, log.queue_offsets, log.topics.set_apart, lambda: log.standing,
+            OtherHistories(log.epochs, log.marks, log.gate), streams, service_streams,
         )  # fmt: skip
         self._segments.made = SegmentServicer(log.segments, log.disk, log.gate)
         self._topics.made = TopicServicer(log.topics, log.topic_changes, log.gate)

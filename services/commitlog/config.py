@@ -30,7 +30,13 @@ class CommitLogConfig:
     """Settings of the log. Sizes are in bytes, times in milliseconds."""
 
     data_dir: Path = Path("reput-data")
-    """Directory of the store, in RocketMQ's layout. Made when it is missing."""
+    """Directory of the store, in RocketMQ's layout. Made when it is missing, if create_store allows it."""
+
+    create_store: bool = True
+    """Whether a start may make a store in a data_dir that is missing or empty.
+
+    Set it to false once the store is there: a start without its disk is refused then, and no new store takes its place.
+    """
 
     log_dirs: str = ""
     """Directories of the segments, separated by commas, for a log on several disks; empty is data_dir/commitlog.

@@ -169,6 +169,16 @@ class QueueOffsetsUnknown(ServiceError):
         )
 
 
+class StoreReplaced(ServiceError):
+    """An Indexer knows a longer log of another history."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the Indexer knows another, longer log: is the disk of data_dir mounted? If this store is the one that is "
+            "wanted, `reput index rebuild` has the Indexer follow it, and appends are accepted"
+        )
+
+
 class StoreSealed(ServiceError):
     """A sync or a write failed; nothing is accepted until a restart."""
 

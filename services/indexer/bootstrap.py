@@ -22,6 +22,7 @@ from reput.indexer.v1 import (
     scan_service_pb2,
 )
 
+from libs.log.state import data_dir
 from libs.machine import memory
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
@@ -73,18 +74,24 @@ class Service:
         self._peer = Peer(name="commitlog", config=settings.commitlog, token=service_token_of(settings.server))
         self._shell = shell
         self._reconnect_ms_max = config.reconnect_ms_max
+        self._check_store = functools.partial(
+            data_dir.check, PosixFs(), config.data_dir, may_create=config.create_store
+        )
         self._log = self._connect(settings.commitlog.target)
         self._appender = LogAppender(self._log, self._connect)
         clock = SystemClock()
+        source = LogTail(self._log, record_count_max=config.dispatch_record_count_max)
         self.indexer = build(
             config,
             PosixFs(),
             clock,
-            source=LogTail(self._log, record_count_max=config.dispatch_record_count_max),
+            source=source,
             records=LogRecords(self._log),
             on_failure=shell.fail,
             sink=self._appender,
         )
+        history = self.indexer.indexes.history
+        source.history_id = lambda: history.history_id
         if self.indexer.follow.delivery is not None:
             shell.telemetry.observe("delay", self.indexer.follow.delivery.statistics)
         shell.telemetry.observe("index", functools.partial(statistics, self.indexer))
@@ -104,6 +111,7 @@ class Service:
 
     async def open(self) -> None:
         """Recover the files and begin to follow the log."""
+        await asyncio.to_thread(self._check_store)
         await asyncio.to_thread(self.indexer.open)
         self.indexer.start()
 

@@ -29,7 +29,16 @@ class IndexerConfig:
     """Settings of the Indexer service. Sizes are in bytes, times in milliseconds."""
 
     data_dir: Path = Path("reput-data")
-    """Directory of the store, in RocketMQ's layout. Made when it is missing; may be the CommitLog's own."""
+    """Directory of the store, in RocketMQ's layout; may be the CommitLog's own.
+
+    Made when it is missing, if create_store allows it.
+    """
+
+    create_store: bool = True
+    """Whether a start may make a store in a data_dir that is missing or empty.
+
+    Set it to false once the store is there: a start without its disk is refused then, and no new store takes its place.
+    """
 
     commitlog_data_dir: Path | None = None
     """Data directory of the CommitLog, if this process can read it: records then come from its files, and only what is

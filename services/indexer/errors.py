@@ -42,6 +42,18 @@ class MessageNotFound(ServiceError):
         self.message_id = message_id
 
 
+class OtherLog(DependencyUnavailable):
+    """The log that was met is not the one that was indexed."""
+
+    def __init__(self, *, known_end: int, met_end: int) -> None:
+        super().__init__(
+            "commitlog",
+            f"this is another log than the one that was indexed up to physical offset {known_end}, and it ends at "
+            f"{met_end}: is the disk of the CommitLog's data_dir mounted, and is commitlog_target right? The "
+            "indexes stay until `reput index rebuild` drops them for those of this log",
+        )
+
+
 class ConsumerOffsetNotFound(ServiceError):
     """The group has committed nothing for the queue."""
 

@@ -6,6 +6,7 @@ not there yet are a matter of the runs, not of the start.
 """
 
 import asyncio
+import functools
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from zoneinfo import ZoneInfo
 from reput.janitor.v1 import retention_service_pb2
 
 from libs.formats import store_layout
+from libs.log.state import data_dir
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
 from libs.runtime.process import Shell
@@ -54,6 +56,7 @@ class Service:
     def __init__(self, settings: Settings, shell: Shell) -> None:
         config = settings.engine
         self._fs, self._directory = PosixFs(), config.data_dir / store_layout.REPUT
+        self._check_store = functools.partial(data_dir.check, self._fs, config.data_dir, may_create=config.create_store)
         self._history = RunHistory(self._fs, config.data_dir / store_layout.RETENTION_HISTORY)
         interceptors, token = shell.telemetry.client_interceptors(), service_token_of(settings.server)
         peers = {"commitlog": settings.commitlog, "indexer": settings.indexer}
@@ -85,6 +88,7 @@ class Service:
 
     async def open(self) -> None:
         """Read the history and begin to look."""
+        await asyncio.to_thread(self._check_store)
         await asyncio.to_thread(self._fs.make_directory, self._directory)
         await asyncio.to_thread(self._history.load)
         self._loop.start()

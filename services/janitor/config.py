@@ -26,7 +26,13 @@ class JanitorConfig:
     """Settings of the Janitor service. Times are in milliseconds unless the name says otherwise."""
 
     data_dir: Path = Path("reput-data")
-    """Directory whose reput/ folder holds the history of runs. Made when it is missing."""
+    """Directory whose reput/ folder holds the history of runs. Made when it is missing, if create_store allows it."""
+
+    create_store: bool = True
+    """Whether a start may make a store in a data_dir that is missing or empty.
+
+    Set it to false once the store is there: a start without its disk is refused then, and no new store takes its place.
+    """
 
     retention_hours: Annotated[int, Meta(ge=0, le=24 * 365 * 100)] = 72
     """Segments whose last record is older than this expire; 0 expires every full segment that is indexed."""

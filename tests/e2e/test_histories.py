@@ -42,14 +42,22 @@ class Follower:
         self.fs = MemoryFs()
 
     @contextlib.asynccontextmanager
-    async def following(self, machine: Machine, log: OpenLog) -> AsyncIterator[Indexer]:
-        """Follow a log for a block; at its begin everything is indexed and the queues are compared."""
+    async def following(self, machine: Machine, log: OpenLog, *, is_other: bool = False) -> AsyncIterator[Indexer]:
+        """Follow a log for a block; at its begin everything is indexed and the queues are compared.
+
+        If it is another log than the one before, somebody has to say that it is the right one.
+        """
         server = Server(log, Process("log", machine.fs))
         link = Link(lambda: server, random.Random(0), record_count_max=100, delay_ms_max=0, listener=Listener())
         indexer = build(SMALL, self.fs, ManualClock(), source=link, records=link, on_failure=machine.failures.append)
         indexer.open()
         indexer.start()
         try:
+            if is_other:
+                before = files(self.fs, QUEUES)
+                await eventually(lambda: indexer.follow.reput.state is ReputState.OTHER_LOG)
+                assert files(self.fs, QUEUES) == before
+                indexer.follow.states.request_rebuild()
             await caught_up(indexer, log)
             yield indexer
         finally:
@@ -173,7 +181,7 @@ async def test_a_log_restored_from_a_copy(count: int) -> None:
 
 @pytest.mark.parametrize("length", [3, 40], ids=["shorter", "longer"])
 async def test_an_indexer_of_another_log(length: int) -> None:
-    """Equal epochs, offsets below or beyond the log's end: nothing of the other log stays."""
+    """Equal epochs, offsets below or beyond the log's end: once it is accepted, nothing of the other log stays."""
     mine, other, follower = Machine(), Machine(), Follower()
     async with other.running() as log:
         await write(log, 20, "other")
@@ -181,12 +189,14 @@ async def test_an_indexer_of_another_log(length: int) -> None:
             pass
     async with mine.running() as log:
         await write(log, length, "mine")
+        async with follower.following(mine, log, is_other=True):
+            pass
     await check(follower, mine)
 
 
 @pytest.mark.parametrize("follows_lost", [False, True])
 async def test_a_lost_epoch_file(*, follows_lost: bool) -> None:
-    """The log counts epochs from 1 again, but nobody takes its new epoch for the old one of this number."""
+    """The log counts epochs from 1 again, but nobody takes its new epoch for the old one: it is another log now."""
     machine, follower = Machine(), Follower()
     log = await started(machine)
     await write(log, 4, "kept", durability=2)
@@ -200,6 +210,8 @@ async def test_a_lost_epoch_file(*, follows_lost: bool) -> None:
     machine.fs.remove(DATA_DIR / store_layout.EPOCHS)
     async with machine.running() as log:
         assert log.epochs.number == 1
+        async with follower.following(machine, log, is_other=True):
+            pass
     await check(follower, machine)
 
 

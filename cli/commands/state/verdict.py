@@ -20,6 +20,7 @@ from cli.connection.addresses import BESIDE, SERVICES
 from cli.output.figures import duration_text, many, size_text
 
 DISK_FREE = "make room or add a disk; `reput janitor run --dry-run` tells what could go"
+RIGHT_LOG = "mount the disk and start the CommitLog again; if this log is the right one, `reput index rebuild`"
 AHEAD_MS_MAX = 5_000
 """So far the store times may be ahead of the clock before somebody should look."""
 
@@ -66,7 +67,10 @@ def _of_log(states: States) -> Iterator[Trouble]:
         yield Trouble(f"the CommitLog looks for the end of its log{share}", "wait: it serves when it has found it")
         return
     if log.refusals and not log.HasField("following"):
-        action = DISK_FREE if any("FULL" in reason for reason in log.refusals) else "look into the CommitLog's log"
+        is_full = any("FULL" in reason for reason in log.refusals)
+        action = DISK_FREE if is_full else "look into the CommitLog's log"
+        if "STORE_REPLACED" in log.refusals:
+            action = RIGHT_LOG
         yield Trouble(f"appends are refused: {', '.join(log.refusals)}", action)
     yield from _of_recovery(log)
     yield from _of_replicas(log)
@@ -134,6 +138,8 @@ def _of_index(states: States) -> Iterator[Trouble]:
         yield Trouble(
             f"indexing stands still{error}", "`reput verify` tells what is wrong, `reput index rebuild` helps"
         )
+    elif index.state == index_pb.REPUT_STATE_OTHER_LOG:
+        yield Trouble(f"nothing is indexed or answered{error}", RIGHT_LOG)
     elif index.state == index_pb.REPUT_STATE_CONNECTING and "commitlog" not in states.away:
         action = "see that the CommitLog of its commitlog_target runs, and its token"
         yield Trouble(f"{_indexer(states)} can't reach its CommitLog{error}", action)

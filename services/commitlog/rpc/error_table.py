@@ -38,6 +38,7 @@ ERROR_TABLE: ErrorTable = {
     errors.AppendsRefused: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_ms=10_000),
     StoreFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_ms=10_000),
     DiskFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_ms=10_000),
+    errors.StoreReplaced: ErrorRow(_CODES.UNAVAILABLE, "STORE_REPLACED", retry_after_ms=1_000),
     errors.QueueOffsetsUnknown: ErrorRow(_CODES.UNAVAILABLE, "QUEUE_OFFSETS_UNKNOWN", retry_after_ms=1_000),
     errors.StoreSealed: ErrorRow(_CODES.FAILED_PRECONDITION, "STORE_SEALED"),
     errors.StreamIdle: ErrorRow(_CODES.UNAVAILABLE, "STREAM_IDLE", ("limit_ms",), retry_after_ms=0),

@@ -20,6 +20,7 @@ from libs.requests.errors import BadArgument, Stopping
 from libs.runtime.rpc.by_name import named
 from services.commitlog.engine.follow.dispatch import DispatchTail, TailStep
 from services.commitlog.engine.follow.followers import Followers
+from services.commitlog.engine.follow.other_histories import OtherHistories
 from services.commitlog.engine.follow.queue_offset_check import QueueEnd, QueueOffsetCheck
 from services.commitlog.engine.follow.reader import RecordReader, RecordRun
 from services.commitlog.engine.keep.checkpoint import IndexerReport
@@ -44,6 +45,7 @@ class LogServicer:
     _queue_offsets: QueueOffsetCheck
     _set_apart: SetApart
     _standing: Callable[[], Standing]
+    _others: OtherHistories
     _streams: InflightBudget
     _service_streams: InflightBudget
     _tails: set[DispatchTail] = field(default_factory=set)
@@ -124,7 +126,7 @@ class LogServicer:
         epoch = check_range(request.epoch, "epoch")
         epochs = epochs_of(request.epochs, "epochs")
         count_max = size_of_page(request, "record_count_max", default=DISPATCH_COUNT_DEFAULT, most=DISPATCH_COUNT_MAX)
-        with self._service_streams.held(1):
+        with self._service_streams.held(1), self._others.followed(request.history_id, start):
             handshake = self._followers.handshake(start, epoch, epochs)
             set_apart = [pb.DispatchSetApart(topic=topic, why=why) for topic, why in self._set_apart.reasons.items()]
             shown = sent(handshake.epochs)
@@ -146,6 +148,7 @@ class LogServicer:
         """Take note of how far the Indexer is."""
         names = [attribute.name for attribute in fields_of(IndexerReport)]
         self._followers.report(IndexerReport(**{name: getattr(request, name) for name in names}))
+        self._others.note_own(request.history_id)
         return named(pb.ReportProgressResponse, self._standing())
 
     async def CheckQueueOffsets(

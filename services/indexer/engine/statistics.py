@@ -25,6 +25,8 @@ class IndexerStatistics:
     waiting_pull_count: int
     running_scan_count: int
     stopped: int
+    is_other_log: int
+    """1 while nothing is indexed because the log that was met is not the one that was indexed."""
     applied_records_total: int
     locally_read_records_total: int
     scanned_rows_total: int
@@ -60,6 +62,7 @@ def statistics(indexer: Indexer) -> IndexerStatistics:
         waiting_pull_count=follow.polls.count,
         running_scan_count=answers.scanner.count,
         stopped=int(follow.reput.state is ReputState.STOPPED),
+        is_other_log=int(follow.reput.state is ReputState.OTHER_LOG),
         applied_records_total=indexes.applied_record_count,
         locally_read_records_total=answers.records.read_count if isinstance(answers.records, LocalRecords) else 0,
         scanned_rows_total=answers.scanner.row_count,

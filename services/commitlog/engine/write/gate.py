@@ -9,7 +9,14 @@ from collections.abc import Callable
 from functools import partial
 
 from libs.requests.errors import ServiceError, Stopping
-from services.commitlog.errors import AppendsRefused, LeaseOver, NotLeader, QueueOffsetsUnknown, StoreSealed
+from services.commitlog.errors import (
+    AppendsRefused,
+    LeaseOver,
+    NotLeader,
+    QueueOffsetsUnknown,
+    StoreReplaced,
+    StoreSealed,
+)
 
 
 class Reason(enum.Enum):
@@ -23,6 +30,8 @@ class Reason(enum.Enum):
     """A write, a commit or a sync failed. Never ends."""
     QUEUE_OFFSETS_UNKNOWN = "QUEUE_OFFSETS_UNKNOWN", QueueOffsetsUnknown
     """Nobody knows how far the queues were whose records are gone; see QueueOffsetCheck."""
+    REPLACED = "STORE_REPLACED", StoreReplaced
+    """An Indexer knows a longer log of another history; see OtherHistories."""
     DISK_FULL = "STORE_FULL", partial(AppendsRefused, "the log's disk is used beyond disk_full_percent")
     """Every disk of the log is used beyond disk_full_percent, and none has come back to disk_open_percent."""
     DISK_REPORTED_FULL = "STORE_FULL", partial(AppendsRefused, "the Janitor reported the disk as full")

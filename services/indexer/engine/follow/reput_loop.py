@@ -41,7 +41,7 @@ from services.indexer.engine.follow.live_end import LiveEnd
 from services.indexer.engine.follow.queue_end_report import QueueEndReport
 from services.indexer.engine.follow.reput_state import Event, ReputState, ReputStates, Stage
 from services.indexer.engine.log.source import LogSource
-from services.indexer.errors import Inapplicable, NotARecord, SyncNeeded
+from services.indexer.errors import Inapplicable, NotARecord, OtherLog, SyncNeeded
 
 _log = logging.getLogger(__name__)
 
@@ -92,6 +92,7 @@ class ReputLoop:
         self._on_history_change = on_history_change
         self._ask = Ask.WHERE_THE_INDEXES_END
         self._asked_physical_offset = 0
+        self._pause_s = config.reconnect_ms_max / 1000
         self.loop = SupervisedLoop(
             "reput loop",
             self._follow,
@@ -143,6 +144,9 @@ class ReputLoop:
                         self._flush.wake()
         except Inapplicable as error:
             self._states.halt(error)
+        except OtherLog as error:
+            self._states.stand_before(error)
+            await asyncio.sleep(self._pause_s)  # the log is asked again, without a line each time
         except NotARecord:
             self._ask = Ask.AT_THE_BEGIN
         except IndexDamaged as error:
@@ -234,6 +238,9 @@ class ReputLoop:
         if isinstance(verdict, Refuse):
             raise Inapplicable(verdict.why, physical_offset=self._indexes.reached.entered_physical_offset)
         if isinstance(verdict, DropAll):
+            if known_end := self._indexes.reached.entered_physical_offset:
+                self._ask = Ask.WHERE_THE_INDEXES_END
+                raise OtherLog(known_end=known_end, met_end=handshake.confirmed_physical_offset)
             await uninterrupted(self._change_log(theirs.history_id))
             return False
         await uninterrupted(self._indexes.begin_at(theirs.min_physical_offset))
@@ -270,7 +277,7 @@ class ReputLoop:
                 await self._indexes.skip_to(begin)
 
     async def _change_log(self, history_id: str) -> None:
-        _log.error("this is another log than the one that was indexed: dropping all indexes, to build its own")
+        _log.warning("this is another log than the one that was indexed: its indexes are built")
         await self._indexes.lose_all(0)
         await self._indexes.history.adopt(history_id)
         self._ask = Ask.WHERE_THE_INDEXES_END

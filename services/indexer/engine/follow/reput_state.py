@@ -13,6 +13,7 @@ import logging
 
 from libs.requests.errors import DependencyUnavailable
 from services.indexer.engine.follow.completeness import Completeness
+from services.indexer.errors import OtherLog
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ class ReputState(enum.IntEnum):
     LIVE = 4
     STOPPED = 5
     REBUILDING = 6
+    OTHER_LOG = 7
 
 
 class Stage(enum.Enum):
@@ -45,6 +47,8 @@ class Stage(enum.Enum):
     """CONNECTING, while the indexes lack what they held before a rebuild."""
     REBUILDING = enum.auto()
     """CATCHING_UP, while they lack it."""
+    OTHER_LOG = enum.auto()
+    """The log that was met is not the one that was indexed: nothing is entered or dropped, and it is asked again."""
     STOPPED = enum.auto()
     """The indexes contradict the log: an operator decides."""
     FAILED = enum.auto()
@@ -64,6 +68,8 @@ class Event(enum.Enum):
     """A step was done; the log has no more."""
     CONTRADICTED = enum.auto()
     """The log says what the indexes can't be true beside."""
+    OTHER_LOG = enum.auto()
+    """The log that was met has another history than the one that was indexed."""
     FAILED = enum.auto()
     """A sync failed."""
     REBUILD = enum.auto()
@@ -74,7 +80,12 @@ class Event(enum.Enum):
 
 _STEPS = {Event.LACKING: Stage.CATCHING_UP, Event.BEHIND: Stage.CATCHING_UP, Event.LEVEL: Stage.LIVE}
 _REBUILD_STEPS = {Event.LACKING: Stage.REBUILDING, Event.BEHIND: Stage.CATCHING_UP, Event.LEVEL: Stage.LIVE}
-_ENDS = {Event.CONTRADICTED: Stage.STOPPED, Event.FAILED: Stage.FAILED, Event.REBUILD: Stage.DROPPING}
+_ENDS = {
+    Event.CONTRADICTED: Stage.STOPPED,
+    Event.OTHER_LOG: Stage.OTHER_LOG,
+    Event.FAILED: Stage.FAILED,
+    Event.REBUILD: Stage.DROPPING,
+}
 
 NEXT: dict[Stage, dict[Event, Stage]] = {
     Stage.RECOVERING: {Event.STREAM: Stage.CONNECTING, **_STEPS, **_ENDS},
@@ -84,6 +95,7 @@ NEXT: dict[Stage, dict[Event, Stage]] = {
     Stage.DROPPING: {Event.DROPPED: Stage.RECONNECTING, Event.FAILED: Stage.FAILED},
     Stage.RECONNECTING: {**_REBUILD_STEPS, **_ENDS},
     Stage.REBUILDING: {Event.STREAM: Stage.RECONNECTING, **_REBUILD_STEPS, **_ENDS},
+    Stage.OTHER_LOG: {**_STEPS, **_ENDS},
     Stage.STOPPED: {Event.REBUILD: Stage.DROPPING, Event.FAILED: Stage.FAILED},
     Stage.FAILED: {},
 }
@@ -159,6 +171,16 @@ class ReputStates:
             self._completeness.changed.set()
             self.heard.set()
             _log.critical("indexing has stopped, an operator must decide: %s", error)
+
+    def stand_before(self, error: OtherLog) -> None:
+        """Note that the log which was met is another one. The next stream may be that of the right one."""
+        is_news = self.stage is not Stage.OTHER_LOG
+        self.on(Event.OTHER_LOG)
+        self.last_error, self.log_away = str(error), error
+        if is_news and self.stage is Stage.OTHER_LOG:
+            self._completeness.lose()
+            self.heard.set()
+            _log.critical("nothing is indexed or answered, an operator must decide: %s", error)
 
     def request_rebuild(self) -> None:
         """Drop all indexes before the next step and begin at the log's first byte, also after a halt."""

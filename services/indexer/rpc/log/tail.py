@@ -6,7 +6,7 @@ control holds the log back. The log sends a heartbeat every second, so silence m
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 import grpc
@@ -33,6 +33,8 @@ class LogTail:
     """LogSource over gRPC."""
 
     def __init__(self, log: Connection, *, record_count_max: int) -> None:
+        self.history_id: Callable[[], str] = lambda: ""
+        """Names the history that is held; the log is told, so that it knows when it is another one."""
         self._record_count_max = record_count_max
         self._log = log
         stub: Any = log_service_pb2_grpc.LogServiceStub(log.channel)
@@ -49,6 +51,7 @@ class LogTail:
             start_physical_offset=start_physical_offset,
             epoch=epoch,
             record_count_max=self._record_count_max,
+            history_id=self.history_id(),
             epochs=[messages.Epoch(**one._asdict()) for one in epochs[-EPOCH_COUNT_MAX:]],
         )
         position = start_physical_offset

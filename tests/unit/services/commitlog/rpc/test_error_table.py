@@ -32,6 +32,7 @@ ARGUMENTS = {
     "MayLoseData": ("it may lack something",),
     "NotEnoughReplicas": {"in_sync": 1, "needed": 2},
     "QueueOffsetsUnknown": (),
+    "StoreReplaced": (),
     "StoreSealed": (),
     "Stopping": (),
     "WindowFull": {"what": "bytes", "limit": 8},

@@ -4,6 +4,7 @@
 from typing import Any
 
 from libs.requests.errors import RecordDamaged
+from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.log.source import RecordBlock
 from tests.support.fake_log import FakeLog
 from tests.support.fake_sink import FakeSink, delay
@@ -54,7 +55,7 @@ async def test_a_tail_that_is_lost_during_an_append() -> None:
 
 
 async def test_another_log() -> None:
-    """Offsets of one log say nothing of another: all that waits there is delivered."""
+    """Offsets of one log say nothing of another: once its indexes are wanted, all that waits there is delivered."""
     world = World()
     for number in range(3):
         delay(world.log, b"old %d" % number)
@@ -66,7 +67,10 @@ async def test_another_log() -> None:
     world.sink = FakeSink(world.log)
     for number in range(2):
         delay(world.log, b"new %d" % number)
-    async with world.delivering():
+    async with world.delivering() as (indexer, _):
+        await eventually(lambda: indexer.follow.reput.state is ReputState.OTHER_LOG)
+        assert world.sink.bodies == []
+        indexer.follow.states.request_rebuild()
         await eventually(lambda: world.sink.bodies == [b"new 0", b"new 1"])
         await eventually(lambda: world.offsets() == {1: 2})
 

@@ -229,15 +229,27 @@ async def test_ends_are_kept_before_files_go() -> None:
     assert files(fs, DATA_DIR / "consumequeue") == before
 
 
-async def test_indexes_of_another_log_are_dropped() -> None:
-    """Its epoch and offsets may be equal to those of this one: the name of the history tells."""
+async def test_indexes_of_another_log_stay_until_somebody_says_so() -> None:
+    """Its epoch and offsets may be equal to those of this one: the name of the history tells. Nothing is answered."""
     mine, other, fs = grown(6, 2), FakeLog(), MemoryFs()
     for _ in range(30):
         other.append("X", 0)
     async with running(mine, fs) as indexer:
         await checked(indexer, mine)
     other.history_id = "second"
+    before = files(fs, DATA_DIR / "consumequeue")
     async with running(other, fs) as indexer:
+        await eventually(lambda: indexer.follow.reput.state is ReputState.OTHER_LOG)
+        assert not indexer.follow.completeness.is_complete
+        assert "is the disk of the CommitLog's data_dir mounted" in indexer.follow.states.last_error
+    assert files(fs, DATA_DIR / "consumequeue") == before
+    async with running(mine, fs) as indexer:
+        await checked(indexer, mine, 2)
+        assert indexer.follow.completeness.is_complete
+        assert indexer.indexes.applied_record_count == 0
+    async with running(other, fs) as indexer:
+        await eventually(lambda: indexer.follow.reput.state is ReputState.OTHER_LOG)
+        indexer.follow.states.request_rebuild()
         await checked(indexer, other)
         assert indexer.indexes.queues.topics() == ["X"]
         queue = indexer.indexes.queues.find("X", 0)
@@ -265,7 +277,7 @@ async def test_a_log_without_a_name_is_taken_by_its_epoch() -> None:
 
 @pytest.mark.parametrize("history_id", ["first", "second", ""])
 async def test_a_log_without_a_record_where_the_indexes_end(history_id: str) -> None:
-    """If it is another log, its own indexes are built; if not, something is wrong and an operator decides."""
+    """Whether it is another log or something is wrong: an operator decides, and the indexes stay."""
 
     class Other(FakeLog):
         async def follow(
@@ -283,9 +295,9 @@ async def test_a_log_without_a_record_where_the_indexes_end(history_id: str) -> 
     async with running(grown(5), fs) as indexer:
         await eventually(lambda: indexer.follow.reput.state is ReputState.LIVE)
     async with running(log, fs) as indexer:
-        expected = ReputState.LIVE if history_id == "second" else ReputState.STOPPED
+        expected = ReputState.OTHER_LOG if history_id == "second" else ReputState.STOPPED
         await eventually(lambda: indexer.follow.reput.state is expected)
-        assert indexer.indexes.queues.topics() == (["X"] if history_id == "second" else ["A"])
+        assert indexer.indexes.queues.topics() == ["A"]
         assert ("the log has none there" in indexer.follow.states.last_error) is (history_id != "second")
 
 

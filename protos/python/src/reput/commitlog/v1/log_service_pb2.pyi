@@ -291,12 +291,17 @@ class DispatchRequest(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     RECORD_COUNT_MAX_FIELD_NUMBER: _builtins.int
     EPOCHS_FIELD_NUMBER: _builtins.int
+    HISTORY_ID_FIELD_NUMBER: _builtins.int
     start_physical_offset: _builtins.int
     """First byte that the follower has not applied."""
     epoch: _builtins.int
     """Last epoch that the follower knows; 0 if none."""
     record_count_max: _builtins.int
     """Most records in one response. 0 means 8,192, more than 32,768 means 32,768."""
+    history_id: _builtins.str
+    """Name of the history that the follower holds; empty if it holds none. A log with another name that ends before the start
+    takes no appends (STORE_REPLACED) unless a follower of its own history is connected.
+    """
     @_builtins.property
     def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Epoch]:
         """All epochs that the follower knows, ascending, as the handshakes told; at most 4,096. Empty: it knows the last one only,
@@ -310,10 +315,11 @@ class DispatchRequest(_message.Message):
         epoch: _builtins.int = ...,
         record_count_max: _builtins.int = ...,
         epochs: _abc.Iterable[Global___Epoch] | None = ...,
+        history_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "epochs", b"epochs", "record_count_max", b"record_count_max", "start_physical_offset", b"start_physical_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "epochs", b"epochs", "history_id", b"history_id", "record_count_max", b"record_count_max", "start_physical_offset", b"start_physical_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

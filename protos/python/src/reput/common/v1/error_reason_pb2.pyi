@@ -160,6 +160,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     `sync_master` on the disks of the in-sync set. It stays, or is undone if the leader is lost. The call may be repeated,
     after the delay in RetryInfo.
     """
+    ERROR_REASON_STORE_REPLACED: _ErrorReason.ValueType  # 58
+    """An Indexer knows a longer log of another history, so this store may have been made by accident, on a disk that is not
+    mounted: it takes no appends until the Indexer follows it. Retry after the delay in RetryInfo.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why an RPC failed. Travels as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain "reput".
@@ -303,5 +307,9 @@ ERROR_REASON_NOT_DURABLE_YET: ErrorReason.ValueType  # 57
 """What the call does is in the log of the leader, and was not in time as durable as the store promises: with the role
 `sync_master` on the disks of the in-sync set. It stays, or is undone if the leader is lost. The call may be repeated,
 after the delay in RetryInfo.
+"""
+ERROR_REASON_STORE_REPLACED: ErrorReason.ValueType  # 58
+"""An Indexer knows a longer log of another history, so this store may have been made by accident, on a disk that is not
+mounted: it takes no appends until the Indexer follows it. Retry after the delay in RetryInfo.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

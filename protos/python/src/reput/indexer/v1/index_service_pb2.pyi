@@ -41,6 +41,10 @@ class _ReputStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReputState
     """A record could not be applied: an operator must decide. See last_error."""
     REPUT_STATE_REBUILDING: _ReputState.ValueType  # 6
     """Building all indexes again from the log, because RebuildIndexes dropped them."""
+    REPUT_STATE_OTHER_LOG: _ReputState.ValueType  # 7
+    """The log that was met is not the one that was indexed. Nothing is entered, dropped or answered, and the log is asked again
+    and again, until it is the right one or somebody calls RebuildIndexes.
+    """
 
 class ReputState(_ReputState, metaclass=_ReputStateEnumTypeWrapper):
     """What the reput loop does."""
@@ -59,6 +63,10 @@ REPUT_STATE_STOPPED: ReputState.ValueType  # 5
 """A record could not be applied: an operator must decide. See last_error."""
 REPUT_STATE_REBUILDING: ReputState.ValueType  # 6
 """Building all indexes again from the log, because RebuildIndexes dropped them."""
+REPUT_STATE_OTHER_LOG: ReputState.ValueType  # 7
+"""The log that was met is not the one that was indexed. Nothing is entered, dropped or answered, and the log is asked again
+and again, until it is the right one or somebody calls RebuildIndexes.
+"""
 Global___ReputState: _TypeAlias = ReputState  # noqa: Y015
 
 class _SteppedOverReason:

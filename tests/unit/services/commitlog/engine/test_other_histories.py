@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A store that may have been made by accident: an Indexer knows another, longer log."""
+
+import pytest
+
+from services.commitlog.engine.follow.other_histories import OtherHistories
+from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.errors import StoreReplaced
+from tests.support.commitlog import Machine, append, message
+
+
+def others_of(log: OpenLog) -> OtherHistories:
+    """What a log knows of its followers' histories."""
+    return OtherHistories(log.epochs, log.marks, log.gate)
+
+
+async def test_a_longer_log_of_another_name_keeps_appends_out() -> None:
+    """Until an Indexer that follows this log reports; the status names the reason, and the error what to do."""
+    async with Machine().running() as log:
+        await append(log, message())
+        others = others_of(log)
+        with others.followed("another", 10_000):
+            assert log.gate.refusals() == ["STORE_REPLACED"]
+            with pytest.raises(StoreReplaced, match="index rebuild"):
+                await append(log, message())
+        assert log.gate.refusals() == ["STORE_REPLACED"]
+        others.note_own("")
+        assert log.gate.refusals() == ["STORE_REPLACED"]
+        others.note_own(log.epochs.history_id)
+        await append(log, message())
+
+
+@pytest.mark.parametrize(
+    ("history_id", "physical_offset"),
+    [("another", 0), ("another", 1), ("", 10_000), (None, 10_000)],
+    ids=["it held nothing", "it held less", "it has no name", "it is this one"],
+)
+async def test_others_keep_nobody_out(history_id: str | None, physical_offset: int) -> None:
+    """An Indexer that knows less, whose log has no name, or that lost a tail with this one."""
+    async with Machine().running() as log:
+        await append(log, message())
+        name = log.epochs.history_id if history_id is None else history_id
+        with others_of(log).followed(name, physical_offset):
+            assert log.gate.refusals() == []
+
+
+async def test_an_indexer_that_was_pointed_here_by_mistake() -> None:
+    """It keeps nobody out of a log that has an Indexer of its own."""
+    async with Machine().running() as log:
+        others = others_of(log)
+        with others.followed(log.epochs.history_id, 0), others.followed("another", 10_000):
+            assert log.gate.refusals() == []

@@ -68,6 +68,7 @@ REASONS = {
     "NO_MESSAGES": "nothing was found",
     "NO_OFFSETS": "`groups delete` was given a group that has none",
     "NO_STORE": "a directory holds nothing of a store",
+    "OFFSET_BEYOND_END": "`groups commit --offset` is beyond the end of the queue",
     "OFFSET_TRIMMED": "the queue begins behind `pull --offset`",
     "OUT": "`replicas` was asked of a log that can't follow its leader; the text says why",
     "QUEUE_NOT_FOUND": "the topic has no queue of this number",

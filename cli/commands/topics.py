@@ -126,6 +126,11 @@ def create_or_update_topic(
             is_writable=writable,
         )
     print_fields(topic._asdict(), as_json=as_json)
+    if topic.read_queue_count != topic.write_queue_count:
+        warning_line(
+            f"{topic_name} has {topic.read_queue_count} queues to read and {topic.write_queue_count} to write: Reput's "
+            "readers read all of them, RocketMQ's own broker and clients the former only"
+        )
 
 
 @topics.command("delete")

@@ -193,3 +193,27 @@ def test_verify_has_no_remark_about_a_store_that_was_stopped_in_order(tmp_path: 
         assert first.stop().code == 0
     result = run("verify", str(tmp_path), "--json")
     assert (result.code, result.rows[-1]["findings"]) == (0, []), result.output
+
+
+def test_a_place_that_no_reader_can_have(running: Store) -> None:
+    """It is refused by topic, queue and queue offset, each with what there is; the end itself is a place."""
+    put(running, "placed", "a", "b")
+    for arguments, code, text in (
+        (("nobody-made-it", "--queue", "0", "--offset", "0"), 3, "TOPIC_NOT_FOUND"),
+        (("placed", "--queue", "99", "--offset", "0"), 3, "no queue 99, but queues 0 to 3"),
+        (("placed", "--queue", "0", "--offset", "3"), 5, "must be 0 to 2, not 3"),
+    ):
+        refused = running.run("groups", "commit", "placer", *arguments)
+        assert (refused.code, text in refused.errors) == (code, True), refused
+    assert running.run("groups", "commit", "placer", "placed", "--queue", "0", "--offset", "2").code == 0
+
+
+def test_a_query_of_a_topic_that_is_not_there(running: Store) -> None:
+    """By time and by key, also when it was deleted and its queues removed: an empty end would say nothing."""
+    put(running, "gone", "a", options=("--key", "k"))
+    running.json("topics", "delete", "gone", "--yes")
+    running.json("index", "remove-unused", "--yes")
+    for arguments in (("time", "gone"), ("time", "nobody-made-it"), ("key", "nobody-made-it", "k")):
+        refused = running.run("query", *arguments)
+        assert (refused.code, "TOPIC_NOT_FOUND" in refused.errors) == (3, True), refused
+    assert [row["body"] for row in running.json("query", "key", "gone", "k")] == ["a"]

@@ -118,11 +118,25 @@ def test_readers_get_each_new_message_once(running: Store, client: Client, *, is
     assert [groups[f"{kind}-{topic}"]["lag"] for kind in ("keeps", "shares")] == [0, 0]
 
 
-def _sent(client: Client, topic: str, name: str, count: int) -> list[str]:
+def test_a_group_gets_what_is_in_any_queue(running: Store, client: Client) -> None:
+    """Also above the number of queues to read, and above both numbers after they were made smaller; its lag says so."""
+    running.json("topics", "create", "wide", "--read-queues", "2", "--write-queues", "8")
+    reader = SharingGroup(client, "wide")
+    high = _sent(client, "wide", "high", 1, queue_id=7)
+    assert reader.read(1) == high
+    running.json("topics", "update", "wide", "--read-queues", "1", "--write-queues", "7")
+    later = _sent(client, "wide", "low", 1, queue_id=6)
+    assert "warning" in running.run("topics", "update", "wide", "--write-queues", "2").errors
+    (group,) = running.json("groups", "show", "shares-wide")
+    assert group["lag"] == 1
+    assert reader.read(1) == later
+
+
+def _sent(client: Client, topic: str, name: str, count: int, *, queue_id: int = 0) -> list[str]:
     """Send messages, wait until readers can see them, and return their bodies."""
     bodies = [f"{name}{number}" for number in range(count)]
     with client.producer() as producer:
-        sent = [producer.send(topic, body.encode(), queue_id=0) for body in bodies]
+        sent = [producer.send(topic, body.encode(), queue_id=queue_id) for body in bodies]
     client.query.wait_indexed(sent[-1].result())
     return bodies
 

@@ -203,6 +203,8 @@ def commit_group(
 ) -> None:
     """Store the next queue offset of a group that keeps offsets.
 
+    It is refused for a topic or a queue that is not there, and beyond the end of the queue.
+
     Example: reput groups commit readers orders --queue 0 --offset 12
     """
     from reput_client import ConsumerOffset
@@ -211,8 +213,23 @@ def commit_group(
         if _shares(find_sharing(context, client, group), topic_name):
             text = f"group {group} shares {topic_name}, and settles each message: `reput groups reset` moves it"
             raise CommandFailed("GROUP_SHARES", text, code=ExitCode.REFUSED)
+        _check_place(client, topic_name, queue, offset)
         client.groups.commit(group, [ConsumerOffset(topic_name, queue, offset)])
     print_fields({"group": group, "topic": topic_name, "queue_id": queue, "queue_offset": offset}, as_json=as_json)
+
+
+def _check_place(client: Client, topic_name: str, queue: int, offset: int) -> None:
+    """Refuse a place that no reader can have."""
+    topic = client.topics.get(topic_name)
+    ends = {found.queue_id: found.max_queue_offset for found in client.queues.list(topic_name)}
+    count = max(topic.read_queue_count, topic.write_queue_count, *(queue_id + 1 for queue_id in ends))
+    if not 0 <= queue < count:
+        text = f"topic {topic_name} has no queue {queue}, but queues 0 to {count - 1}"
+        raise CommandFailed("QUEUE_NOT_FOUND", text, code=ExitCode.NOT_FOUND)
+    end = ends.get(queue, 0)
+    if not 0 <= offset <= end:
+        text = f"queue {queue} of {topic_name} ends at queue offset {end}: --offset must be 0 to {end}, not {offset}"
+        raise CommandFailed("OFFSET_BEYOND_END", text, code=ExitCode.REFUSED)
 
 
 @groups.command("reset")

@@ -64,7 +64,8 @@ class TopicServicer:
 
     def _topic(self, topic: TopicConfig) -> pb.Topic:
         why = self._topics.set_apart.why(topic.name)
-        return named(pb.Topic, topic, is_system=is_system_topic(topic.name), set_apart=why)
+        queue_count = self._topics.queue_count(topic)
+        return named(pb.Topic, topic, is_system=is_system_topic(topic.name), set_apart=why, queue_count=queue_count)
 
 
 def _given(request: pb.CreateTopicRequest | pb.UpdateTopicRequest) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Routes:
         """Return all queues of a topic."""
         broker = _broker(request.endpoints)
         topic = await self._log.topic(caller.topic(request.topic))
-        count = max(topic.read_queue_count, topic.write_queue_count)
+        count = max(topic.queue_count, topic.read_queue_count, topic.write_queue_count)
         return [_queue(request.topic, topic, queue_id, broker) for queue_id in range(count)]
 
     async def assignments(self, request: wire.QueryAssignmentRequest, caller: Caller) -> list[wire.Assignment]:
@@ -53,7 +53,7 @@ def _broker(endpoints: wire.Endpoints) -> wire.Broker:
 
 def _queue(name: wire.Resource, topic: Topic, queue_id: int, broker: wire.Broker) -> wire.MessageQueue:
     can_send = topic.is_writable and not is_of_group(topic.name) and queue_id < topic.write_queue_count
-    can_receive = topic.is_readable and queue_id < topic.read_queue_count
+    can_receive = topic.is_readable  # receivers get what is in any queue
     permission = wire.PERMISSION_NONE
     if can_send:
         permission = wire.PERMISSION_READ_WRITE if can_receive else wire.PERMISSION_WRITE

@@ -31,6 +31,7 @@ class QueryServicer:
         page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         indexed = self._answers.indexes.reached.indexed_physical_offset
         page = await self._answers.queries.by_key(query, page_size=page_size, page_token=request.page_token)
+        await self._check_end(topic, page)
         return _page(page, indexed)
 
     async def QueryByTime(self, request: messages.QueryByTimeRequest, _: object) -> bytes:
@@ -42,6 +43,7 @@ class QueryServicer:
         page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         indexed = self._answers.indexes.reached.indexed_physical_offset
         page = await self._answers.queries.by_time(query, page_size=page_size, page_token=request.page_token)
+        await self._check_end(topic, page)
         return _page(page, indexed)
 
     async def QueryById(self, request: messages.QueryByIdRequest, _: object) -> bytes:
@@ -53,6 +55,14 @@ class QueryServicer:
         else:
             found = await self._answers.queries.by_offset_id(request.message_id)
         return messages_field(found, fields.QUERY_BY_ID_RESPONSE_MESSAGE)
+
+    async def _check_end(self, topic: str, page: Page) -> None:
+        """Raise TopicNotFound where an end without messages would say nothing of a topic that is not there (any more).
+
+        Messages of a deleted topic are still found by key.
+        """
+        if not page.next_page_token and not len(page.found.sizes):
+            await self._answers.check_known(topic)
 
 
 def _page(page: Page, indexed_physical_offset: int) -> bytes:

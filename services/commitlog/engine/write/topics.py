@@ -121,6 +121,12 @@ class TopicRegistry:
         topic = self.find(name)
         return self._config.default_queue_count if topic is None else topic.write_queue_count
 
+    def queue_count(self, topic: TopicConfig) -> int:
+        """Return how many queues readers read: those of both counts, and all up to the last that ever had a message."""
+        counters = self.table.counters_of(topic.name.encode())
+        used = max((queue_id + 1 for _, queue_id, _ in counters), default=0)
+        return max(topic.read_queue_count, topic.write_queue_count, used)
+
     def list_after(self, name: str, count: int, *, include_system: bool) -> list[TopicConfig]:
         """Return up to `count` topics whose names come after this one, sorted by name."""
         found: list[TopicConfig] = []

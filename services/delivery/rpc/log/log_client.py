@@ -120,7 +120,8 @@ class LogClient:
 
     async def queue_count(self, topic: str) -> int:
         """See Log."""
-        return int((await self._topic(topic)).read_queue_count)
+        found = await self._topic(topic)
+        return max(found.queue_count, found.read_queue_count)  # a log of an older version tells the second only
 
     async def refusal(self, topic: str) -> str:
         """See Log."""

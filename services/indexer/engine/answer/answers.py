@@ -12,6 +12,7 @@ from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.follow.live_end import LiveEnd
 from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.log.source import RecordSource
+from services.indexer.errors import TopicNotFound
 
 
 class Answers:
@@ -28,6 +29,11 @@ class Answers:
         self.puller = Puller(queues, records, polls, live)
         self.scanner = Scanner(queues, records, self.queries, count_max=config.scan_count_max)
         self.planner = ScanPlanner(queues, records, partition_key_count=config.scan_partition_key_count)
+
+    async def check_known(self, topic: str) -> None:
+        """Raise TopicNotFound for a topic that has no queue and that the log does not know, as the planner of scans."""
+        if not self.indexes.queues.queue_ids(topic) and not await self.records.has_topic(topic):
+            raise TopicNotFound(topic)
 
     def served(self, topic: str, field: str = "topic") -> str:
         """Return the topic, if it is served. Raises TopicSetApart."""

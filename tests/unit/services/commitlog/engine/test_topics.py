@@ -324,3 +324,17 @@ async def test_a_new_topic_costs_what_it_is(monkeypatch: pytest.MonkeyPatch) -> 
         assert made == ["new", "old-3"]
     stored = topics_json.loads(machine.fs.read(PATH).decode())
     assert (stored.topics["old-3"].write_queue_count, "old-4" in stored.topics) == (9, False)
+
+
+async def test_readers_read_every_queue_that_may_have_messages() -> None:
+    """Those of both counts, and those that had one before a count was made smaller."""
+    async with Machine().running() as log:
+        await log.topics.create("grow", read_queue_count=2, write_queue_count=2)
+        for write_queue_count, expected in ((8, 8), (1, 6)):
+            topic = await log.topics.update("grow", write_queue_count=write_queue_count, read_queue_count=1)
+            if write_queue_count == 8:
+                await append(log, message(topic="grow", queue_id=5))
+            assert log.topics.queue_count(topic) == expected
+        await log.topics.delete("grow")
+        topic = await log.topics.create("grow", read_queue_count=1, write_queue_count=1)
+        assert log.topics.queue_count(topic) == 6

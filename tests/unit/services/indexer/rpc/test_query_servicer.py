@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages by id while the indexes are built again: what is not there yet is not missing."""
+"""Queries that must not end early without a word: while the indexes are built again, and of topics that go."""
 
 import pytest
 from reput.indexer.v1 import query_service_pb2
-from reput.indexer.v1.query_service_pb2 import QueryByIdRequest, QueryByIdResponse
+from reput.indexer.v1.query_service_pb2 import (
+    QueryByIdRequest,
+    QueryByIdResponse,
+    QueryByKeyRequest,
+    QueryByKeyResponse,
+    QueryByTimeRequest,
+    QueryByTimeResponse,
+)
 
 from libs.formats.records.message_id import encode_offset_id
-from services.indexer.errors import Incomplete, MessageNotFound
+from services.indexer.errors import Incomplete, MessageNotFound, TopicNotFound
 from services.indexer.rpc.needs import around
 from services.indexer.rpc.query_servicer import QueryServicer
 from tests.support.fake_log import FakeLog
@@ -37,3 +44,24 @@ async def test_by_offset_id_during_a_rebuild() -> None:
     wrong = encode_offset_id(last.store_host, last.physical_offset + 1)
     with pytest.raises(MessageNotFound):
         await query(wrong)
+
+
+async def test_a_topic_that_goes_between_two_pages() -> None:
+    """The next page is refused: an end without messages would say that there are no more. So is a topic nobody made."""
+    log = FakeLog()
+    for _ in range(3):
+        log.append("T", keys="k")
+    indexer = make_indexer(log)
+    feed(indexer, log)
+    servicer = QueryServicer(indexer.answers)
+    first = QueryByTimeResponse.FromString(await servicer.QueryByTime(QueryByTimeRequest(topic="T", page_size=2), None))
+    assert len(first.messages) == 2
+    log.deleted_topics.add("T")
+    await indexer.upkeep.removal.remove_unused(dry_run=False)
+    with pytest.raises(TopicNotFound):
+        await servicer.QueryByTime(QueryByTimeRequest(topic="T", page_size=2, page_token=first.next_page_token), None)
+    found = QueryByKeyResponse.FromString(await servicer.QueryByKey(QueryByKeyRequest(topic="T", key="k"), None))
+    assert len(found.messages) == 3
+    with pytest.raises(TopicNotFound):
+        await servicer.QueryByKey(QueryByKeyRequest(topic="nobody-made-it", key="k"), None)
+    await indexer.close()

@@ -31,6 +31,7 @@ class Topic(_message.Message):
     IS_WRITABLE_FIELD_NUMBER: _builtins.int
     IS_SYSTEM_FIELD_NUMBER: _builtins.int
     SET_APART_FIELD_NUMBER: _builtins.int
+    QUEUE_COUNT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """1 to 127 bytes of letters, digits, `_`, `-`, `%` and `|`."""
     read_queue_count: _builtins.int
@@ -47,6 +48,10 @@ class Topic(_message.Message):
     """Why RocketMQ alone uses the topic, such as `queue.type=BatchCQ`: nobody reads it here, appends to it, changes it or
     deletes it. Empty for other topics.
     """
+    queue_count: _builtins.int
+    """Queues that readers read: those of both counts, and all up to the last one that ever had a message, also after a count was
+    made smaller.
+    """
     def __init__(
         self,
         *,
@@ -57,10 +62,11 @@ class Topic(_message.Message):
         is_writable: _builtins.bool = ...,
         is_system: _builtins.bool = ...,
         set_apart: _builtins.str = ...,
+        queue_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_readable", b"is_readable", "is_system", b"is_system", "is_writable", b"is_writable", "name", b"name", "read_queue_count", b"read_queue_count", "set_apart", b"set_apart", "write_queue_count", b"write_queue_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_readable", b"is_readable", "is_system", b"is_system", "is_writable", b"is_writable", "name", b"name", "queue_count", b"queue_count", "read_queue_count", b"read_queue_count", "set_apart", b"set_apart", "write_queue_count", b"write_queue_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,7 +26,7 @@ from services.delivery.config import DeliveryConfig
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ownership import Ownership
 from services.delivery.engine.receiving.all_filters import FilterCount
-from services.delivery.engine.standing.measuring import GroupLag, Measuring
+from services.delivery.engine.standing.measuring import GroupLag, GroupStandstill, Measuring
 from services.delivery.rpc.dead_letter_servicer import DeadLetterServicer
 from services.delivery.rpc.delay_servicer import DelayServicer
 from services.delivery.rpc.delivery_servicer import DeliveryServicer
@@ -68,6 +68,9 @@ class Service:
         self._measuring = Measuring(self.ownership)
         shell.telemetry.observe("group", self.ownership.counters)
         shell.telemetry.observe_each("group_lag", ("group", "topic"), lambda: self._measuring.lags, GroupLag)
+        shell.telemetry.observe_each(
+            "group_standstill", ("group", "topic", "reason"), lambda: self._measuring.standstills, GroupStandstill
+        )
         shell.telemetry.observe_each("group_filter", ("group", "topic"), self.ownership.filter_counts, FilterCount)
         shell.telemetry.observe("delay", self.ownership.delay_counters)
         shell.telemetry.observe("transaction", self.ownership.transaction_counters)

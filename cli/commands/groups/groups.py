@@ -37,7 +37,7 @@ COLUMNS = (
 SPARE_COLUMNS = ("is_shared", "oldest_s", "waiting_count")
 QUEUE_COLUMNS = (
     "topic", "queue_id", "committed_queue_offset", "max_queue_offset", "lag", "in_flight_count", "waiting_count",
-    "next_attempt", "held_count", "waits_for",
+    "next_attempt", "held_count", "waits_for", "standstills",
 )  # fmt: skip
 MOVE_COLUMNS = ("topic", "queue_id", "from_queue_offset", "to_queue_offset", "settled_count")
 

@@ -87,6 +87,11 @@ class Feed:
         """Where the group goes on when it has taken what it took."""
         return self._found[0].queue_offset if self._found else self._read_to
 
+    @property
+    def error(self) -> BaseException | None:
+        """Why nothing more can be read, None if it can: with what was read before there is no need to."""
+        return None if self._found else self.failure or self._loop.last_error
+
     def peek(self) -> Found | None:
         """Return the next message."""
         return self._found[0] if self._found else None

@@ -27,6 +27,7 @@ from services.delivery.engine.ports import Index, Log, Wanted, Written
 from services.delivery.engine.positions import HOLD_LOOK_S, TOPIC_LOOK_S, Positions
 from services.delivery.engine.receiving.all_filters import AllFilters
 from services.delivery.engine.standing.lags import Lags, QueueLag
+from services.delivery.engine.standing.standstill import FeedFailure
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.state.queue import QueueState
@@ -102,7 +103,7 @@ class Owned:
         self._stored_s = clock.monotonic_s()
         self._is_over = False
         self.ahead = ReadAhead()
-        self._lags = Lags(groups, self.positions, index, clock, self._time)
+        self._lags = Lags(groups, self.positions, index, clock, self._time, self._failure, config.queue_open_count_max)
         self._burying = Burying(groups, journal, tally, index, self._time, self._wake)
         self.letters = Letters(groups, journal, tally, log, index, self.begin)
 
@@ -350,6 +351,10 @@ class Owned:
         subscription.tell_when_due(wanted)
         is_held = self.positions.held(subscription.group, subscription.topic)
         return await subscription.news.wait(wanted, min(left_s, HOLD_LOOK_S if is_held else TOPIC_LOOK_S))
+
+    def _failure(self, place: Place) -> FeedFailure | None:
+        subscription = self._subscriptions.get((place.group, place.topic))
+        return None if subscription is None else subscription.failure(place.queue_id)
 
     def _wake(self, place: Place) -> None:
         self.tell(place.group, place.topic)

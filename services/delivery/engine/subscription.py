@@ -29,6 +29,7 @@ from services.delivery.engine.receiving.filters import Filters
 from services.delivery.engine.receiving.kept import Kept
 from services.delivery.engine.receiving.news import News
 from services.delivery.engine.receiving.rereading import Rereading
+from services.delivery.engine.standing.standstill import FeedFailure
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.state.queue import QueueState
@@ -280,6 +281,11 @@ class Subscription:
         """Return when a message may be delivered again to who asks for these, None if none waits."""
         dues = (queue.due_ms(self.filters.misfits(wanted, queue)) for queue in self._queues())
         return min((due for due in dues if due is not None), default=None)
+
+    def failure(self, queue_id: int) -> FeedFailure | None:
+        """Return why nothing new of a queue can be read, None if it can."""
+        feed = self._feeds.get(queue_id)
+        return None if feed is None or (error := feed.error) is None else FeedFailure(error, feed.next)
 
     def _queues(self) -> list[QueueState]:
         return [queue for queue in self._groups.queues(self.group) if queue.place.topic == self.topic]

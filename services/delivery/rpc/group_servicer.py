@@ -124,4 +124,12 @@ def _queue(lag: QueueLag) -> messages.GroupQueue:
         waits_for=[
             messages.OlderQueue(queue_id=queue_id, end_queue_offset=end) for queue_id, end in lag.waits_for.items()
         ],
+        standstills=[
+            messages.Standstill(
+                reason=messages.StandstillReason.Value(f"STANDSTILL_REASON_{one.reason}"),
+                text=one.text,
+                queue_offset=one.queue_offset,
+            )
+            for one in lag.standstills
+        ],
     )

@@ -5,7 +5,7 @@ Callers: the event loop's thread. Memory: a row for each queue of the group.
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from libs.formats.records.delivery_record import Place
@@ -13,10 +13,11 @@ from libs.machine.clock import Clock
 from services.delivery.engine.letters.place import dead_letter_topic
 from services.delivery.engine.ports import Index, Wanted
 from services.delivery.engine.positions import Positions
+from services.delivery.engine.standing.standstill import FeedFailure, Standstill, standstills
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.queue import QueueState
 from services.delivery.engine.steady_time import SteadyTime
-from services.delivery.errors import GroupNotFound, TopicNotFound
+from services.delivery.errors import GroupNotFound, MessageDamaged, TopicNotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +43,26 @@ class QueueLag:
     """Of the records of the messages that are not settled."""
     waits_for: Mapping[int, int] = field(default_factory=dict)
     """Of a later queue of an ordered group: the queues that are worked off before it, and up to which queue offset."""
+    standstills: tuple[Standstill, ...] = ()
+    """Why the messages that are not settled do not go on."""
 
 
 class Lags:
     """See the module."""
 
-    def __init__(self, groups: Groups, positions: Positions, index: Index, clock: Clock, time: SteadyTime) -> None:
+    def __init__(
+        self,
+        groups: Groups,
+        positions: Positions,
+        index: Index,
+        clock: Clock,
+        time: SteadyTime,
+        failure: Callable[[Place], FeedFailure | None],
+        open_count_max: int,
+    ) -> None:
         self._groups, self._positions = groups, positions
         self._index, self._clock, self._time = index, clock, time
+        self._failure, self._open_count_max = failure, open_count_max
 
     async def of(self, group: str) -> list[QueueLag]:
         """Return how far a group is, by topic and queue, but for its dead letters.
@@ -89,6 +102,15 @@ class Lags:
             with contextlib.suppress(TopicNotFound):  # it is gone, and nothing else of the group is
                 lag_ms = await self._lag_ms(queue, max(committed, least))
                 size_bytes = await self._index.size_bytes(place.topic, place.queue_id, next_offset, others)
+        waits_for = {} if hold is None else self._positions.waits_for(place.group, place.topic, hold)
+        found = standstills(
+            queue,
+            self._groups.policy(place.group),
+            open_count_max=self._open_count_max,
+            due_ms=due_ms,
+            waits_for=waits_for,
+            failure=self._failure(place),
+        )
         return QueueLag(
             place=place,
             committed=committed,
@@ -102,11 +124,15 @@ class Lags:
             unsettled_count=count,
             lag_ms=lag_ms,
             lag_bytes=size_bytes,
-            waits_for={} if hold is None else self._positions.waits_for(place.group, place.topic, hold),
+            waits_for=waits_for,
+            standstills=tuple(found) if count else (),
         )
 
     async def _lag_ms(self, queue: QueueState, offset: int) -> int | None:
-        """Return for how long a message has been stored, None if the index does not have it any more."""
+        """Return for how long a message has been stored, None if it is damaged or not there any more."""
         topic, queue_id = queue.place.topic, queue.place.queue_id
-        pulled = await self._index.pull(topic, queue_id, offset, wanted=Wanted(), count=1, size_bytes=1, wait_s=0)
+        try:
+            pulled = await self._index.pull(topic, queue_id, offset, wanted=Wanted(), count=1, size_bytes=1, wait_s=0)
+        except MessageDamaged:
+            return None
         return max(0, self._clock.now_ms() - pulled.found[0].store_time_ms) if pulled.found else None

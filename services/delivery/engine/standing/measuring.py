@@ -15,6 +15,7 @@ from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.owned import Owned
 from services.delivery.engine.ownership import Ownership
 from services.delivery.engine.standing.lags import QueueLag
+from services.delivery.engine.standing.telling import Telling
 from services.delivery.errors import GroupNotFound, NotOwner
 
 INTERVAL_MS = 15_000
@@ -38,12 +39,22 @@ class GroupLag:
     held_messages: int = _told("Those of them that wait for one with the same ordering key.")
 
 
+@dataclass(frozen=True, slots=True)
+class GroupStandstill:
+    """How many queues of a group and topic stand still for a reason."""
+
+    queues: int = _told("Queues of the group in which nothing was settled since the look before, for this reason.")
+
+
 class Measuring:
     """`start` it, `stop` it."""
 
     def __init__(self, ownership: Ownership) -> None:
         self.lags: Mapping[tuple[str, ...], GroupLag] = {}
         """By group and topic, as of the last look."""
+        self.standstills: Mapping[tuple[str, ...], GroupStandstill] = {}
+        """By group, topic and reason, as of the last look."""
+        self._telling = Telling()
         self._ownership = ownership
         self._loop = SupervisedLoop(
             "lags of groups", self.look, interval_ms=INTERVAL_MS, expected_errors=(DependencyUnavailable, NotOwner)
@@ -60,6 +71,7 @@ class Measuring:
     async def look(self) -> None:
         """Measure all groups. Raises DependencyUnavailable and NotOwner."""
         lags: dict[tuple[str, ...], GroupLag] = {}
+        queues: list[QueueLag] = []
         if self._ownership.is_owner:
             owned: Owned = await self._ownership.owned()
             for group in owned.groups.names()[:GROUP_COUNT_MAX]:
@@ -67,7 +79,9 @@ class Measuring:
                     for queue in await owned.lags(group):
                         key = group, queue.place.topic
                         lags[key] = _with(lags.get(key, GroupLag()), queue)
+                        queues += [queue] if queue.standstills else []
         self.lags = lags
+        self.standstills = {key: GroupStandstill(count) for key, count in self._telling.look(queues).items()}
 
 
 def _with(lag: GroupLag, queue: QueueLag) -> GroupLag:

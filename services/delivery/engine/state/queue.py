@@ -56,6 +56,15 @@ class QueueState:
         """Messages that were delivered and are not settled."""
         return len(self._flights)
 
+    @property
+    def first_blocked(self) -> tuple[int, Flight] | None:
+        """The message in flight that others of its key wait for, and how many; of several the first one."""
+        offsets = [offset for key, offset in self._busy.items() if key in self._waiting]
+        if not offsets:
+            return None
+        flight = self._flights[min(offsets)]
+        return len(self._waiting[flight.key]), flight
+
     def waiting(self, now_ms: int) -> list[int]:
         """Return when the messages are due that nobody has: they were given back, or their receivers' time is over."""
         return [one.until_ms for one in self._flights.values() if one.until_ms <= max(now_ms, one.stamp)]

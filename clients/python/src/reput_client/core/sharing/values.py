@@ -65,6 +65,8 @@ class ShareQueue:
 
     Pairs of a queue id and a queue offset.
     """
+    standstills: tuple[str, ...] = ()
+    """Why the messages that are not settled do not go on, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +227,10 @@ def _queue_of(message: Any) -> ShareQueue:
     lag_s = _seconds(message.lag_time) if message.HasField("lag_time") else None
     next_attempt = message.next_attempt.ToDatetime(tzinfo=UTC) if message.HasField("next_attempt") else None
     waits_for = tuple((older.queue_id, older.end_queue_offset) for older in message.waits_for)
-    return of_fields(ShareQueue, message, lag_s=lag_s, next_attempt=next_attempt, waits_for=waits_for)
+    standstills = tuple(one.text for one in message.standstills)
+    return of_fields(
+        ShareQueue, message, lag_s=lag_s, next_attempt=next_attempt, waits_for=waits_for, standstills=standstills
+    )
 
 
 def _seconds(value: Any) -> float:

@@ -9,6 +9,7 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,6 +20,46 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _StandstillReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StandstillReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StandstillReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STANDSTILL_REASON_UNSPECIFIED: _StandstillReason.ValueType  # 0
+    """Not set."""
+    STANDSTILL_REASON_PAUSED: _StandstillReason.ValueType  # 1
+    """The group is paused."""
+    STANDSTILL_REASON_KEY_BLOCKED: _StandstillReason.ValueType  # 2
+    """Messages wait for one with the same ordering key, which `queue_offset` names."""
+    STANDSTILL_REASON_OPEN_LIMIT: _StandstillReason.ValueType  # 3
+    """So many messages are in flight, wait or are held that nothing new is delivered: `queue_open_count_max`."""
+    STANDSTILL_REASON_WAITS_FOR_ATTEMPT: _StandstillReason.ValueType  # 4
+    """Messages wait for the next attempt: `waiting_count` and `next_attempt`."""
+    STANDSTILL_REASON_OLDER_QUEUES: _StandstillReason.ValueType  # 5
+    """Other queues of the topic are worked off first: `waits_for`."""
+    STANDSTILL_REASON_FEED_FAILS: _StandstillReason.ValueType  # 6
+    """Nothing new can be read from `queue_offset` on, for the reason in `text`."""
+
+class StandstillReason(_StandstillReason, metaclass=_StandstillReasonEnumTypeWrapper):
+    """What holds up a queue of a group."""
+
+STANDSTILL_REASON_UNSPECIFIED: StandstillReason.ValueType  # 0
+"""Not set."""
+STANDSTILL_REASON_PAUSED: StandstillReason.ValueType  # 1
+"""The group is paused."""
+STANDSTILL_REASON_KEY_BLOCKED: StandstillReason.ValueType  # 2
+"""Messages wait for one with the same ordering key, which `queue_offset` names."""
+STANDSTILL_REASON_OPEN_LIMIT: StandstillReason.ValueType  # 3
+"""So many messages are in flight, wait or are held that nothing new is delivered: `queue_open_count_max`."""
+STANDSTILL_REASON_WAITS_FOR_ATTEMPT: StandstillReason.ValueType  # 4
+"""Messages wait for the next attempt: `waiting_count` and `next_attempt`."""
+STANDSTILL_REASON_OLDER_QUEUES: StandstillReason.ValueType  # 5
+"""Other queues of the topic are worked off first: `waits_for`."""
+STANDSTILL_REASON_FEED_FAILS: StandstillReason.ValueType  # 6
+"""Nothing new can be read from `queue_offset` on, for the reason in `text`."""
+Global___StandstillReason: _TypeAlias = StandstillReason  # noqa: Y015
 
 @_typing.final
 class GroupPolicy(_message.Message):
@@ -170,6 +211,7 @@ class GroupQueue(_message.Message):
     WAITING_COUNT_FIELD_NUMBER: _builtins.int
     NEXT_ATTEMPT_FIELD_NUMBER: _builtins.int
     WAITS_FOR_FIELD_NUMBER: _builtins.int
+    STANDSTILLS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic."""
     queue_id: _builtins.int
@@ -202,6 +244,10 @@ class GroupQueue(_message.Message):
     def waits_for(self) -> _containers.RepeatedCompositeFieldContainer[Global___OlderQueue]:
         """Of a queue that the topic of an ordered group got later: the queues that are worked off before it, by id."""
 
+    @_builtins.property
+    def standstills(self) -> _containers.RepeatedCompositeFieldContainer[Global___Standstill]:
+        """Why the messages that are not settled do not go on. Empty if there are none, or nothing holds them up."""
+
     def __init__(
         self,
         *,
@@ -218,14 +264,47 @@ class GroupQueue(_message.Message):
         waiting_count: _builtins.int = ...,
         next_attempt: _timestamp_pb2.Timestamp | None = ...,
         waits_for: _abc.Iterable[Global___OlderQueue] | None = ...,
+        standstills: _abc.Iterable[Global___Standstill] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lag_time", b"lag_time", "next_attempt", b"next_attempt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_queue_offset", b"committed_queue_offset", "held_count", b"held_count", "in_flight_count", b"in_flight_count", "lag", b"lag", "lag_bytes", b"lag_bytes", "lag_time", b"lag_time", "max_queue_offset", b"max_queue_offset", "next_attempt", b"next_attempt", "next_queue_offset", b"next_queue_offset", "queue_id", b"queue_id", "topic", b"topic", "waiting_count", b"waiting_count", "waits_for", b"waits_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_queue_offset", b"committed_queue_offset", "held_count", b"held_count", "in_flight_count", b"in_flight_count", "lag", b"lag", "lag_bytes", b"lag_bytes", "lag_time", b"lag_time", "max_queue_offset", b"max_queue_offset", "next_attempt", b"next_attempt", "next_queue_offset", b"next_queue_offset", "queue_id", b"queue_id", "standstills", b"standstills", "topic", b"topic", "waiting_count", b"waiting_count", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GroupQueue: _TypeAlias = GroupQueue  # noqa: Y015
+
+@_typing.final
+class Standstill(_message.Message):
+    """Why a group does not go on in a queue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    reason: Global___StandstillReason.ValueType
+    """What holds it up."""
+    text: _builtins.str
+    """The same in words."""
+    queue_offset: _builtins.int
+    """Entry number of the message that it is about, from 0; absent if it is about none."""
+    def __init__(
+        self,
+        *,
+        reason: Global___StandstillReason.ValueType = ...,
+        text: _builtins.str = ...,
+        queue_offset: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_offset", b"_queue_offset", "queue_offset", b"queue_offset"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_offset", b"_queue_offset", "queue_offset", b"queue_offset", "reason", b"reason", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__queue_offset: _TypeAlias = _typing.Literal["queue_offset"]  # noqa: Y015
+    _WhichOneofArgType__queue_offset: _TypeAlias = _typing.Literal["_queue_offset", b"_queue_offset"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__queue_offset) -> _WhichOneofReturnType__queue_offset | None: ...
+
+Global___Standstill: _TypeAlias = Standstill  # noqa: Y015
 
 @_typing.final
 class OlderQueue(_message.Message):

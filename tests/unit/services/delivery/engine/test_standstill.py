@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is told of a queue of a group that does not go on."""
+
+import logging
+
+import pytest
+
+from libs.formats.records.delivery_record import Policy
+from libs.machine.testing.manual_clock import ManualClock
+from services.delivery.engine.owned import Owned, Wish
+from services.delivery.engine.ports import Pulled, Wanted
+from services.delivery.engine.standing.measuring import GroupStandstill, Measuring
+from services.delivery.engine.standing.standstill import Reason
+from services.delivery.errors import MessageDamaged
+from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.patience import eventually
+
+GROUP, TOPIC = "g", "t"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+class Damaged(MemoryStore):
+    """A store whose message 1 of each queue can't be read."""
+
+    async def pull(self, topic: str, queue_id: int, queue_offset: int, **how: object) -> Pulled:
+        if topic == TOPIC and queue_offset == 1:
+            raise MessageDamaged("indexer", "segment 0 is damaged at byte 7")
+        count = 1 if queue_offset == 0 else how["count"]
+        return await super().pull(topic, queue_id, queue_offset, **{**how, "count": count})  # type: ignore[arg-type]
+
+
+async def receive(owned: Owned, count: int = 10) -> list[str]:
+    found = await owned.receive(GROUP, TOPIC, count=count, invisible_ms=None, wanted=Wanted(), wait_s=0.2)
+    return [one.handle for one in found]
+
+
+async def told(owned: Owned) -> list[tuple[Reason, int | None]]:
+    return [(one.reason, one.queue_offset) for lag in await owned.lags(GROUP) for one in lag.standstills]
+
+
+async def test_a_blocked_key_a_limit_and_a_pause_are_told(clock: ManualClock) -> None:
+    """Each with the message that it is about, as long as it is so."""
+    store = MemoryStore(queue_count=1)
+    for number in range(3):
+        await store.append(TOPIC, str(number), key=7)
+    async with delivering(store, clock, queue_open_count_max=2) as ownership:
+        owned = await owned_of(ownership)
+        await owned.set_policy(GROUP, Policy(is_ordered=True))
+        (handle,) = await receive(owned)
+        assert await told(owned) == [(Reason.KEY_BLOCKED, 0), (Reason.OPEN_LIMIT, 2)]
+        await owned.set_policy(GROUP, Policy(is_paused=True, is_ordered=True))
+        assert (Reason.PAUSED, None) in await told(owned)
+        await owned.set_policy(GROUP, Policy(is_ordered=True))
+        await owned.settle([Wish(handle, "nack", 60_000)])
+        assert (Reason.WAITS_FOR_ATTEMPT, None) in await told(owned)
+
+
+async def test_a_damaged_record_is_told_and_what_is_before_it_comes(clock: ManualClock) -> None:
+    """The group gets what is whole, and its state names the place and the error."""
+    store = Damaged(queue_count=1)
+    for number in range(3):
+        await store.append(TOPIC, str(number))
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (handle,) = await receive(owned)
+        await owned.settle([Wish(handle, "ack")])
+        assert await receive(owned) == []
+        (lag,) = await owned.lags(GROUP)
+        (one,) = lag.standstills
+        assert (one.reason, one.queue_offset, lag.unsettled_count) == (Reason.FEED_FAILS, 1, 2)
+        assert "damaged at byte 7" in one.text
+
+
+async def test_a_standstill_is_logged_and_counted_from_its_beginning_to_its_end(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A line when a queue did not go on between two looks, none for each further look, and one when it goes on."""
+    caplog.set_level(logging.WARNING, "services.delivery.engine.standing.telling")
+    store = MemoryStore(queue_count=1)
+    await store.append(TOPIC, "a")
+    async with delivering(store, clock) as ownership:
+        owned, measuring = await owned_of(ownership), Measuring(ownership)
+        assert len(await receive(owned)) == 1
+        await owned.set_policy(GROUP, Policy(is_paused=True))
+        for _ in range(3):
+            await measuring.look()
+        assert measuring.standstills == {(GROUP, TOPIC, "PAUSED"): GroupStandstill(1)}
+        assert [record.getMessage() for record in caplog.records] == [
+            "group g at t/0, PAUSED: stands still: the group is paused"
+        ]
+        await owned.set_policy(GROUP, Policy())
+        await measuring.look()
+        assert measuring.standstills == {}
+        await eventually(lambda: len(caplog.records) == 2)

@@ -20,6 +20,7 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 4
     REFUSED = 5
     DAMAGED = 6
+    NOT_WELL = 7
     INTERRUPTED = 130
 
 
@@ -31,6 +32,7 @@ MEANINGS = {
     ExitCode.UNAVAILABLE: "a service can't be reached, is not ready, or did not answer in time",
     ExitCode.REFUSED: "a service refused: bad argument, no permission, full, exists already",
     ExitCode.DAMAGED: "stored bytes are damaged",
+    ExitCode.NOT_WELL: "all services answer, but the store is not well: `status` and `top` name the trouble",
     ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
 }
 """`reput --help` and docs/cli.md print these."""

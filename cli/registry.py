@@ -32,7 +32,12 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "up": Entry("up", "up", "Run all services over one directory until Ctrl-C or SIGTERM.", SERVE_EPILOG),
+    "up": Entry(
+        "up",
+        "up",
+        "Run all services over one directory until Ctrl-C, SIGTERM, or the end of the terminal (SIGHUP).",
+        SERVE_EPILOG,
+    ),
     "put": Entry("messages.put", "put", "Append messages."),
     "pull": Entry("messages.read", "pull", "Read messages of a topic by queue offset."),
     "tail": Entry("messages.read", "tail", "Print the newest messages of a topic, and follow its end with -f."),
@@ -56,7 +61,7 @@ COMMANDS = {
         "Let another log lead: the leader takes no more appends, waits until the other one has all, and follows it.",
     ),
     "promote": Entry("lead", "promote", "Let a log that follows lead, because its leader is lost."),
-    "health": Entry("state.health", "health", "Ask servers for their health (the standard gRPC health service)."),
+    "health": Entry("state.health", "health", "Ask servers whether they serve (the standard gRPC health service)."),
     "inspect": Entry("inspect", "inspect", "Print a store file and all that is wrong in it."),
     "verify": Entry("verify", "verify", "Check every record, queue unit and index entry of a store, offline."),
     "version": Entry("version", "version", "Print the versions of Reput and of what it runs on."),

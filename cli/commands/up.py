@@ -3,14 +3,16 @@
 
 import asyncio
 import contextlib
+import os
 import random
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +21,8 @@ from cli.output.lines import JsonOption, error_line, print_json
 from cli.supervisor import Child, ChildEnded, Supervisor
 
 HOST = "127.0.0.1"
+LOOPBACK_OF = {"0.0.0.0": HOST, "::": "::1"}  # noqa: S104 - known, not listened on
+"""How a program on this machine reaches a service that listens on all addresses."""
 METRICS_PORTS = {"commitlog": 7201, "indexer": 7202, "janitor": 7203, "delivery": 7204}
 REPLICA_IDS = "abcdefg"
 COPY_PORTS = 10
@@ -42,6 +46,15 @@ def up(
     delivery_port: Annotated[
         int, typer.Option(min=0, max=65535, envvar="REPUT_DELIVERY_PORT", help="Port; 0 takes any free one.")
     ] = 7104,
+    listen_host: Annotated[
+        str | None,
+        typer.Option(
+            "--listen-host",
+            metavar="HOST",
+            help="Address on which all services listen; beyond loopback they need TLS, or allow_insecure. "
+            "[default: each service's setting listen_host, 127.0.0.1 if there is none]",
+        ),
+    ] = None,
     delivery: Annotated[
         bool, typer.Option("--delivery/--no-delivery", help="Run Delivery, which groups that share messages need.")
     ] = True,
@@ -59,9 +72,9 @@ def up(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run all services over one directory until Ctrl-C or SIGTERM.
+    """Run all services over one directory until Ctrl-C, SIGTERM, or the end of the terminal (SIGHUP).
 
-    Both stop in order, however often SIGTERM comes; a Ctrl-C during the stop kills what is left.
+    Each stops in order, however often SIGTERM comes; a Ctrl-C during the stop kills what is left.
 
     It says `ready` when all of them answer and the indexes are complete.
 
@@ -78,7 +91,11 @@ def up(
     ports |= {"delivery": delivery_port} if delivery else {}
     if etcd and replicas == 1:
         raise typer.BadParameter("one copy elects nobody: use it with --replicas", param_hint="--etcd")
-    copies = copies_of(data_dir, ports, etcd, replicas) if replicas > 1 else [Copy(data_dir, chosen_ports(ports))]
+    hosts = listen_hosts(ports, listen_host, config)
+    if replicas > 1:
+        copies = copies_of(data_dir, ports, etcd, replicas, hosts)
+    else:
+        copies = [Copy(data_dir, chosen_ports(ports), hosts)]
     raise typer.Exit(asyncio.run(_run(copies, config, data_dir, metrics=metrics, as_json=as_json)))
 
 
@@ -88,17 +105,20 @@ class Copy:
 
     data_dir: Path
     ports: Mapping[str, int]
+    hosts: Mapping[str, str]
+    """Where each service listens."""
     replica_id: str = ""
     at: int = 0
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def target(self, name: str) -> str:
-        """Return where a service listens."""
-        return f"{HOST}:{self.ports[name]}"
+        """Return the address at which a program on this machine reaches a service."""
+        host = LOOPBACK_OF.get(self.hosts[name], self.hosts[name])
+        return f"[{host}]:{self.ports[name]}" if ":" in host else f"{host}:{self.ports[name]}"
 
     def children(self, config: Path | None, *, metrics: bool) -> list[Child]:
         """Return the services to run."""
-        shared = ["--listen-host", HOST, *(["--config", str(config)] if config is not None else [])]
+        shared = ["--config", str(config)] if config is not None else []
         files = ["--data-dir", str(self.data_dir)]
         log = ["--commitlog-target", self.target("commitlog")]
         flags = {
@@ -109,14 +129,31 @@ class Copy:
         }
         found = []
         for name, port in self.ports.items():
-            own = [*shared, "--port", str(port), *flags[name], *self.flags.get(name, ())]
+            listen = ["--listen-host", self.hosts[name], "--port", str(port)]
+            own = [*shared, *listen, *flags[name], *self.flags.get(name, ())]
             if not metrics or self.at:
                 own += ["--metrics-port", str(METRICS_PORTS[name] + self.at * COPY_PORTS if metrics else 0)]
             found.append(Child(name, own, self.target(name), self.replica_id))
         return found
 
 
-def copies_of(data_dir: Path, ports: Mapping[str, int], etcd: str | None, count: int) -> list[Copy]:
+def listen_hosts(names: Iterable[str], given: str | None, config: Path | None) -> dict[str, str]:
+    """Return where each service listens: as the flag says, else its variable, else its table in the file."""
+    tables: Mapping[str, Any] = {}
+    if config is not None:
+        with contextlib.suppress(OSError, ValueError):  # the service itself says what is wrong with the file
+            tables = tomllib.loads(config.read_text(encoding="utf-8"))
+    found = {}
+    for name in names:
+        table = tables.get(name)
+        in_file = table.get("listen_host") if isinstance(table, dict) else None
+        found[name] = given or os.environ.get(f"REPUT_{name.upper()}_LISTEN_HOST") or str(in_file or HOST)
+    return found
+
+
+def copies_of(
+    data_dir: Path, ports: Mapping[str, int], etcd: str | None, count: int, hosts: Mapping[str, str]
+) -> list[Copy]:
     """Return several, of which the first one leads, or any that they elect."""
     elected = ["--coordinator", "etcd", "--etcd-targets", etcd or "", "--bootstrap-replica-id", REPLICA_IDS[0]]
     elected += ["--etcd-prefix", f"/reput/up{data_dir.resolve()}"]
@@ -125,7 +162,7 @@ def copies_of(data_dir: Path, ports: Mapping[str, int], etcd: str | None, count:
         follows = ["--role", "slave", "--leader-target", copies[0].target("commitlog")] if at else []
         flags = {"commitlog": ["--replica-id", name, *(elected if etcd else follows)]}
         own = chosen_ports({key: port and port + at * COPY_PORTS for key, port in ports.items()})
-        copies.append(Copy(data_dir / name, own, name, at, flags))
+        copies.append(Copy(data_dir / name, own, hosts, name, at, flags))
     return copies
 
 
@@ -158,6 +195,7 @@ async def _run(copies: list[Copy], config: Path | None, data_dir: Path, *, metri
             supervisor.stop()
 
     loop.add_signal_handler(signal.SIGTERM, supervisor.stop)
+    loop.add_signal_handler(signal.SIGHUP, supervisor.stop)  # the terminal is closed
     loop.add_signal_handler(signal.SIGINT, interrupt)
 
     def on_ready() -> None:

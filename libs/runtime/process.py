@@ -216,9 +216,11 @@ async def _run(section: str, settings: S, build: Callable[[S, Shell], Service]) 
         shell = Shell(telemetry)
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(signal_number, shell.stop)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _hang_up)
         telemetry.observe("loop", shell.loop_watch.statistics)
         telemetry.observe("clock", shell.clock_watch.statistics)
         service = build(settings, shell)
+        telemetry.is_serving = lambda: service.server.is_healthy
         async with saying_alive():
             await _serve(service, shell, settings.server)
     except EXPECTED_ERRORS as error:
@@ -230,6 +232,14 @@ async def _run(section: str, settings: S, build: Callable[[S, Shell], Service]) 
         if telemetry is not None:
             telemetry.shutdown()
     return ExitCode.CLEAN
+
+
+def _hang_up() -> None:
+    """Go on: a terminal was closed, or an operator expects a reload."""
+    _log.info(
+        "SIGHUP: the service goes on; certificates and tokens are read again when they change, by themselves, "
+        "and all other settings at the next start"
+    )
 
 
 async def _serve(service: Service, shell: Shell, config: ServerConfig) -> None:

@@ -5,6 +5,7 @@ Values only. A bootstrap puts them next to its engine's configuration, and `libs
 one section.
 """
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -13,7 +14,20 @@ from msgspec import Meta
 
 from libs.runtime.http2.limits import ConnectionLimits
 
-Port = Annotated[int, Meta(ge=0, le=65_535)]
+PORT_MAX = 65_535
+TARGET = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\],]+):([0-9]{1,5})")
+"""host:port, with an IPv6 address in brackets."""
+Port = Annotated[int, Meta(ge=0, le=PORT_MAX)]
+
+
+def check_targets(text: str, *, name: str = "target") -> None:
+    """Raise ValueError unless each of the addresses, with commas between, is host:port, unix:PATH or a gRPC name."""
+    for target in text.split(",") if text else ():
+        address = target.strip()
+        found = TARGET.fullmatch(address)
+        is_other = address.startswith(("unix:", "dns:", "ipv4:", "ipv6:", "xds:")) or "://" in address
+        if not is_other and (found is None or not 0 < int(found[1]) <= PORT_MAX):
+            raise ValueError(f"{name} is {text!r}: {address!r} must be host:port, for example 127.0.0.1:7101")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,6 +125,7 @@ class PeerConfig:
     the package ngh2 is missing."""
 
     def __post_init__(self) -> None:
+        check_targets(self.target)
         if (self.tls_certificate_file is None) != (self.tls_key_file is None):
             raise ValueError("tls_key_file and tls_certificate_file need each other")
 
@@ -137,3 +152,8 @@ class TelemetryConfig:
 
     trace_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.1
     """Share of the calls without a traced caller that are traced; a caller's own decision always wins."""
+
+    def __post_init__(self) -> None:
+        check_targets(
+            self.otlp_endpoint.removeprefix("http://").removeprefix("https://").rstrip("/"), name="otlp_endpoint"
+        )

@@ -83,6 +83,8 @@ class Telemetry:
             self.tracer_provider.add_span_processor(BatchSpanProcessor(exporter))
             self._tracer = self.tracer_provider.get_tracer("reput")
         self._http: MetricsServer | None = None
+        self.is_serving: Callable[[], bool] | None = None
+        """Tells /healthz whether the service's gRPC health is SERVING, once there is a service. From any thread."""
 
     @classmethod
     def off(cls, service: str = "test") -> Self:
@@ -93,12 +95,15 @@ class Telemetry:
         """Open the Prometheus endpoint and return its port. Raises PortInUse or ListenFailed."""
         address = f"{host}:{port}"
         try:
-            self._http = MetricsServer(host, port, self.registry)
+            self._http = MetricsServer(host, port, self.registry, self._is_serving)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise PortInUse(address, setting="metrics_port") from error
             raise ListenFailed(address, reason=error.strerror or str(error)) from error
         return self._http.server_port
+
+    def _is_serving(self) -> bool:
+        return self.is_serving is not None and self.is_serving()
 
     def observe(self, name: str, statistics: Callable[[], DataclassInstance]) -> None:
         """Report the numbers of a dataclass that `statistics` returns, as `reput_<service>_<name>_<field>`.

@@ -28,7 +28,7 @@ from libs.runtime.rpc.guard import service_token_of
 from libs.runtime.rpc.late import LateServicer
 from libs.runtime.rpc.peer import Connection, Peer
 from libs.runtime.rpc.server import GrpcServer
-from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
+from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig, check_targets
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.by_hand import ByHand
 from services.commitlog.engine.commit_log import CommitLog
@@ -70,6 +70,7 @@ class Settings:
     telemetry: TelemetryConfig = field(default_factory=lambda: TelemetryConfig(metrics_port=7201))
 
     def __post_init__(self) -> None:
+        check_targets(self.engine.advertise_target, name="advertise_target")
         if self.engine.coordinator != "none" and self.engine.is_follower:
             raise ValueError("with a coordinator, role says as what the log leads if it is elected: not slave")
         if self.engine.is_follower and not self.leader.target:

@@ -101,6 +101,10 @@ def test_a_policy_is_set_shown_and_paused(running: Store) -> None:
     others = {row["group"] for row in running.json("groups", "list")}
     assert not any(name.startswith("rmq_sys") for name in others)
     running.json("groups", "set", "ruled", "--attempts", "3", "--backoff", "1", "--backoff", "2.5", "--ordered")
+    for verb in ("pause", "resume"):
+        refused = running.run("groups", verb, "a-typing-error")
+        assert (refused.code, "GROUP_NOT_FOUND" in refused.errors) == (3, True)
+    assert "a-typing-error" not in {row["group"] for row in running.json("groups", "list")}
     (policy,) = running.json("groups", "pause", "ruled")
     wanted = {"attempts_max": 3, "backoffs_s": [1.0, 2.5], "invisible_s": 60.0, "is_ordered": True, "is_paused": True}
     assert {name: policy[name] for name in wanted} == wanted

@@ -168,7 +168,7 @@ def pause_group(context: typer.Context, group: GroupArgument, as_json: JsonOptio
 
     Example: reput groups pause billing
     """
-    _change(context, group, {"is_paused": True}, as_json=as_json)
+    _change(context, group, {"is_paused": True}, as_json=as_json, makes=False)
 
 
 @groups.command("resume")
@@ -177,16 +177,22 @@ def resume_group(context: typer.Context, group: GroupArgument, as_json: JsonOpti
 
     Example: reput groups resume billing
     """
-    _change(context, group, {"is_paused": False}, as_json=as_json)
+    _change(context, group, {"is_paused": False}, as_json=as_json, makes=False)
 
 
-def _change(context: typer.Context, group: str, changes: dict[str, object], *, as_json: bool) -> None:
+def _change(
+    context: typer.Context, group: str, changes: dict[str, object], *, as_json: bool, makes: bool = True
+) -> None:
+    """Change the policy of a group. A group that does not exist yet is made only if `makes` says so."""
     from reput_client import NotFoundError, SharePolicy
 
     with client_of(context, "delivery") as client:
         try:
             before = client.share_groups.get(group).policy
         except NotFoundError:
+            if not makes:
+                text = f"no group that shares messages has the name {group}: `reput groups list` shows all groups"
+                raise CommandFailed("GROUP_NOT_FOUND", text, code=ExitCode.NOT_FOUND) from None
             before = SharePolicy()
         changed = client.share_groups.set(group, replace(before, **changes))  # type: ignore[arg-type]  # checked above
     print_fields({"group": group, **asdict(changed.policy)}, as_json=as_json)

@@ -29,7 +29,9 @@ def health(
     wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Wait so long for SERVING.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask servers for their health (the standard gRPC health service). Exit code 4 unless all are SERVING.
+    """Ask servers whether they serve (the standard gRPC health service). Exit code 4 unless all are SERVING.
+
+    A server that serves may refuse appends, on a full disk for example: `reput status` tells, by exit code 7.
 
     Delivery and the gateway are asked where a variable or the context names them.
 

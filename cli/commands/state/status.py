@@ -40,7 +40,9 @@ def status(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell whether all is well, what to do if not, and how far everything is. Exit code 4 if a service is away.
+    """Tell whether all is well, what to do if not, and how far everything is.
+
+    Exit code 4 if a service is away, 7 if all answer and the store is not well: appends are refused, for example.
 
     Numbers are rounded; --json has the states as the services tell them.
 
@@ -49,6 +51,7 @@ def status(
     if seconds is not None and not watch:
         raise typer.BadParameter("it is the pause of --watch", param_hint="SECONDS")
     before: States | None = None
+    is_well = True
     for number, states in enumerate(_looks(context, (seconds or WATCH_S) if watch else None)):
         if isinstance(states, dict):
             away = states
@@ -56,11 +59,13 @@ def status(
             before = None
         else:
             away = states.away
-            _show(states, before, as_json=as_json, in_place=watch, is_first=not number)
+            is_well = _show(states, before, as_json=as_json, in_place=watch, is_first=not number)
             before = states
         sys.stdout.flush()
     if away:
         raise CommandFailed("UNAVAILABLE", f"no answer from {', '.join(away)}", code=ExitCode.UNAVAILABLE)
+    if not is_well:
+        raise typer.Exit(ExitCode.NOT_WELL)
 
 
 def _looks(context: typer.Context, pause_s: float | None) -> Iterator[States | dict[str, str]]:
@@ -109,16 +114,19 @@ def _asked(targets: Mapping[str, Sequence[str]]) -> dict[str, str]:
     return {service: next(filter(is_reached, where), where[0]) for service, where in several.items()}
 
 
-def _show(states: States, before: States | None, *, as_json: bool, in_place: bool, is_first: bool) -> None:
+def _show(states: States, before: States | None, *, as_json: bool, in_place: bool, is_first: bool) -> bool:
+    """Show the states. Returns whether the store is well."""
     from cli.commands.state.page import Rates, page_lines
     from cli.commands.state.verdict import troubles_of
 
     troubles = troubles_of(states)
+    is_well = all(trouble.is_note for trouble in troubles)
     if as_json:
         print_json(document(states))
-        return
+        return is_well
     lines = page_lines(states, troubles, Rates.between(before, states), page_width())
     print_page(lines, in_place=in_place, is_first=is_first)
+    return is_well
 
 
 def _show_nobody(away: dict[str, str], *, as_json: bool, in_place: bool, is_first: bool) -> None:

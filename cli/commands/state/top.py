@@ -48,7 +48,7 @@ def top(
     """Watch topics, groups, services and disks: what comes in, what goes out, who is behind. q ends it.
 
     Rates are counted in queues, so that a message counts when it is indexed. Of more than 10,000 queues the first are
-    shown. Exit code 4 if a service is away at the end.
+    shown. Exit code 4 if a service is away at the end, 7 if all answer and the store is not well.
 
     Example: reput top --once --json
     """
@@ -69,6 +69,10 @@ def top(
     if view.states.away:
         away = ", ".join(view.states.away)
         raise CommandFailed("UNAVAILABLE", f"no answer from {away}", code=ExitCode.UNAVAILABLE)
+    from cli.commands.state.verdict import troubles_of
+
+    if not all(trouble.is_note for trouble in troubles_of(view.states)):
+        raise typer.Exit(ExitCode.NOT_WELL)
 
 
 def _client(context: typer.Context) -> Client:

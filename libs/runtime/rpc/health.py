@@ -27,7 +27,8 @@ class HealthServicer:
 
     def __init__(self) -> None:
         self._names: set[str] = {""}
-        self._is_serving = False
+        self.is_serving = False
+        """From any thread."""
         self._is_over = False
         self._changed = asyncio.Event()
         self._watches = CallLimit(WATCH_COUNT_MAX)
@@ -38,7 +39,7 @@ class HealthServicer:
 
     def set_serving(self, is_serving: bool) -> None:
         """Tell whoever asks, and all who watch."""
-        self._is_serving = is_serving
+        self.is_serving = is_serving
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -74,4 +75,4 @@ class HealthServicer:
     def _status(self, service: str) -> health_pb2.HealthCheckResponse:
         if service not in self._names:
             return _STATUSES(status=_STATUSES.SERVICE_UNKNOWN)
-        return _STATUSES(status=_STATUSES.SERVING if self._is_serving else _STATUSES.NOT_SERVING)
+        return _STATUSES(status=_STATUSES.SERVING if self.is_serving else _STATUSES.NOT_SERVING)

@@ -148,6 +148,11 @@ class GrpcServer:
                 while self.bounds.calls.count + self.trusted_bounds.calls.count > but_count:  # noqa: ASYNC110 - it has no event
                     await asyncio.sleep(CALLS_LOOK_S)
 
+    @property
+    def is_healthy(self) -> bool:
+        """Whether health says SERVING. From any thread."""
+        return self._health.is_serving
+
     async def set_healthy(self) -> None:
         """Let health say SERVING."""
         assert self.is_ready

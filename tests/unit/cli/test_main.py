@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from cli.commands.typed.group import first_sentence
-from cli.commands.up import Copy, chosen_ports, copies_of
+from cli.commands.up import Copy, chosen_ports, copies_of, listen_hosts
 from cli.document import PAGE, page
 from cli.registry import COMMANDS, app, load, run
 from libs.runtime.version import VERSION
@@ -150,7 +150,8 @@ def test_up_tells_services_where_the_others_are(tmp_path) -> None:
     ports = chosen_ports({"commitlog": 0, "indexer": 0, "janitor": 7103})
     assert ports["janitor"] == 7103
     assert len(set(ports.values())) == 3
-    commitlog, indexer, janitor = Copy(tmp_path, ports).children(tmp_path / "reput.toml", metrics=False)
+    copy = Copy(tmp_path, ports, dict.fromkeys(ports, "127.0.0.1"))
+    commitlog, indexer, janitor = copy.children(tmp_path / "reput.toml", metrics=False)
     for child in (commitlog, indexer, janitor):
         flags = dict(zip(child.flags[::2], child.flags[1::2], strict=True))
         assert child.target == f"127.0.0.1:{flags['--port']}"
@@ -164,7 +165,7 @@ def test_up_tells_services_where_the_others_are(tmp_path) -> None:
 def test_ports_and_roles_of_copies(tmp_path: Path, etcd: str | None) -> None:
     """Ten apart, each in a directory of its own; the first one leads, or all may."""
     ports = {"commitlog": 7101, "indexer": 7102, "janitor": 7103}
-    copies = copies_of(tmp_path, ports, etcd, 3)
+    copies = copies_of(tmp_path, ports, etcd, 3, listen_hosts(ports, None, None))
     assert [copy.target("commitlog") for copy in copies] == [f"127.0.0.1:{port}" for port in (7101, 7111, 7121)]
     assert [copy.data_dir.name for copy in copies] == ["a", "b", "c"]
     logs = [copy.children(None, metrics=True)[0] for copy in copies]
@@ -174,3 +175,19 @@ def test_ports_and_roles_of_copies(tmp_path: Path, etcd: str | None) -> None:
     metrics = [dict(zip(log.flags[::2], log.flags[1::2], strict=True)).get("--metrics-port") for log in logs]
     assert metrics == [None, "7211", "7221"]
     assert len({log.label for log in logs}) == 3
+
+
+def test_up_listens_where_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flag counts before a service's variable, and that before its table; nothing said is loopback."""
+    file = tmp_path / "reput.toml"
+    file.write_text('[commitlog]\nlisten_host = "192.0.2.1"\n[indexer]\nlisten_host = "192.0.2.1"\n')
+    monkeypatch.setenv("REPUT_INDEXER_LISTEN_HOST", "0.0.0.0")
+    names = ("commitlog", "indexer", "janitor")
+    found = listen_hosts(names, None, file)
+    assert found == {"commitlog": "192.0.2.1", "indexer": "0.0.0.0", "janitor": "127.0.0.1"}
+    assert listen_hosts(names, "::", file) == dict.fromkeys(names, "::")
+    copy = Copy(tmp_path, dict.fromkeys(names, 7101), found)
+    assert [copy.target(name) for name in names] == ["192.0.2.1:7101", "127.0.0.1:7101", "127.0.0.1:7101"]
+    assert Copy(tmp_path, {"commitlog": 1}, {"commitlog": "::"}).target("commitlog") == "[::1]:1"
+    hosts = [child.flags[child.flags.index("--listen-host") + 1] for child in copy.children(file, metrics=True)]
+    assert hosts == list(found.values())

@@ -356,3 +356,19 @@ def test_of_several_addresses_those_that_were_asked_are_shown() -> None:
     (trouble,) = troubles_of(states)
     assert trouble.text.startswith("the Indexer at a:7102 has heard nothing of its CommitLog")
     assert document(states)["asked"] == {"commitlog": "b:7101", "indexer": "a:7102"}
+
+
+@pytest.mark.parametrize(("is_writable", "code"), [(True, 0), (False, 7)])
+@pytest.mark.parametrize("command", [("status",), ("status", "--json")])
+def test_a_store_that_is_not_well_has_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], is_writable: bool, code: int
+) -> None:
+    """A script learns from the code alone that appends are refused."""
+    states = healthy()
+    assert states.log is not None
+    states.log.is_writable = is_writable
+    if not is_writable:
+        states.log.refusals.append("STORE_FULL")
+    monkeypatch.setattr(status, "is_listening", lambda _: True)
+    monkeypatch.setattr(status, "_look", lambda *_: states)
+    assert run_here(*command).code == code

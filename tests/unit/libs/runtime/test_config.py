@@ -11,6 +11,7 @@ from msgspec import Meta
 from libs.runtime.config import MASK, expectation, fields_of, load
 from libs.runtime.errors import ConfigError
 from libs.runtime.settings import PeerConfig
+from services.indexer.bootstrap import Settings as IndexerSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,3 +268,28 @@ def test_groups_of_one_kind_have_names_of_their_own() -> None:
     assert value.indexer == PeerConfig(target="b:2", timeout_ms=7, tls_ca_file=Path("ca.pem"))
     with pytest.raises(ConfigError, match="indexer_tls_key_file and tls_certificate_file need each other"):
         load(WithPeers, section="janitor", environment={}, flags={"indexer_tls_certificate_file": "certificate.pem"})
+
+
+@pytest.mark.parametrize(
+    "target", ["127.0.0.1:7101", "log:1", "[::1]:7101", "unix:/run/log", "dns:///log:7101", "a:1,b:2", ""]
+)
+def test_an_address_is_taken(target: str) -> None:
+    """Each form that a channel knows."""
+    assert PeerConfig(target=target).target == target
+
+
+@pytest.mark.parametrize(
+    "target", ["127.0.0.1", "log", "log:", "log:0", "log:65536", "log:x", "::1", "a:1,b", "log:1/x", " "]
+)
+def test_an_address_without_a_port_is_refused(target: str) -> None:
+    """No service looks for its peers at port 443 because a port was left out."""
+    with pytest.raises(ValueError, match=r"must be host:port, for example 127\.0\.0\.1:7101"):
+        PeerConfig(target=target)
+
+
+def test_the_refusal_names_the_setting() -> None:
+    """As the operator has to write it."""
+    with pytest.raises(ConfigError, match=r"commitlog_target is '127\.0\.0\.1': '127\.0\.0\.1' must be host:port"):
+        load(IndexerSettings, section="indexer", environment={"REPUT_INDEXER_COMMITLOG_TARGET": "127.0.0.1"}, flags={})
+    with pytest.raises(ConfigError, match="otlp_endpoint is 'nowhere'"):
+        load(IndexerSettings, section="indexer", environment={"REPUT_INDEXER_OTLP_ENDPOINT": "nowhere"}, flags={})

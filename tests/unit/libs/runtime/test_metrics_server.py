@@ -2,6 +2,7 @@
 """The metrics endpoint beside callers who never finish."""
 
 import contextlib
+import http.client
 import socket
 import threading
 import urllib.request
@@ -82,3 +83,24 @@ def test_it_serves_ipv6() -> None:
     except OSError:
         pytest.skip("this machine has no IPv6")
     server.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "is_serving", "status"),
+    [
+        ("/healthz", True, 200),
+        ("/healthz", False, 503),
+        ("/", True, 404),
+        ("/status", True, 404),
+        ("/metrics", False, 200),
+    ],
+)
+def test_each_path_has_its_own_answer(path: str, is_serving: bool, status: int) -> None:
+    """A probe at another path fails, and /healthz tells whether the service serves."""
+    server = MetricsServer("127.0.0.1", 0, CollectorRegistry(), lambda: is_serving)
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=TIMEOUT_S)
+        connection.request("GET", path)
+        assert connection.getresponse().status == status
+    finally:
+        server.close()

@@ -156,6 +156,20 @@ def test_a_signal_stops_in_order(
     assert events_in(capsys.readouterr().err) == ["serving", "stopping", "stopped"]
 
 
+def test_a_hang_up_ends_nothing(toy: type[Toy], capsys: pytest.CaptureFixture[str]) -> None:
+    """A closed terminal, or an operator that expects a reload, leaves the service at work, and a line says so."""
+
+    def hang_up_and_terminate(_toy: Toy) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGTERM)
+
+    toy.on_serving = hang_up_and_terminate
+    assert run(toy) == ExitCode.CLEAN
+    hung_up, *rest = (event for event in events_in(capsys.readouterr().err) if event != "serving")
+    assert hung_up.startswith("SIGHUP: the service goes on")
+    assert rest == ["stopping", "stopped"]
+
+
 def test_the_collector_never_walks_what_the_start_made(toy: type[Toy]) -> None:
     """A full round holds the loop for as long as it takes to look at every object that it knows."""
     known_counts: list[int] = []

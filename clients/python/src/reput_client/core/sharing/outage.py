@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Outage: reasons that pass, during which a call is made again until it works or its caller is closed. No I/O."""
 
-from dataclasses import replace
-
 from reput_client.core.errors import ReputError
 from reput_client.core.retry import RetryPolicy, is_passing
 from reput_client.core.telemetry.log import log
@@ -28,7 +26,7 @@ class Outage:
         self.outage_count = 0
         """Outages that were told so far."""
         self._what = what
-        self._retry = replace(retry, retries=1 << 62)
+        self._retry = RetryPolicy(1 << 62, retry.delay_min_s, retry.delay_max_s, retry.chance)
         self._since_s: float | None = None
         self._attempt = 0
         self._told = ""

@@ -317,7 +317,7 @@ func (x *ReadRecordsRequest) GetView() RecordView {
 type ReadRecordsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Size of each record, in bytes; 0 for one that is no longer kept. Shorter than the request when the answer reached
-	// 8 MiB: ask again for the rest.
+	// 8 MiB, or the next one can't be read: ask again for the rest.
 	RecordSizesBytes []int32 `protobuf:"fixed32,1,rep,packed,name=record_sizes_bytes,json=recordSizesBytes,proto3" json:"record_sizes_bytes,omitempty"`
 	// The records one behind the other, for the view RAW.
 	Records []byte `protobuf:"bytes,2,opt,name=records,proto3" json:"records,omitempty"`
@@ -562,7 +562,10 @@ type DispatchRequest struct {
 	RecordCountMax int32 `protobuf:"varint,3,opt,name=record_count_max,json=recordCountMax,proto3" json:"record_count_max,omitempty"`
 	// All epochs that the follower knows, ascending, as the handshakes told; at most 4,096. Empty: it knows the last one only,
 	// and nobody notices an epoch of the same number that another log wrote, as one does that was restored from a copy.
-	Epochs        []*Epoch `protobuf:"bytes,4,rep,name=epochs,proto3" json:"epochs,omitempty"`
+	Epochs []*Epoch `protobuf:"bytes,4,rep,name=epochs,proto3" json:"epochs,omitempty"`
+	// Name of the history that the follower holds; empty if it holds none. A log with another name that ends before the start
+	// takes no appends (STORE_REPLACED) unless a follower of its own history is connected.
+	HistoryId     string `protobuf:"bytes,5,opt,name=history_id,json=historyId,proto3" json:"history_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -623,6 +626,13 @@ func (x *DispatchRequest) GetEpochs() []*Epoch {
 		return x.Epochs
 	}
 	return nil
+}
+
+func (x *DispatchRequest) GetHistoryId() string {
+	if x != nil {
+		return x.HistoryId
+	}
+	return ""
 }
 
 // An epoch: a stretch of history that one writer wrote without losing a tail.
@@ -1657,6 +1667,9 @@ type GetStatusResponse struct {
 	LiveInSyncCount int32 `protobuf:"varint,33,opt,name=live_in_sync_count,json=liveInSyncCount,proto3" json:"live_in_sync_count,omitempty"`
 	// Name of this log among its copies.
 	ReplicaId string `protobuf:"bytes,34,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
+	// Members of the in-sync set that must be connected, leader included, for appends that wait for them. 0 for a log that
+	// follows.
+	MinInSyncCount int32 `protobuf:"varint,36,opt,name=min_in_sync_count,json=minInSyncCount,proto3" json:"min_in_sync_count,omitempty"`
 	// Who leads, as the coordinator says. Absent without a coordinator.
 	Election      *Election `protobuf:"bytes,35,opt,name=election,proto3" json:"election,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1929,6 +1942,13 @@ func (x *GetStatusResponse) GetReplicaId() string {
 		return x.ReplicaId
 	}
 	return ""
+}
+
+func (x *GetStatusResponse) GetMinInSyncCount() int32 {
+	if x != nil {
+		return x.MinInSyncCount
+	}
+	return 0
 }
 
 func (x *GetStatusResponse) GetElection() *Election {
@@ -2564,12 +2584,14 @@ const file_reput_commitlog_v1_log_service_proto_rawDesc = "" +
 	"\x13end_physical_offset\x18\x02 \x01(\x03R\x11endPhysicalOffset\x12!\n" +
 	"\frecord_count\x18\x03 \x01(\x05R\vrecordCount\x12\x18\n" +
 	"\arecords\x18\x04 \x01(\fR\arecords\x12:\n" +
-	"\bmessages\x18\x05 \x03(\v2\x1e.reput.common.v1.StoredMessageR\bmessages\"\xb8\x01\n" +
+	"\bmessages\x18\x05 \x03(\v2\x1e.reput.common.v1.StoredMessageR\bmessages\"\xd7\x01\n" +
 	"\x0fDispatchRequest\x122\n" +
 	"\x15start_physical_offset\x18\x01 \x01(\x03R\x13startPhysicalOffset\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x12(\n" +
 	"\x10record_count_max\x18\x03 \x01(\x05R\x0erecordCountMax\x121\n" +
-	"\x06epochs\x18\x04 \x03(\v2\x19.reput.commitlog.v1.EpochR\x06epochs\"S\n" +
+	"\x06epochs\x18\x04 \x03(\v2\x19.reput.commitlog.v1.EpochR\x06epochs\x12\x1d\n" +
+	"\n" +
+	"history_id\x18\x05 \x01(\tR\thistoryId\"S\n" +
 	"\x05Epoch\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x122\n" +
 	"\x15start_physical_offset\x18\x02 \x01(\x03R\x13startPhysicalOffset\"\xe9\x01\n" +
@@ -2640,7 +2662,7 @@ const file_reput_commitlog_v1_log_service_proto_rawDesc = "" +
 	"\x19CheckQueueOffsetsResponse\x12,\n" +
 	"\x12raised_queue_count\x18\x01 \x01(\x05R\x10raisedQueueCount\x12:\n" +
 	"\x19contradicting_queue_count\x18\x02 \x01(\x05R\x17contradictingQueueCount\"\x12\n" +
-	"\x10GetStatusRequest\"\xc0\r\n" +
+	"\x10GetStatusRequest\"\xeb\r\n" +
 	"\x11GetStatusResponse\x12,\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x18.reput.commitlog.v1.RoleR\x04role\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x12.\n" +
@@ -2681,7 +2703,8 @@ const file_reput_commitlog_v1_log_service_proto_rawDesc = "" +
 	"\x13in_sync_replica_ids\x18  \x03(\tR\x10inSyncReplicaIds\x12+\n" +
 	"\x12live_in_sync_count\x18! \x01(\x05R\x0fliveInSyncCount\x12\x1d\n" +
 	"\n" +
-	"replica_id\x18\" \x01(\tR\treplicaId\x128\n" +
+	"replica_id\x18\" \x01(\tR\treplicaId\x12)\n" +
+	"\x11min_in_sync_count\x18$ \x01(\x05R\x0eminInSyncCount\x128\n" +
 	"\belection\x18# \x01(\v2\x1c.reput.commitlog.v1.ElectionR\belection\"\xa3\x02\n" +
 	"\bElection\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x05R\x05epoch\x12*\n" +

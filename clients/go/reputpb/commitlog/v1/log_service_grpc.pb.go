@@ -35,7 +35,8 @@ const (
 //
 // Reads the log and follows its end.
 type LogServiceClient interface {
-	// Reads records at given physical offsets. Idempotent.
+	// Reads records at given physical offsets. Idempotent. RECORD_DAMAGED or NOT_A_RECORD for the first of them alone: those
+	// before such a one are answered.
 	ReadRecords(ctx context.Context, in *ReadRecordsRequest, opts ...grpc.CallOption) (*ReadRecordsResponse, error)
 	// Reads all records of a range of the log, in order. Ends at the range's end. Idempotent: resume at the last end offset.
 	StreamRecords(ctx context.Context, in *StreamRecordsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamRecordsResponse], error)
@@ -147,7 +148,8 @@ func (c *logServiceClient) GetStatus(ctx context.Context, in *GetStatusRequest, 
 //
 // Reads the log and follows its end.
 type LogServiceServer interface {
-	// Reads records at given physical offsets. Idempotent.
+	// Reads records at given physical offsets. Idempotent. RECORD_DAMAGED or NOT_A_RECORD for the first of them alone: those
+	// before such a one are answered.
 	ReadRecords(context.Context, *ReadRecordsRequest) (*ReadRecordsResponse, error)
 	// Reads all records of a range of the log, in order. Ends at the range's end. Idempotent: resume at the last end offset.
 	StreamRecords(*StreamRecordsRequest, grpc.ServerStreamingServer[StreamRecordsResponse]) error

@@ -40,7 +40,10 @@ type Topic struct {
 	IsSystem bool `protobuf:"varint,6,opt,name=is_system,json=isSystem,proto3" json:"is_system,omitempty"`
 	// Why RocketMQ alone uses the topic, such as `queue.type=BatchCQ`: nobody reads it here, appends to it, changes it or
 	// deletes it. Empty for other topics.
-	SetApart      string `protobuf:"bytes,7,opt,name=set_apart,json=setApart,proto3" json:"set_apart,omitempty"`
+	SetApart string `protobuf:"bytes,7,opt,name=set_apart,json=setApart,proto3" json:"set_apart,omitempty"`
+	// Queues that readers read: those of both counts, and all up to the last one that ever had a message, also after a count was
+	// made smaller.
+	QueueCount    int32 `protobuf:"varint,8,opt,name=queue_count,json=queueCount,proto3" json:"queue_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -122,6 +125,13 @@ func (x *Topic) GetSetApart() string {
 		return x.SetApart
 	}
 	return ""
+}
+
+func (x *Topic) GetQueueCount() int32 {
+	if x != nil {
+		return x.QueueCount
+	}
+	return 0
 }
 
 // What to make.
@@ -678,7 +688,7 @@ var File_reput_commitlog_v1_topic_service_proto protoreflect.FileDescriptor
 
 const file_reput_commitlog_v1_topic_service_proto_rawDesc = "" +
 	"\n" +
-	"&reput/commitlog/v1/topic_service.proto\x12\x12reput.commitlog.v1\"\xed\x01\n" +
+	"&reput/commitlog/v1/topic_service.proto\x12\x12reput.commitlog.v1\"\x8e\x02\n" +
 	"\x05Topic\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x10read_queue_count\x18\x02 \x01(\x05R\x0ereadQueueCount\x12*\n" +
@@ -688,7 +698,9 @@ const file_reput_commitlog_v1_topic_service_proto_rawDesc = "" +
 	"\vis_writable\x18\x05 \x01(\bR\n" +
 	"isWritable\x12\x1b\n" +
 	"\tis_system\x18\x06 \x01(\bR\bisSystem\x12\x1b\n" +
-	"\tset_apart\x18\a \x01(\tR\bsetApart\"\xea\x01\n" +
+	"\tset_apart\x18\a \x01(\tR\bsetApart\x12\x1f\n" +
+	"\vqueue_count\x18\b \x01(\x05R\n" +
+	"queueCount\"\xea\x01\n" +
 	"\x12CreateTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x10read_queue_count\x18\x02 \x01(\x05R\x0ereadQueueCount\x12*\n" +

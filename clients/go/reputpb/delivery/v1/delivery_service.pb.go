@@ -38,13 +38,14 @@ type ReceiveRequest struct {
 	MessageCountMax int32 `protobuf:"varint,3,opt,name=message_count_max,json=messageCountMax,proto3" json:"message_count_max,omitempty"`
 	// For how long the messages are the caller's: 1 ms to 12 h. Absent: as the group's policy says.
 	Invisible *durationpb.Duration `protobuf:"bytes,4,opt,name=invisible,proto3" json:"invisible,omitempty"`
-	// `*` or empty for all, otherwise at most 1,000 tags separated by `||`. Messages that don't match are settled for the
-	// group, so its members should ask for the same.
+	// `*` or empty for all, otherwise 1 to 1,000 tags separated by `||`, in any order. A message is delivered to members whose
+	// filter it passes, and is settled for the group if it passes the filter of no member. Members may use up to 32 different
+	// filters of a topic at a time.
 	TagExpression string `protobuf:"bytes,5,opt,name=tag_expression,json=tagExpression,proto3" json:"tag_expression,omitempty"`
 	// How long to wait for the first message. 0 answers at once; more than 30 s means 30 s.
 	Wait *durationpb.Duration `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`
-	// A condition of properties in SQL92 (docs/filters.md); empty for all. It holds beside `tag_expression`, and what it does
-	// not let through is settled for the group, too.
+	// A condition of properties in SQL92 (docs/filters.md); empty for all. It holds beside `tag_expression`, and both are the
+	// member's filter.
 	Where string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
 	// Makes it harmless to ask again when the answer was lost: a receive with the id of a former one of this group and topic
 	// gets the messages again that still are the caller's, in the same attempt, with new handles. At most 100 bytes, another id for each

@@ -25,11 +25,80 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// What holds up a queue of a group.
+type StandstillReason int32
+
+const (
+	// Not set.
+	StandstillReason_STANDSTILL_REASON_UNSPECIFIED StandstillReason = 0
+	// The group is paused.
+	StandstillReason_STANDSTILL_REASON_PAUSED StandstillReason = 1
+	// Messages wait for one with the same ordering key, which `queue_offset` names.
+	StandstillReason_STANDSTILL_REASON_KEY_BLOCKED StandstillReason = 2
+	// So many messages are in flight, wait or are held that nothing new is delivered: `queue_open_count_max`.
+	StandstillReason_STANDSTILL_REASON_OPEN_LIMIT StandstillReason = 3
+	// Messages wait for the next attempt: `waiting_count` and `next_attempt`.
+	StandstillReason_STANDSTILL_REASON_WAITS_FOR_ATTEMPT StandstillReason = 4
+	// Other queues of the topic are worked off first: `waits_for`.
+	StandstillReason_STANDSTILL_REASON_OLDER_QUEUES StandstillReason = 5
+	// Nothing new can be read from `queue_offset` on, for the reason in `text`.
+	StandstillReason_STANDSTILL_REASON_FEED_FAILS StandstillReason = 6
+)
+
+// Enum value maps for StandstillReason.
+var (
+	StandstillReason_name = map[int32]string{
+		0: "STANDSTILL_REASON_UNSPECIFIED",
+		1: "STANDSTILL_REASON_PAUSED",
+		2: "STANDSTILL_REASON_KEY_BLOCKED",
+		3: "STANDSTILL_REASON_OPEN_LIMIT",
+		4: "STANDSTILL_REASON_WAITS_FOR_ATTEMPT",
+		5: "STANDSTILL_REASON_OLDER_QUEUES",
+		6: "STANDSTILL_REASON_FEED_FAILS",
+	}
+	StandstillReason_value = map[string]int32{
+		"STANDSTILL_REASON_UNSPECIFIED":       0,
+		"STANDSTILL_REASON_PAUSED":            1,
+		"STANDSTILL_REASON_KEY_BLOCKED":       2,
+		"STANDSTILL_REASON_OPEN_LIMIT":        3,
+		"STANDSTILL_REASON_WAITS_FOR_ATTEMPT": 4,
+		"STANDSTILL_REASON_OLDER_QUEUES":      5,
+		"STANDSTILL_REASON_FEED_FAILS":        6,
+	}
+)
+
+func (x StandstillReason) Enum() *StandstillReason {
+	p := new(StandstillReason)
+	*p = x
+	return p
+}
+
+func (x StandstillReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (StandstillReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_reput_delivery_v1_group_service_proto_enumTypes[0].Descriptor()
+}
+
+func (StandstillReason) Type() protoreflect.EnumType {
+	return &file_reput_delivery_v1_group_service_proto_enumTypes[0]
+}
+
+func (x StandstillReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use StandstillReason.Descriptor instead.
+func (StandstillReason) EnumDescriptor() ([]byte, []int) {
+	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{0}
+}
+
 // How a group gets its messages.
 type GroupPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A message that was delivered so often and not settled goes to the dead letters, topic `%DLQ%` and the group's name.
-	// 1 to 1,000; 0 means 17.
+	// A message that was delivered so often and not settled goes to the dead letters, topic `%DLQ%` and the group's name, as
+	// soon as the last delivery was given back or its time is over. 1 to 1,000; 0 means 17.
 	AttemptsMax int32 `protobuf:"varint,1,opt,name=attempts_max,json=attemptsMax,proto3" json:"attempts_max,omitempty"`
 	// How long a message waits after a nack without delay, by attempts; the last one counts for all others. At most 64, 0 to
 	// 12 h each. Empty: RocketMQ's, 10 s, 30 s, 1 min and so on to 2 h; in an ordered group 1 s, 5 s, 10 s and so on to 2 h.
@@ -38,9 +107,10 @@ type GroupPolicy struct {
 	// For how long a message is the receiver's who asks for no other time: 1 ms to 12 h. Absent means 60 s.
 	Invisible *durationpb.Duration `protobuf:"bytes,3,opt,name=invisible,proto3" json:"invisible,omitempty"`
 	// Messages with the same ordering key (`__SHARDINGKEY`) of a queue are delivered one after the other: the next one when
-	// the one before is settled.
+	// the one before is settled. A queue that a topic gets later waits until what other queues had before it is settled.
 	IsOrdered bool `protobuf:"varint,4,opt,name=is_ordered,json=isOrdered,proto3" json:"is_ordered,omitempty"`
-	// Queues that the group has never read begin at their end, not with their first message.
+	// The queues that exist at the group's first receive of a topic begin at their end, not with their first message. Queues
+	// that come later begin with their first message.
 	FromEnd bool `protobuf:"varint,5,opt,name=from_end,json=fromEnd,proto3" json:"from_end,omitempty"`
 	// Nobody receives anything.
 	IsPaused      bool `protobuf:"varint,6,opt,name=is_paused,json=isPaused,proto3" json:"is_paused,omitempty"`
@@ -131,8 +201,10 @@ type Group struct {
 	Queues []*GroupQueue `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`
 	// Dead letters that were not replayed. ListGroups leaves it out.
 	DeadLetterCount int64 `protobuf:"varint,4,opt,name=dead_letter_count,json=deadLetterCount,proto3" json:"dead_letter_count,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What its members ask for at the moment, by topic. ListGroups leaves it out.
+	Filters       []*GroupFilter `protobuf:"bytes,5,rep,name=filters,proto3" json:"filters,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Group) Reset() {
@@ -193,6 +265,78 @@ func (x *Group) GetDeadLetterCount() int64 {
 	return 0
 }
 
+func (x *Group) GetFilters() []*GroupFilter {
+	if x != nil {
+		return x.Filters
+	}
+	return nil
+}
+
+// What members of a group ask for: at the moment, or up to half a minute ago, or while they have messages in flight. A topic
+// with several filters has members that differ: a message is delivered to members whose filter it passes.
+type GroupFilter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the topic.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Tags separated by `||`, sorted; `*` for all.
+	TagExpression string `protobuf:"bytes,2,opt,name=tag_expression,json=tagExpression,proto3" json:"tag_expression,omitempty"`
+	// A condition of properties; empty for all.
+	Where         string `protobuf:"bytes,3,opt,name=where,proto3" json:"where,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupFilter) Reset() {
+	*x = GroupFilter{}
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupFilter) ProtoMessage() {}
+
+func (x *GroupFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupFilter.ProtoReflect.Descriptor instead.
+func (*GroupFilter) Descriptor() ([]byte, []int) {
+	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *GroupFilter) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *GroupFilter) GetTagExpression() string {
+	if x != nil {
+		return x.TagExpression
+	}
+	return ""
+}
+
+func (x *GroupFilter) GetWhere() string {
+	if x != nil {
+		return x.Where
+	}
+	return ""
+}
+
 // How far a group is in a queue.
 type GroupQueue struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -206,23 +350,31 @@ type GroupQueue struct {
 	NextQueueOffset int64 `protobuf:"varint,4,opt,name=next_queue_offset,json=nextQueueOffset,proto3" json:"next_queue_offset,omitempty"`
 	// End of the queue, exclusive.
 	MaxQueueOffset int64 `protobuf:"varint,5,opt,name=max_queue_offset,json=maxQueueOffset,proto3" json:"max_queue_offset,omitempty"`
-	// Messages that are not settled: in flight, held, or not delivered yet.
+	// Messages that are not settled: in flight, waiting for the next attempt, held, or not delivered yet.
 	Lag int64 `protobuf:"varint,6,opt,name=lag,proto3" json:"lag,omitempty"`
-	// Messages that were delivered and are not settled.
+	// Messages that receivers have: delivered, neither settled nor given back, and the receivers' time is not over.
 	InFlightCount int64 `protobuf:"varint,7,opt,name=in_flight_count,json=inFlightCount,proto3" json:"in_flight_count,omitempty"`
-	// Messages that wait for one with the same ordering key.
+	// Messages that wait for one with the same ordering key, or for a member whose filter they pass.
 	HeldCount int64 `protobuf:"varint,8,opt,name=held_count,json=heldCount,proto3" json:"held_count,omitempty"`
 	// For how long the oldest message that is not settled has been stored. Absent if there is none.
 	LagTime *durationpb.Duration `protobuf:"bytes,9,opt,name=lag_time,json=lagTime,proto3" json:"lag_time,omitempty"`
 	// Bytes of the records of the messages that are not settled.
-	LagBytes      int64 `protobuf:"varint,10,opt,name=lag_bytes,json=lagBytes,proto3" json:"lag_bytes,omitempty"`
+	LagBytes int64 `protobuf:"varint,10,opt,name=lag_bytes,json=lagBytes,proto3" json:"lag_bytes,omitempty"`
+	// Messages that wait for the next attempt: they were given back, or the time of their receivers is over.
+	WaitingCount int64 `protobuf:"varint,11,opt,name=waiting_count,json=waitingCount,proto3" json:"waiting_count,omitempty"`
+	// When the first of these may be delivered: a time that is over means that nobody receives. Absent if there is none.
+	NextAttempt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=next_attempt,json=nextAttempt,proto3" json:"next_attempt,omitempty"`
+	// Of a queue that the topic of an ordered group got later: the queues that are worked off before it, by id.
+	WaitsFor []*OlderQueue `protobuf:"bytes,13,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
+	// Why the messages that are not settled do not go on. Empty if there are none, or nothing holds them up.
+	Standstills   []*Standstill `protobuf:"bytes,14,rep,name=standstills,proto3" json:"standstills,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GroupQueue) Reset() {
 	*x = GroupQueue{}
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[2]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -234,7 +386,7 @@ func (x *GroupQueue) String() string {
 func (*GroupQueue) ProtoMessage() {}
 
 func (x *GroupQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[2]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -247,7 +399,7 @@ func (x *GroupQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupQueue.ProtoReflect.Descriptor instead.
 func (*GroupQueue) Descriptor() ([]byte, []int) {
-	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{2}
+	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GroupQueue) GetTopic() string {
@@ -320,6 +472,153 @@ func (x *GroupQueue) GetLagBytes() int64 {
 	return 0
 }
 
+func (x *GroupQueue) GetWaitingCount() int64 {
+	if x != nil {
+		return x.WaitingCount
+	}
+	return 0
+}
+
+func (x *GroupQueue) GetNextAttempt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NextAttempt
+	}
+	return nil
+}
+
+func (x *GroupQueue) GetWaitsFor() []*OlderQueue {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return nil
+}
+
+func (x *GroupQueue) GetStandstills() []*Standstill {
+	if x != nil {
+		return x.Standstills
+	}
+	return nil
+}
+
+// Why a group does not go on in a queue.
+type Standstill struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What holds it up.
+	Reason StandstillReason `protobuf:"varint,1,opt,name=reason,proto3,enum=reput.delivery.v1.StandstillReason" json:"reason,omitempty"`
+	// The same in words.
+	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	// Entry number of the message that it is about, from 0; absent if it is about none.
+	QueueOffset   *int64 `protobuf:"varint,3,opt,name=queue_offset,json=queueOffset,proto3,oneof" json:"queue_offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Standstill) Reset() {
+	*x = Standstill{}
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Standstill) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Standstill) ProtoMessage() {}
+
+func (x *Standstill) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Standstill.ProtoReflect.Descriptor instead.
+func (*Standstill) Descriptor() ([]byte, []int) {
+	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Standstill) GetReason() StandstillReason {
+	if x != nil {
+		return x.Reason
+	}
+	return StandstillReason_STANDSTILL_REASON_UNSPECIFIED
+}
+
+func (x *Standstill) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Standstill) GetQueueOffset() int64 {
+	if x != nil && x.QueueOffset != nil {
+		return *x.QueueOffset
+	}
+	return 0
+}
+
+// A queue that is worked off before a later one.
+type OlderQueue struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Queue within the topic, from 0.
+	QueueId int32 `protobuf:"varint,1,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
+	// Its messages before this queue offset are settled first.
+	EndQueueOffset int64 `protobuf:"varint,2,opt,name=end_queue_offset,json=endQueueOffset,proto3" json:"end_queue_offset,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *OlderQueue) Reset() {
+	*x = OlderQueue{}
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OlderQueue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OlderQueue) ProtoMessage() {}
+
+func (x *OlderQueue) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OlderQueue.ProtoReflect.Descriptor instead.
+func (*OlderQueue) Descriptor() ([]byte, []int) {
+	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *OlderQueue) GetQueueId() int32 {
+	if x != nil {
+		return x.QueueId
+	}
+	return 0
+}
+
+func (x *OlderQueue) GetEndQueueOffset() int64 {
+	if x != nil {
+		return x.EndQueueOffset
+	}
+	return 0
+}
+
 // A group and its policy.
 type SetGroupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -333,7 +632,7 @@ type SetGroupRequest struct {
 
 func (x *SetGroupRequest) Reset() {
 	*x = SetGroupRequest{}
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[3]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -345,7 +644,7 @@ func (x *SetGroupRequest) String() string {
 func (*SetGroupRequest) ProtoMessage() {}
 
 func (x *SetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[3]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -358,7 +657,7 @@ func (x *SetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGroupRequest.ProtoReflect.Descriptor instead.
 func (*SetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{3}
+	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SetGroupRequest) GetGroup() string {
@@ -386,7 +685,7 @@ type SetGroupResponse struct {
 
 func (x *SetGroupResponse) Reset() {
 	*x = SetGroupResponse{}
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[4]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -398,7 +697,7 @@ func (x *SetGroupResponse) String() string {
 func (*SetGroupResponse) ProtoMessage() {}
 
 func (x *SetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[4]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -411,7 +710,7 @@ func (x *SetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGroupResponse.ProtoReflect.Descriptor instead.
 func (*SetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{4}
+	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SetGroupResponse) GetGroup() *Group {
@@ -432,7 +731,7 @@ type GetGroupRequest struct {
 
 func (x *GetGroupRequest) Reset() {
 	*x = GetGroupRequest{}
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[5]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -444,7 +743,7 @@ func (x *GetGroupRequest) String() string {
 func (*GetGroupRequest) ProtoMessage() {}
 
 func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[5]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -457,7 +756,7 @@ func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupRequest.ProtoReflect.Descriptor instead.
 func (*GetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{5}
+	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetGroupRequest) GetGroup() string {
@@ -478,7 +777,7 @@ type GetGroupResponse struct {
 
 func (x *GetGroupResponse) Reset() {
 	*x = GetGroupResponse{}
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[6]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -490,7 +789,7 @@ func (x *GetGroupResponse) String() string {
 func (*GetGroupResponse) ProtoMessage() {}
 
 func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[6]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -503,7 +802,7 @@ func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupResponse.ProtoReflect.Descriptor instead.
 func (*GetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{6}
+	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetGroupResponse) GetGroup() *Group {
@@ -526,7 +825,7 @@ type ListGroupsRequest struct {
 
 func (x *ListGroupsRequest) Reset() {
 	*x = ListGroupsRequest{}
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[7]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -538,7 +837,7 @@ func (x *ListGroupsRequest) String() string {
 func (*ListGroupsRequest) ProtoMessage() {}
 
 func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[7]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -551,7 +850,7 @@ func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{7}
+	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListGroupsRequest) GetPageSize() int32 {
@@ -581,7 +880,7 @@ type ListGroupsResponse struct {
 
 func (x *ListGroupsResponse) Reset() {
 	*x = ListGroupsResponse{}
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[8]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -593,7 +892,7 @@ func (x *ListGroupsResponse) String() string {
 func (*ListGroupsResponse) ProtoMessage() {}
 
 func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[8]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -606,7 +905,7 @@ func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{8}
+	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListGroupsResponse) GetGroups() []*Group {
@@ -634,7 +933,7 @@ type DeleteGroupRequest struct {
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[9]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +945,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[9]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +958,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{9}
+	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeleteGroupRequest) GetGroup() string {
@@ -678,7 +977,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[10]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +989,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[10]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +1002,7 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{10}
+	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{13}
 }
 
 // Where to move a group.
@@ -729,7 +1028,7 @@ type ResetGroupRequest struct {
 
 func (x *ResetGroupRequest) Reset() {
 	*x = ResetGroupRequest{}
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[11]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +1040,7 @@ func (x *ResetGroupRequest) String() string {
 func (*ResetGroupRequest) ProtoMessage() {}
 
 func (x *ResetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[11]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +1053,7 @@ func (x *ResetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetGroupRequest.ProtoReflect.Descriptor instead.
 func (*ResetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{11}
+	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ResetGroupRequest) GetGroup() string {
@@ -848,7 +1147,7 @@ type ResetGroupResponse struct {
 
 func (x *ResetGroupResponse) Reset() {
 	*x = ResetGroupResponse{}
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[12]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -860,7 +1159,7 @@ func (x *ResetGroupResponse) String() string {
 func (*ResetGroupResponse) ProtoMessage() {}
 
 func (x *ResetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[12]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -873,7 +1172,7 @@ func (x *ResetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetGroupResponse.ProtoReflect.Descriptor instead.
 func (*ResetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{12}
+	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ResetGroupResponse) GetMoves() []*QueueMove {
@@ -900,7 +1199,7 @@ type QueueMove struct {
 
 func (x *QueueMove) Reset() {
 	*x = QueueMove{}
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[13]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +1211,7 @@ func (x *QueueMove) String() string {
 func (*QueueMove) ProtoMessage() {}
 
 func (x *QueueMove) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[13]
+	mi := &file_reput_delivery_v1_group_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +1224,7 @@ func (x *QueueMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueMove.ProtoReflect.Descriptor instead.
 func (*QueueMove) Descriptor() ([]byte, []int) {
-	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{13}
+	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *QueueMove) GetQueueId() int32 {
@@ -968,12 +1267,17 @@ const file_reput_delivery_v1_group_service_proto_rawDesc = "" +
 	"\n" +
 	"is_ordered\x18\x04 \x01(\bR\tisOrdered\x12\x19\n" +
 	"\bfrom_end\x18\x05 \x01(\bR\afromEnd\x12\x1b\n" +
-	"\tis_paused\x18\x06 \x01(\bR\bisPaused\"\xb6\x01\n" +
+	"\tis_paused\x18\x06 \x01(\bR\bisPaused\"\xf0\x01\n" +
 	"\x05Group\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x126\n" +
 	"\x06policy\x18\x02 \x01(\v2\x1e.reput.delivery.v1.GroupPolicyR\x06policy\x125\n" +
 	"\x06queues\x18\x03 \x03(\v2\x1d.reput.delivery.v1.GroupQueueR\x06queues\x12*\n" +
-	"\x11dead_letter_count\x18\x04 \x01(\x03R\x0fdeadLetterCount\"\xf5\x02\n" +
+	"\x11dead_letter_count\x18\x04 \x01(\x03R\x0fdeadLetterCount\x128\n" +
+	"\afilters\x18\x05 \x03(\v2\x1e.reput.delivery.v1.GroupFilterR\afilters\"`\n" +
+	"\vGroupFilter\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12%\n" +
+	"\x0etag_expression\x18\x02 \x01(\tR\rtagExpression\x12\x14\n" +
+	"\x05where\x18\x03 \x01(\tR\x05where\"\xd6\x04\n" +
 	"\n" +
 	"GroupQueue\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
@@ -987,7 +1291,21 @@ const file_reput_delivery_v1_group_service_proto_rawDesc = "" +
 	"held_count\x18\b \x01(\x03R\theldCount\x124\n" +
 	"\blag_time\x18\t \x01(\v2\x19.google.protobuf.DurationR\alagTime\x12\x1b\n" +
 	"\tlag_bytes\x18\n" +
-	" \x01(\x03R\blagBytes\"_\n" +
+	" \x01(\x03R\blagBytes\x12#\n" +
+	"\rwaiting_count\x18\v \x01(\x03R\fwaitingCount\x12=\n" +
+	"\fnext_attempt\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\vnextAttempt\x12:\n" +
+	"\twaits_for\x18\r \x03(\v2\x1d.reput.delivery.v1.OlderQueueR\bwaitsFor\x12?\n" +
+	"\vstandstills\x18\x0e \x03(\v2\x1d.reput.delivery.v1.StandstillR\vstandstills\"\x96\x01\n" +
+	"\n" +
+	"Standstill\x12;\n" +
+	"\x06reason\x18\x01 \x01(\x0e2#.reput.delivery.v1.StandstillReasonR\x06reason\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12&\n" +
+	"\fqueue_offset\x18\x03 \x01(\x03H\x00R\vqueueOffset\x88\x01\x01B\x0f\n" +
+	"\r_queue_offset\"Q\n" +
+	"\n" +
+	"OlderQueue\x12\x19\n" +
+	"\bqueue_id\x18\x01 \x01(\x05R\aqueueId\x12(\n" +
+	"\x10end_queue_offset\x18\x02 \x01(\x03R\x0eendQueueOffset\"_\n" +
 	"\x0fSetGroupRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x126\n" +
 	"\x06policy\x18\x02 \x01(\v2\x1e.reput.delivery.v1.GroupPolicyR\x06policy\"B\n" +
@@ -1021,7 +1339,15 @@ const file_reput_delivery_v1_group_service_proto_rawDesc = "" +
 	"\bqueue_id\x18\x01 \x01(\x05R\aqueueId\x12*\n" +
 	"\x11from_queue_offset\x18\x02 \x01(\x03R\x0ffromQueueOffset\x12&\n" +
 	"\x0fto_queue_offset\x18\x03 \x01(\x03R\rtoQueueOffset\x12#\n" +
-	"\rsettled_count\x18\x04 \x01(\x03R\fsettledCount2\xcc\x03\n" +
+	"\rsettled_count\x18\x04 \x01(\x03R\fsettledCount*\x87\x02\n" +
+	"\x10StandstillReason\x12!\n" +
+	"\x1dSTANDSTILL_REASON_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18STANDSTILL_REASON_PAUSED\x10\x01\x12!\n" +
+	"\x1dSTANDSTILL_REASON_KEY_BLOCKED\x10\x02\x12 \n" +
+	"\x1cSTANDSTILL_REASON_OPEN_LIMIT\x10\x03\x12'\n" +
+	"#STANDSTILL_REASON_WAITS_FOR_ATTEMPT\x10\x04\x12\"\n" +
+	"\x1eSTANDSTILL_REASON_OLDER_QUEUES\x10\x05\x12 \n" +
+	"\x1cSTANDSTILL_REASON_FEED_FAILS\x10\x062\xcc\x03\n" +
 	"\fGroupService\x12S\n" +
 	"\bSetGroup\x12\".reput.delivery.v1.SetGroupRequest\x1a#.reput.delivery.v1.SetGroupResponse\x12S\n" +
 	"\bGetGroup\x12\".reput.delivery.v1.GetGroupRequest\x1a#.reput.delivery.v1.GetGroupResponse\x12Y\n" +
@@ -1044,52 +1370,62 @@ func file_reput_delivery_v1_group_service_proto_rawDescGZIP() []byte {
 	return file_reput_delivery_v1_group_service_proto_rawDescData
 }
 
-var file_reput_delivery_v1_group_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_reput_delivery_v1_group_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_reput_delivery_v1_group_service_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_reput_delivery_v1_group_service_proto_goTypes = []any{
-	(*GroupPolicy)(nil),           // 0: reput.delivery.v1.GroupPolicy
-	(*Group)(nil),                 // 1: reput.delivery.v1.Group
-	(*GroupQueue)(nil),            // 2: reput.delivery.v1.GroupQueue
-	(*SetGroupRequest)(nil),       // 3: reput.delivery.v1.SetGroupRequest
-	(*SetGroupResponse)(nil),      // 4: reput.delivery.v1.SetGroupResponse
-	(*GetGroupRequest)(nil),       // 5: reput.delivery.v1.GetGroupRequest
-	(*GetGroupResponse)(nil),      // 6: reput.delivery.v1.GetGroupResponse
-	(*ListGroupsRequest)(nil),     // 7: reput.delivery.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),    // 8: reput.delivery.v1.ListGroupsResponse
-	(*DeleteGroupRequest)(nil),    // 9: reput.delivery.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil),   // 10: reput.delivery.v1.DeleteGroupResponse
-	(*ResetGroupRequest)(nil),     // 11: reput.delivery.v1.ResetGroupRequest
-	(*ResetGroupResponse)(nil),    // 12: reput.delivery.v1.ResetGroupResponse
-	(*QueueMove)(nil),             // 13: reput.delivery.v1.QueueMove
-	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(StandstillReason)(0),         // 0: reput.delivery.v1.StandstillReason
+	(*GroupPolicy)(nil),           // 1: reput.delivery.v1.GroupPolicy
+	(*Group)(nil),                 // 2: reput.delivery.v1.Group
+	(*GroupFilter)(nil),           // 3: reput.delivery.v1.GroupFilter
+	(*GroupQueue)(nil),            // 4: reput.delivery.v1.GroupQueue
+	(*Standstill)(nil),            // 5: reput.delivery.v1.Standstill
+	(*OlderQueue)(nil),            // 6: reput.delivery.v1.OlderQueue
+	(*SetGroupRequest)(nil),       // 7: reput.delivery.v1.SetGroupRequest
+	(*SetGroupResponse)(nil),      // 8: reput.delivery.v1.SetGroupResponse
+	(*GetGroupRequest)(nil),       // 9: reput.delivery.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),      // 10: reput.delivery.v1.GetGroupResponse
+	(*ListGroupsRequest)(nil),     // 11: reput.delivery.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),    // 12: reput.delivery.v1.ListGroupsResponse
+	(*DeleteGroupRequest)(nil),    // 13: reput.delivery.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil),   // 14: reput.delivery.v1.DeleteGroupResponse
+	(*ResetGroupRequest)(nil),     // 15: reput.delivery.v1.ResetGroupRequest
+	(*ResetGroupResponse)(nil),    // 16: reput.delivery.v1.ResetGroupResponse
+	(*QueueMove)(nil),             // 17: reput.delivery.v1.QueueMove
+	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
 }
 var file_reput_delivery_v1_group_service_proto_depIdxs = []int32{
-	14, // 0: reput.delivery.v1.GroupPolicy.backoffs:type_name -> google.protobuf.Duration
-	14, // 1: reput.delivery.v1.GroupPolicy.invisible:type_name -> google.protobuf.Duration
-	0,  // 2: reput.delivery.v1.Group.policy:type_name -> reput.delivery.v1.GroupPolicy
-	2,  // 3: reput.delivery.v1.Group.queues:type_name -> reput.delivery.v1.GroupQueue
-	14, // 4: reput.delivery.v1.GroupQueue.lag_time:type_name -> google.protobuf.Duration
-	0,  // 5: reput.delivery.v1.SetGroupRequest.policy:type_name -> reput.delivery.v1.GroupPolicy
-	1,  // 6: reput.delivery.v1.SetGroupResponse.group:type_name -> reput.delivery.v1.Group
-	1,  // 7: reput.delivery.v1.GetGroupResponse.group:type_name -> reput.delivery.v1.Group
-	1,  // 8: reput.delivery.v1.ListGroupsResponse.groups:type_name -> reput.delivery.v1.Group
-	15, // 9: reput.delivery.v1.ResetGroupRequest.time:type_name -> google.protobuf.Timestamp
-	13, // 10: reput.delivery.v1.ResetGroupResponse.moves:type_name -> reput.delivery.v1.QueueMove
-	3,  // 11: reput.delivery.v1.GroupService.SetGroup:input_type -> reput.delivery.v1.SetGroupRequest
-	5,  // 12: reput.delivery.v1.GroupService.GetGroup:input_type -> reput.delivery.v1.GetGroupRequest
-	7,  // 13: reput.delivery.v1.GroupService.ListGroups:input_type -> reput.delivery.v1.ListGroupsRequest
-	9,  // 14: reput.delivery.v1.GroupService.DeleteGroup:input_type -> reput.delivery.v1.DeleteGroupRequest
-	11, // 15: reput.delivery.v1.GroupService.ResetGroup:input_type -> reput.delivery.v1.ResetGroupRequest
-	4,  // 16: reput.delivery.v1.GroupService.SetGroup:output_type -> reput.delivery.v1.SetGroupResponse
-	6,  // 17: reput.delivery.v1.GroupService.GetGroup:output_type -> reput.delivery.v1.GetGroupResponse
-	8,  // 18: reput.delivery.v1.GroupService.ListGroups:output_type -> reput.delivery.v1.ListGroupsResponse
-	10, // 19: reput.delivery.v1.GroupService.DeleteGroup:output_type -> reput.delivery.v1.DeleteGroupResponse
-	12, // 20: reput.delivery.v1.GroupService.ResetGroup:output_type -> reput.delivery.v1.ResetGroupResponse
-	16, // [16:21] is the sub-list for method output_type
-	11, // [11:16] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	18, // 0: reput.delivery.v1.GroupPolicy.backoffs:type_name -> google.protobuf.Duration
+	18, // 1: reput.delivery.v1.GroupPolicy.invisible:type_name -> google.protobuf.Duration
+	1,  // 2: reput.delivery.v1.Group.policy:type_name -> reput.delivery.v1.GroupPolicy
+	4,  // 3: reput.delivery.v1.Group.queues:type_name -> reput.delivery.v1.GroupQueue
+	3,  // 4: reput.delivery.v1.Group.filters:type_name -> reput.delivery.v1.GroupFilter
+	18, // 5: reput.delivery.v1.GroupQueue.lag_time:type_name -> google.protobuf.Duration
+	19, // 6: reput.delivery.v1.GroupQueue.next_attempt:type_name -> google.protobuf.Timestamp
+	6,  // 7: reput.delivery.v1.GroupQueue.waits_for:type_name -> reput.delivery.v1.OlderQueue
+	5,  // 8: reput.delivery.v1.GroupQueue.standstills:type_name -> reput.delivery.v1.Standstill
+	0,  // 9: reput.delivery.v1.Standstill.reason:type_name -> reput.delivery.v1.StandstillReason
+	1,  // 10: reput.delivery.v1.SetGroupRequest.policy:type_name -> reput.delivery.v1.GroupPolicy
+	2,  // 11: reput.delivery.v1.SetGroupResponse.group:type_name -> reput.delivery.v1.Group
+	2,  // 12: reput.delivery.v1.GetGroupResponse.group:type_name -> reput.delivery.v1.Group
+	2,  // 13: reput.delivery.v1.ListGroupsResponse.groups:type_name -> reput.delivery.v1.Group
+	19, // 14: reput.delivery.v1.ResetGroupRequest.time:type_name -> google.protobuf.Timestamp
+	17, // 15: reput.delivery.v1.ResetGroupResponse.moves:type_name -> reput.delivery.v1.QueueMove
+	7,  // 16: reput.delivery.v1.GroupService.SetGroup:input_type -> reput.delivery.v1.SetGroupRequest
+	9,  // 17: reput.delivery.v1.GroupService.GetGroup:input_type -> reput.delivery.v1.GetGroupRequest
+	11, // 18: reput.delivery.v1.GroupService.ListGroups:input_type -> reput.delivery.v1.ListGroupsRequest
+	13, // 19: reput.delivery.v1.GroupService.DeleteGroup:input_type -> reput.delivery.v1.DeleteGroupRequest
+	15, // 20: reput.delivery.v1.GroupService.ResetGroup:input_type -> reput.delivery.v1.ResetGroupRequest
+	8,  // 21: reput.delivery.v1.GroupService.SetGroup:output_type -> reput.delivery.v1.SetGroupResponse
+	10, // 22: reput.delivery.v1.GroupService.GetGroup:output_type -> reput.delivery.v1.GetGroupResponse
+	12, // 23: reput.delivery.v1.GroupService.ListGroups:output_type -> reput.delivery.v1.ListGroupsResponse
+	14, // 24: reput.delivery.v1.GroupService.DeleteGroup:output_type -> reput.delivery.v1.DeleteGroupResponse
+	16, // 25: reput.delivery.v1.GroupService.ResetGroup:output_type -> reput.delivery.v1.ResetGroupResponse
+	21, // [21:26] is the sub-list for method output_type
+	16, // [16:21] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_reput_delivery_v1_group_service_proto_init() }
@@ -1097,7 +1433,8 @@ func file_reput_delivery_v1_group_service_proto_init() {
 	if File_reput_delivery_v1_group_service_proto != nil {
 		return
 	}
-	file_reput_delivery_v1_group_service_proto_msgTypes[11].OneofWrappers = []any{
+	file_reput_delivery_v1_group_service_proto_msgTypes[4].OneofWrappers = []any{}
+	file_reput_delivery_v1_group_service_proto_msgTypes[14].OneofWrappers = []any{
 		(*ResetGroupRequest_Earliest)(nil),
 		(*ResetGroupRequest_Latest)(nil),
 		(*ResetGroupRequest_Time)(nil),
@@ -1107,13 +1444,14 @@ func file_reput_delivery_v1_group_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reput_delivery_v1_group_service_proto_rawDesc), len(file_reput_delivery_v1_group_service_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   14,
+			NumEnums:      1,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_reput_delivery_v1_group_service_proto_goTypes,
 		DependencyIndexes: file_reput_delivery_v1_group_service_proto_depIdxs,
+		EnumInfos:         file_reput_delivery_v1_group_service_proto_enumTypes,
 		MessageInfos:      file_reput_delivery_v1_group_service_proto_msgTypes,
 	}.Build()
 	File_reput_delivery_v1_group_service_proto = out.File

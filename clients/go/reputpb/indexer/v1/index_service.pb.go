@@ -43,6 +43,9 @@ const (
 	ReputState_REPUT_STATE_STOPPED ReputState = 5
 	// Building all indexes again from the log, because RebuildIndexes dropped them.
 	ReputState_REPUT_STATE_REBUILDING ReputState = 6
+	// The log that was met is not the one that was indexed. Nothing is entered, dropped or answered, and the log is asked again
+	// and again, until it is the right one or somebody calls RebuildIndexes.
+	ReputState_REPUT_STATE_OTHER_LOG ReputState = 7
 )
 
 // Enum value maps for ReputState.
@@ -55,6 +58,7 @@ var (
 		4: "REPUT_STATE_LIVE",
 		5: "REPUT_STATE_STOPPED",
 		6: "REPUT_STATE_REBUILDING",
+		7: "REPUT_STATE_OTHER_LOG",
 	}
 	ReputState_value = map[string]int32{
 		"REPUT_STATE_UNSPECIFIED": 0,
@@ -64,6 +68,7 @@ var (
 		"REPUT_STATE_LIVE":        4,
 		"REPUT_STATE_STOPPED":     5,
 		"REPUT_STATE_REBUILDING":  6,
+		"REPUT_STATE_OTHER_LOG":   7,
 	}
 )
 
@@ -297,9 +302,12 @@ type GetStatusResponse struct {
 	// For how many milliseconds nothing was heard of the CommitLog, which says something every second.
 	LogSilentMs int64 `protobuf:"varint,23,opt,name=log_silent_ms,json=logSilentMs,proto3" json:"log_silent_ms,omitempty"`
 	// True while calls that wait for what is new fail with DEPENDENCY_UNAVAILABLE, because that is too long.
-	IsLogAway     bool `protobuf:"varint,24,opt,name=is_log_away,json=isLogAway,proto3" json:"is_log_away,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	IsLogAway bool `protobuf:"varint,24,opt,name=is_log_away,json=isLogAway,proto3" json:"is_log_away,omitempty"`
+	// Places of the log that answers needed since the start and that could not be read, at most 16. What lies before and
+	// behind them is served.
+	DamagedRecords []*DamagedRecord `protobuf:"bytes,25,rep,name=damaged_records,json=damagedRecords,proto3" json:"damaged_records,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -500,6 +508,77 @@ func (x *GetStatusResponse) GetIsLogAway() bool {
 	return false
 }
 
+func (x *GetStatusResponse) GetDamagedRecords() []*DamagedRecord {
+	if x != nil {
+		return x.DamagedRecords
+	}
+	return nil
+}
+
+// A record whose bytes fail their check.
+type DamagedRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the segment.
+	Segment string `protobuf:"bytes,1,opt,name=segment,proto3" json:"segment,omitempty"`
+	// Where the record begins in it.
+	Position int64 `protobuf:"varint,2,opt,name=position,proto3" json:"position,omitempty"`
+	// What is wrong.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DamagedRecord) Reset() {
+	*x = DamagedRecord{}
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DamagedRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DamagedRecord) ProtoMessage() {}
+
+func (x *DamagedRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DamagedRecord.ProtoReflect.Descriptor instead.
+func (*DamagedRecord) Descriptor() ([]byte, []int) {
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *DamagedRecord) GetSegment() string {
+	if x != nil {
+		return x.Segment
+	}
+	return ""
+}
+
+func (x *DamagedRecord) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *DamagedRecord) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // Records of a queue that have no place in it.
 type SteppedOver struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -523,7 +602,7 @@ type SteppedOver struct {
 
 func (x *SteppedOver) Reset() {
 	*x = SteppedOver{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[2]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -535,7 +614,7 @@ func (x *SteppedOver) String() string {
 func (*SteppedOver) ProtoMessage() {}
 
 func (x *SteppedOver) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[2]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -548,7 +627,7 @@ func (x *SteppedOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteppedOver.ProtoReflect.Descriptor instead.
 func (*SteppedOver) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{2}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SteppedOver) GetTopic() string {
@@ -621,7 +700,7 @@ type DelayedDelivery struct {
 
 func (x *DelayedDelivery) Reset() {
 	*x = DelayedDelivery{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[3]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -633,7 +712,7 @@ func (x *DelayedDelivery) String() string {
 func (*DelayedDelivery) ProtoMessage() {}
 
 func (x *DelayedDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[3]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -646,7 +725,7 @@ func (x *DelayedDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DelayedDelivery.ProtoReflect.Descriptor instead.
 func (*DelayedDelivery) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{3}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DelayedDelivery) GetDeliveredCount() int64 {
@@ -702,7 +781,7 @@ type WaitIndexedRequest struct {
 
 func (x *WaitIndexedRequest) Reset() {
 	*x = WaitIndexedRequest{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[4]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -714,7 +793,7 @@ func (x *WaitIndexedRequest) String() string {
 func (*WaitIndexedRequest) ProtoMessage() {}
 
 func (x *WaitIndexedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[4]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -727,7 +806,7 @@ func (x *WaitIndexedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitIndexedRequest.ProtoReflect.Descriptor instead.
 func (*WaitIndexedRequest) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{4}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WaitIndexedRequest) GetPhysicalOffset() int64 {
@@ -748,7 +827,7 @@ type WaitIndexedResponse struct {
 
 func (x *WaitIndexedResponse) Reset() {
 	*x = WaitIndexedResponse{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[5]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -760,7 +839,7 @@ func (x *WaitIndexedResponse) String() string {
 func (*WaitIndexedResponse) ProtoMessage() {}
 
 func (x *WaitIndexedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[5]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -773,7 +852,7 @@ func (x *WaitIndexedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitIndexedResponse.ProtoReflect.Descriptor instead.
 func (*WaitIndexedResponse) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{5}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *WaitIndexedResponse) GetIndexedPhysicalOffset() int64 {
@@ -796,7 +875,7 @@ type TrimToRequest struct {
 
 func (x *TrimToRequest) Reset() {
 	*x = TrimToRequest{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[6]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -808,7 +887,7 @@ func (x *TrimToRequest) String() string {
 func (*TrimToRequest) ProtoMessage() {}
 
 func (x *TrimToRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[6]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -821,7 +900,7 @@ func (x *TrimToRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimToRequest.ProtoReflect.Descriptor instead.
 func (*TrimToRequest) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{6}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TrimToRequest) GetMinPhysicalOffset() int64 {
@@ -860,7 +939,7 @@ type TrimToResponse struct {
 
 func (x *TrimToResponse) Reset() {
 	*x = TrimToResponse{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[7]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +951,7 @@ func (x *TrimToResponse) String() string {
 func (*TrimToResponse) ProtoMessage() {}
 
 func (x *TrimToResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[7]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +964,7 @@ func (x *TrimToResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimToResponse.ProtoReflect.Descriptor instead.
 func (*TrimToResponse) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{7}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TrimToResponse) GetDeletedQueueFileCount() int32 {
@@ -943,7 +1022,7 @@ type RemoveQueuesRequest struct {
 
 func (x *RemoveQueuesRequest) Reset() {
 	*x = RemoveQueuesRequest{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[8]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1034,7 @@ func (x *RemoveQueuesRequest) String() string {
 func (*RemoveQueuesRequest) ProtoMessage() {}
 
 func (x *RemoveQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[8]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1047,7 @@ func (x *RemoveQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveQueuesRequest.ProtoReflect.Descriptor instead.
 func (*RemoveQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{8}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RemoveQueuesRequest) GetSelection() QueueSelection {
@@ -1002,7 +1081,7 @@ type RemoveQueuesResponse struct {
 
 func (x *RemoveQueuesResponse) Reset() {
 	*x = RemoveQueuesResponse{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[9]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1014,7 +1093,7 @@ func (x *RemoveQueuesResponse) String() string {
 func (*RemoveQueuesResponse) ProtoMessage() {}
 
 func (x *RemoveQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[9]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1027,7 +1106,7 @@ func (x *RemoveQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveQueuesResponse.ProtoReflect.Descriptor instead.
 func (*RemoveQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{9}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RemoveQueuesResponse) GetRemovedQueueCount() int32 {
@@ -1073,7 +1152,7 @@ type RemovedQueue struct {
 
 func (x *RemovedQueue) Reset() {
 	*x = RemovedQueue{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[10]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1164,7 @@ func (x *RemovedQueue) String() string {
 func (*RemovedQueue) ProtoMessage() {}
 
 func (x *RemovedQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[10]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1177,7 @@ func (x *RemovedQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedQueue.ProtoReflect.Descriptor instead.
 func (*RemovedQueue) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{10}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RemovedQueue) GetTopic() string {
@@ -1127,7 +1206,7 @@ var File_reput_indexer_v1_index_service_proto protoreflect.FileDescriptor
 const file_reput_indexer_v1_index_service_proto_rawDesc = "" +
 	"\n" +
 	"$reput/indexer/v1/index_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\"\x12\n" +
-	"\x10GetStatusRequest\"\x82\t\n" +
+	"\x10GetStatusRequest\"\xcc\t\n" +
 	"\x11GetStatusResponse\x122\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1c.reput.indexer.v1.ReputStateR\x05state\x126\n" +
 	"\x17indexed_physical_offset\x18\x02 \x01(\x03R\x15indexedPhysicalOffset\x126\n" +
@@ -1157,7 +1236,12 @@ const file_reput_indexer_v1_index_service_proto_rawDesc = "" +
 	"\x19stepped_over_record_count\x18\x15 \x01(\x03R\x16steppedOverRecordCount\x12@\n" +
 	"\fstepped_over\x18\x16 \x03(\v2\x1d.reput.indexer.v1.SteppedOverR\vsteppedOver\x12\"\n" +
 	"\rlog_silent_ms\x18\x17 \x01(\x03R\vlogSilentMs\x12\x1e\n" +
-	"\vis_log_away\x18\x18 \x01(\bR\tisLogAway\"\xb0\x02\n" +
+	"\vis_log_away\x18\x18 \x01(\bR\tisLogAway\x12H\n" +
+	"\x0fdamaged_records\x18\x19 \x03(\v2\x1f.reput.indexer.v1.DamagedRecordR\x0edamagedRecords\"]\n" +
+	"\rDamagedRecord\x12\x18\n" +
+	"\asegment\x18\x01 \x01(\tR\asegment\x12\x1a\n" +
+	"\bposition\x18\x02 \x01(\x03R\bposition\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xb0\x02\n" +
 	"\vSteppedOver\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\x05R\aqueueId\x12;\n" +
@@ -1203,7 +1287,7 @@ const file_reput_indexer_v1_index_service_proto_rawDesc = "" +
 	"\fRemovedQueue\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\x05R\aqueueId\x12(\n" +
-	"\x10max_queue_offset\x18\x03 \x01(\x03R\x0emaxQueueOffset*\xc9\x01\n" +
+	"\x10max_queue_offset\x18\x03 \x01(\x03R\x0emaxQueueOffset*\xe4\x01\n" +
 	"\n" +
 	"ReputState\x12\x1b\n" +
 	"\x17REPUT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
@@ -1212,7 +1296,8 @@ const file_reput_indexer_v1_index_service_proto_rawDesc = "" +
 	"\x17REPUT_STATE_CATCHING_UP\x10\x03\x12\x14\n" +
 	"\x10REPUT_STATE_LIVE\x10\x04\x12\x17\n" +
 	"\x13REPUT_STATE_STOPPED\x10\x05\x12\x1a\n" +
-	"\x16REPUT_STATE_REBUILDING\x10\x06*\xc6\x01\n" +
+	"\x16REPUT_STATE_REBUILDING\x10\x06\x12\x19\n" +
+	"\x15REPUT_STATE_OTHER_LOG\x10\a*\xc6\x01\n" +
 	"\x11SteppedOverReason\x12#\n" +
 	"\x1fSTEPPED_OVER_REASON_UNSPECIFIED\x10\x00\x12$\n" +
 	" STEPPED_OVER_REASON_QUEUE_OFFSET\x10\x01\x12\x1c\n" +
@@ -1243,48 +1328,50 @@ func file_reput_indexer_v1_index_service_proto_rawDescGZIP() []byte {
 }
 
 var file_reput_indexer_v1_index_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_reput_indexer_v1_index_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_reput_indexer_v1_index_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_reput_indexer_v1_index_service_proto_goTypes = []any{
 	(ReputState)(0),               // 0: reput.indexer.v1.ReputState
 	(SteppedOverReason)(0),        // 1: reput.indexer.v1.SteppedOverReason
 	(QueueSelection)(0),           // 2: reput.indexer.v1.QueueSelection
 	(*GetStatusRequest)(nil),      // 3: reput.indexer.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),     // 4: reput.indexer.v1.GetStatusResponse
-	(*SteppedOver)(nil),           // 5: reput.indexer.v1.SteppedOver
-	(*DelayedDelivery)(nil),       // 6: reput.indexer.v1.DelayedDelivery
-	(*WaitIndexedRequest)(nil),    // 7: reput.indexer.v1.WaitIndexedRequest
-	(*WaitIndexedResponse)(nil),   // 8: reput.indexer.v1.WaitIndexedResponse
-	(*TrimToRequest)(nil),         // 9: reput.indexer.v1.TrimToRequest
-	(*TrimToResponse)(nil),        // 10: reput.indexer.v1.TrimToResponse
-	(*RemoveQueuesRequest)(nil),   // 11: reput.indexer.v1.RemoveQueuesRequest
-	(*RemoveQueuesResponse)(nil),  // 12: reput.indexer.v1.RemoveQueuesResponse
-	(*RemovedQueue)(nil),          // 13: reput.indexer.v1.RemovedQueue
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
-	(*v1.ConsumerBelow)(nil),      // 15: reput.common.v1.ConsumerBelow
+	(*DamagedRecord)(nil),         // 5: reput.indexer.v1.DamagedRecord
+	(*SteppedOver)(nil),           // 6: reput.indexer.v1.SteppedOver
+	(*DelayedDelivery)(nil),       // 7: reput.indexer.v1.DelayedDelivery
+	(*WaitIndexedRequest)(nil),    // 8: reput.indexer.v1.WaitIndexedRequest
+	(*WaitIndexedResponse)(nil),   // 9: reput.indexer.v1.WaitIndexedResponse
+	(*TrimToRequest)(nil),         // 10: reput.indexer.v1.TrimToRequest
+	(*TrimToResponse)(nil),        // 11: reput.indexer.v1.TrimToResponse
+	(*RemoveQueuesRequest)(nil),   // 12: reput.indexer.v1.RemoveQueuesRequest
+	(*RemoveQueuesResponse)(nil),  // 13: reput.indexer.v1.RemoveQueuesResponse
+	(*RemovedQueue)(nil),          // 14: reput.indexer.v1.RemovedQueue
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*v1.ConsumerBelow)(nil),      // 16: reput.common.v1.ConsumerBelow
 }
 var file_reput_indexer_v1_index_service_proto_depIdxs = []int32{
 	0,  // 0: reput.indexer.v1.GetStatusResponse.state:type_name -> reput.indexer.v1.ReputState
-	14, // 1: reput.indexer.v1.GetStatusResponse.last_store_time:type_name -> google.protobuf.Timestamp
-	14, // 2: reput.indexer.v1.GetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
-	6,  // 3: reput.indexer.v1.GetStatusResponse.delayed_delivery:type_name -> reput.indexer.v1.DelayedDelivery
-	5,  // 4: reput.indexer.v1.GetStatusResponse.stepped_over:type_name -> reput.indexer.v1.SteppedOver
-	1,  // 5: reput.indexer.v1.SteppedOver.reason:type_name -> reput.indexer.v1.SteppedOverReason
-	15, // 6: reput.indexer.v1.TrimToResponse.consumers:type_name -> reput.common.v1.ConsumerBelow
-	2,  // 7: reput.indexer.v1.RemoveQueuesRequest.selection:type_name -> reput.indexer.v1.QueueSelection
-	13, // 8: reput.indexer.v1.RemoveQueuesResponse.queues:type_name -> reput.indexer.v1.RemovedQueue
-	3,  // 9: reput.indexer.v1.IndexService.GetStatus:input_type -> reput.indexer.v1.GetStatusRequest
-	7,  // 10: reput.indexer.v1.IndexService.WaitIndexed:input_type -> reput.indexer.v1.WaitIndexedRequest
-	9,  // 11: reput.indexer.v1.IndexService.TrimTo:input_type -> reput.indexer.v1.TrimToRequest
-	11, // 12: reput.indexer.v1.IndexService.RemoveQueues:input_type -> reput.indexer.v1.RemoveQueuesRequest
-	4,  // 13: reput.indexer.v1.IndexService.GetStatus:output_type -> reput.indexer.v1.GetStatusResponse
-	8,  // 14: reput.indexer.v1.IndexService.WaitIndexed:output_type -> reput.indexer.v1.WaitIndexedResponse
-	10, // 15: reput.indexer.v1.IndexService.TrimTo:output_type -> reput.indexer.v1.TrimToResponse
-	12, // 16: reput.indexer.v1.IndexService.RemoveQueues:output_type -> reput.indexer.v1.RemoveQueuesResponse
-	13, // [13:17] is the sub-list for method output_type
-	9,  // [9:13] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	15, // 1: reput.indexer.v1.GetStatusResponse.last_store_time:type_name -> google.protobuf.Timestamp
+	15, // 2: reput.indexer.v1.GetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
+	7,  // 3: reput.indexer.v1.GetStatusResponse.delayed_delivery:type_name -> reput.indexer.v1.DelayedDelivery
+	6,  // 4: reput.indexer.v1.GetStatusResponse.stepped_over:type_name -> reput.indexer.v1.SteppedOver
+	5,  // 5: reput.indexer.v1.GetStatusResponse.damaged_records:type_name -> reput.indexer.v1.DamagedRecord
+	1,  // 6: reput.indexer.v1.SteppedOver.reason:type_name -> reput.indexer.v1.SteppedOverReason
+	16, // 7: reput.indexer.v1.TrimToResponse.consumers:type_name -> reput.common.v1.ConsumerBelow
+	2,  // 8: reput.indexer.v1.RemoveQueuesRequest.selection:type_name -> reput.indexer.v1.QueueSelection
+	14, // 9: reput.indexer.v1.RemoveQueuesResponse.queues:type_name -> reput.indexer.v1.RemovedQueue
+	3,  // 10: reput.indexer.v1.IndexService.GetStatus:input_type -> reput.indexer.v1.GetStatusRequest
+	8,  // 11: reput.indexer.v1.IndexService.WaitIndexed:input_type -> reput.indexer.v1.WaitIndexedRequest
+	10, // 12: reput.indexer.v1.IndexService.TrimTo:input_type -> reput.indexer.v1.TrimToRequest
+	12, // 13: reput.indexer.v1.IndexService.RemoveQueues:input_type -> reput.indexer.v1.RemoveQueuesRequest
+	4,  // 14: reput.indexer.v1.IndexService.GetStatus:output_type -> reput.indexer.v1.GetStatusResponse
+	9,  // 15: reput.indexer.v1.IndexService.WaitIndexed:output_type -> reput.indexer.v1.WaitIndexedResponse
+	11, // 16: reput.indexer.v1.IndexService.TrimTo:output_type -> reput.indexer.v1.TrimToResponse
+	13, // 17: reput.indexer.v1.IndexService.RemoveQueues:output_type -> reput.indexer.v1.RemoveQueuesResponse
+	14, // [14:18] is the sub-list for method output_type
+	10, // [10:14] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_reput_indexer_v1_index_service_proto_init() }
@@ -1298,7 +1385,7 @@ func file_reput_indexer_v1_index_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reput_indexer_v1_index_service_proto_rawDesc), len(file_reput_indexer_v1_index_service_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -7,6 +7,7 @@ short form for tables is local time, as a time without a zone is when it is type
 
 import re
 from datetime import UTC, date, datetime, timedelta
+from datetime import time as clock
 
 import typer
 
@@ -32,10 +33,10 @@ _LONGEST_MS = 10**14
 def parse_time(text: str, *, now: datetime | None = None) -> int:
     """Return milliseconds since the epoch.
 
-    A text is a whole number of milliseconds, ISO 8601 (without a zone in local time), a distance from now (`-1h`,
-    `-1h30m`, `2 hours ago`, `+1h`, `in 2 days`), `now`, `today`, `yesterday`, `tomorrow`, a time of today (`01:00`), or
-    `yesterday 01:00`. A number
-    that would be a time of 1970 to 1973 is most likely in seconds, and refused.
+    A text is a whole number of milliseconds, ISO 8601 (without a zone in local time, see `_epoch_ms`), a distance from
+    now (`-1h`, `-1h30m`, `2 hours ago`, `+1h`, `in 2 days`), `now`, `today`, `yesterday`, `tomorrow`, a time of today
+    (`01:00`), or `yesterday 01:00`. A number that would be a time of 1970 to 1973 is most likely in seconds, and
+    refused.
     """
     if re.fullmatch(r"-?[0-9]+", text):
         return _whole_number(text)
@@ -45,7 +46,7 @@ def parse_time(text: str, *, now: datetime | None = None) -> int:
         if (moment_ms := reading(words, now)) is not None:
             return moment_ms
     try:
-        return _epoch_ms(datetime.fromisoformat(text).astimezone())
+        return _epoch_ms(datetime.fromisoformat(text))
     except (ValueError, OverflowError):
         raise typer.BadParameter(
             f"{text!r} is no time: give ISO 8601 (2026-11-26T12:03), -1h, '2 hours ago', +1h, yesterday, 01:00, "
@@ -111,10 +112,16 @@ def _day_and_clock(words: str, now: datetime) -> int | None:
     day: date = now.date() + timedelta(days=_DAYS[match["day"]])
     hour, minute, second = (*map(int, (match["clock"] or "0:0").split(":")), 0)[:3]
     try:
-        return _epoch_ms(datetime(day.year, day.month, day.day, hour, minute, second).astimezone())
+        return _epoch_ms(datetime.combine(day, clock(hour, minute, second)))
     except ValueError:
         raise typer.BadParameter(f"{match['clock']!r} is no time of a day: 00:00 to 23:59:59 are") from None
 
 
 def _epoch_ms(moment: datetime) -> int:
+    """Return milliseconds since the epoch. A moment without a zone is local time.
+
+    A local time that a change of the clock skips has the UTC offset before the change, so no time of the skipped hour
+    lies before the hour in front of it. Of a local time that comes twice it is the first. `astimezone()` before
+    `timestamp()` would take the UTC offset after the change.
+    """
     return round(moment.timestamp() * 1000)

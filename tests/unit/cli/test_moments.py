@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times as people type them, and as they are shown."""
 
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -75,6 +77,27 @@ def test_distances(text: str, distance_ms: int) -> None:
 def test_days_and_clocks(text: str, parts: tuple[int, ...]) -> None:
     """Local time, of today where no day is named."""
     assert parse_time(text, now=NOW) == local_ms(*parts)
+
+
+@pytest.fixture
+def central_europe(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Local time as in Berlin, by the rule itself: this machine may know no zones."""
+    with monkeypatch.context() as local:
+        local.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("central_europe")
+def test_changes_of_the_clock() -> None:
+    """What spring skips has the UTC offset before the change; of what comes twice in autumn it is the first."""
+    spring = ["2026-03-29T01:59", "2026-03-29T02:00", "2026-03-29T02:30", "2026-03-29T03:00", "2026-03-29T03:30"]
+    assert [time_text(parse_time(text))[11:16] for text in spring] == ["00:59", "01:00", "01:30", "01:00", "01:30"]
+    assert time_text(parse_time("2026-10-25T02:30")) == "2026-10-25T00:30:00.000Z"
+    morning = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
+    assert time_text(parse_time("02:30", now=morning)) == "2026-03-29T01:30:00.000Z"
+    assert time_text(parse_time("today", now=morning)) == "2026-03-28T23:00:00.000Z"
 
 
 def test_the_clock_is_the_machines() -> None:

@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+import time
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from cli.connection.client import client_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output.lines import JsonOption, print_json
+from cli.output.lines import JsonOption, print_json, warning_line
 from cli.output.messages import message_fields, print_message
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from reput_client import Received, ShareConsumer
+
+    Step = Callable[[int, float], int]
+    """Receives up to so many messages within so many seconds, prints them, and returns how many came."""
 
 BATCH_COUNT = 32
 POLL_S = 2.0
@@ -40,30 +44,70 @@ def consume(
 ) -> None:
     """Print messages that a group shares, and acknowledge them: each goes to one member.
 
-    What was printed is acknowledged, and does not come again. It goes on until Ctrl-C, unless --count or --wait end it.
+    What was printed is acknowledged, and does not come again. It goes on until Ctrl-C, unless --count or --wait end it:
+    without them also while a service is away or the topic is, once a first call has worked.
     Exit code 3 if --wait is over and nothing came.
 
     Example: reput consume orders --group billing --wait 5
     """
     if as_json and raw:
         raise typer.BadParameter("--json and --raw exclude each other")
-    printed_count = 0
     with (
         client_of(context, "delivery") as client,
         client.share_consumer(topic, group=group, tags=tags, where=where) as consumer,
     ):
-        idle_s = 0.0
-        while count is None or printed_count < count:
-            room = BATCH_COUNT if count is None else min(BATCH_COUNT, count - printed_count)
-            poll_s = POLL_S if wait is None else min(POLL_S, max(wait - idle_s, 0.0))
+
+        def step(room: int, poll_s: float) -> int:
             received = consumer.receive(room, poll_s)
             _print(consumer, received, as_json=as_json, raw=raw)
-            printed_count += len(received)
-            idle_s = 0.0 if received else idle_s + poll_s
-            if wait is not None and not received and idle_s >= wait:
-                break
+            return len(received)
+
+        if count is None and wait is None:
+            _go_on(step)
+        printed_count = _within(step, count, wait)
     if not printed_count:
         raise CommandFailed("NO_MESSAGES", f"no message of {topic} came for group {group}", code=ExitCode.NOT_FOUND)
+
+
+def _within(step: Step, count: int | None, wait: float | None) -> int:
+    """Print up to `count` messages, until none came for `wait` seconds. Returns how many it were. Raises ReputError."""
+    printed_count, idle_s = 0, 0.0
+    while count is None or printed_count < count:
+        room = BATCH_COUNT if count is None else min(BATCH_COUNT, count - printed_count)
+        poll_s = POLL_S if wait is None else min(POLL_S, max(wait - idle_s, 0.0))
+        received_count = step(room, poll_s)
+        printed_count += received_count
+        idle_s = 0.0 if received_count else idle_s + poll_s
+        if wait is not None and not received_count and idle_s >= wait:
+            break
+    return printed_count
+
+
+def _go_on(step: Step, sleep: Callable[[float], None] = time.sleep) -> NoReturn:
+    """Print messages until Ctrl-C, through outages, as `ShareConsumer.run` does. Raises ReputError.
+
+    An outage is told when the client's own retries are over, and again when it ends. A failure before a first call has
+    worked is raised: it is most likely a wrong address or a misspelt topic.
+    """
+    from reput_client import ReputError, RetryPolicy
+    from reput_client.core.retry import is_passing
+
+    retry = RetryPolicy(retries=sys.maxsize)
+    has_worked, failed_count = False, 0
+    while True:
+        try:
+            step(BATCH_COUNT, POLL_S)
+        except ReputError as error:
+            if not has_worked or not (is_passing(error) or error.reason == "TOPIC_NOT_FOUND"):
+                raise
+            if not failed_count:
+                warning_line(f"consuming does not work, and is tried again until it does: {error}")
+            sleep(retry.backoff_s(failed_count, error) or POLL_S)
+            failed_count += 1
+            continue
+        if failed_count:
+            warning_line("consuming works again")
+        has_worked, failed_count = True, 0
 
 
 def _print(consumer: ShareConsumer, received: Sequence[Received], *, as_json: bool, raw: bool) -> None:

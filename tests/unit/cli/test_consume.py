@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput consume` without an end of its own: outages are waited out, refusals are not."""
+
+from collections.abc import Callable
+
+import grpc
+import pytest
+from reput_client import ReputError, UnavailableError
+
+from cli.commands.groups.consume import _go_on
+
+AWAY = UnavailableError("nobody listens", code=grpc.StatusCode.UNAVAILABLE)
+GONE = ReputError("no such topic", code=grpc.StatusCode.NOT_FOUND, reason="TOPIC_NOT_FOUND")
+REFUSED = ReputError("no", code=grpc.StatusCode.PERMISSION_DENIED, reason="PERMISSION_DENIED")
+
+
+def steps(*outcomes: int | ReputError) -> Callable[[int, float], int]:
+    """Calls that end in turn like this, and then with Ctrl-C."""
+    left = list(outcomes)
+
+    def step(_room: int, _poll_s: float) -> int:
+        if not left:
+            raise KeyboardInterrupt
+        outcome = left.pop(0)
+        if isinstance(outcome, ReputError):
+            raise outcome
+        return outcome
+
+    return step
+
+
+def test_an_outage_is_waited_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is told once, and its end too; delays grow. A topic that is away may be made again."""
+    delays_s: list[float] = []
+    with pytest.raises(KeyboardInterrupt):
+        _go_on(steps(3, AWAY, AWAY, AWAY, GONE, 0, 2, GONE), delays_s.append)
+    assert capsys.readouterr().err.splitlines() == [
+        f"warning: consuming does not work, and is tried again until it does: {AWAY}",
+        "warning: consuming works again",
+        f"warning: consuming does not work, and is tried again until it does: {GONE}",
+    ]
+    assert len(delays_s) == 5
+    assert 0 < delays_s[0] <= 0.05 < delays_s[3] <= 5
+
+
+@pytest.mark.parametrize("outcomes", [(AWAY,), (GONE,), (1, REFUSED), (1, AWAY, REFUSED)])
+def test_other_failures_end_it(outcomes: tuple[int | ReputError, ...]) -> None:
+    """A refusal at any time, and at the first call whatever fails: a wrong address or a misspelt topic is noticed."""
+    with pytest.raises(ReputError) as caught:
+        _go_on(steps(*outcomes), lambda _seconds: None)
+    assert caught.value is outcomes[-1]

@@ -30,6 +30,8 @@ Sizes and times are printed as people say them, and exactly with `--json`.
 Times are taken as ISO 8601 (local time without a zone), as a distance from now (`-1h`, `-1h30m`, `2 hours ago`), as
 `now`, `today`, `yesterday`, `01:00` (of today) or `yesterday 01:00`, or as milliseconds since the epoch.
 They are printed in UTC with a Z, or in tables in local time.
+A local time that the change to summer time skips counts with the UTC offset before the change; of a local time that
+comes twice in autumn it is the first.
 What deletes asks first, and says how much it is; `--yes` is the answer, and where nobody can be asked it is needed.
 `reput --install-completion` teaches the shell to complete commands and options.
 A body that is not UTF-8 text is printed in hexadecimal, and as `body_base64` with `--json`; `--raw` prints bodies as
@@ -58,6 +60,9 @@ AREA_TITLES = {
 }
 
 FILE_NOTE = "Each line of `reput put --file` is a JSON object with exactly one of `body` and `body_base64`; all keys: "
+STDIN_NOTE = """A line of standard input ends with LF or CRLF; further carriage returns belong to the body.
+Where standard input is closed (`<&-`), a command that would read it is refused with exit code 2.
+"""
 
 
 def page() -> str:
@@ -72,7 +77,7 @@ def page() -> str:
     reasons = _table("Reason | Meaning", (f"`{reason}` | {meaning}" for reason, meaning in REASONS.items()))
     parts.append(f"## Reasons of the command itself\n\n{reasons}")
     parts.append(FILE_NOTE + ", ".join(f"`{name}`" for name in FILE_FIELDS) + ".\n")
-    parts.append(VERIFY_NOTE)
+    parts += [STDIN_NOTE, VERIFY_NOTE]
     parts += [f"### {title}\n\n{_findings(area)}" for area, title in AREA_TITLES.items()]
     for path, text in _helps(typer.main.get_command(app), "reput", None):
         parts.append(f"## `{path}`\n\n```text\n{text}\n```\n")

@@ -1,19 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of a stream as they come: what has arrived is handed out at once, because whoever writes it may pause."""
+"""Standard input, and lines of a stream as they come: what has arrived is handed out at once, for the writer may pause.
+
+Standard input may be closed from the start (`<&-`): Python has no `sys.stdin` then, so commands ask here.
+"""
 
 import io
 import select
+import sys
 from collections.abc import Iterator
-from typing import BinaryIO, cast
+from typing import BinaryIO, TextIO, cast
+
+import typer
 
 READ_SIZE_BYTES = 256 << 10
 """One read takes a pipe's whole content; of a file it takes enough for a good batch."""
 
 
+def standard_input(instead: str) -> TextIO:
+    """Return standard input. Raises BadParameter, which says what to give `instead`, if it is closed."""
+    stream = cast("TextIO | None", sys.stdin)
+    if stream is None:
+        raise typer.BadParameter(f"standard input is closed: {instead}")
+    return stream
+
+
+def is_terminal() -> bool:
+    """Return whether standard input is a terminal, at which a person can answer."""
+    stream = cast("TextIO | None", sys.stdin)
+    return stream is not None and stream.isatty()
+
+
 def read_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
     """Yield the lines of each read, without their ends, and an empty list when the next read may have to wait.
 
-    A last line without an end is a line when the stream ends. Nobody else may read the stream.
+    An end is LF or CRLF; other carriage returns belong to their line. A last line without an end is a line when the
+    stream ends. No other code may read the stream.
     """
     reader = cast("io.BufferedReader", stream)
     pieces: list[bytes] = []
@@ -27,9 +48,9 @@ def read_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
         if not separator:
             pieces.append(data)
             continue
-        yield [line.rstrip(b"\r") for line in b"".join([*pieces, head]).split(b"\n")]
+        yield [line.removesuffix(b"\r") for line in b"".join([*pieces, head]).split(b"\n")]
         pieces = [tail]
-    if last := b"".join(pieces).rstrip(b"\r"):
+    if last := b"".join(pieces):
         yield [last]
 
 

@@ -69,7 +69,7 @@ def read_contexts() -> Contexts:
             for name, store in found["contexts"].items()
         }
         return Contexts(str(found["used"]), stores)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         text = f"{path} is not what `reput context` writes: put it right, or remove it"
         raise CommandFailed("CONFIG", text, code=ExitCode.USAGE) from None
 

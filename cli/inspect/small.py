@@ -90,7 +90,7 @@ def _checksummed(data: bytes) -> Steps:
     fields: dict[str, object] = {"kind": kind, "version": version, "payload_size_bytes": len(payload)}
     try:
         fields["payload"] = json.loads(payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         fields["payload_preview"] = payload[:256].decode("utf-8", "backslashreplace")
     yield Item("envelope", 0, 0, fields)
 
@@ -100,7 +100,7 @@ def _retention_history(data: bytes) -> Steps:
     for number, line in enumerate(data.splitlines(keepends=True)):
         try:
             yield Item("run", number, position, json.loads(line))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             yield Finding(position, f"line {number}", "content", f"not JSON: {error}")
         position += len(line)
 

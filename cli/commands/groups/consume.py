@@ -63,7 +63,7 @@ def consume(
             return len(received)
 
         if count is None and wait is None:
-            _go_on(step)
+            go_on(step)
         printed_count = _within(step, count, wait)
     if not printed_count:
         raise CommandFailed("NO_MESSAGES", f"no message of {topic} came for group {group}", code=ExitCode.NOT_FOUND)
@@ -83,7 +83,7 @@ def _within(step: Step, count: int | None, wait: float | None) -> int:
     return printed_count
 
 
-def _go_on(step: Step, sleep: Callable[[float], None] = time.sleep) -> NoReturn:
+def go_on(step: Step, sleep: Callable[[float], None] = time.sleep) -> NoReturn:
     """Print messages until Ctrl-C, through outages, as `ShareConsumer.run` does. Raises ReputError.
 
     An outage is told when the client's own retries are over, and again when it ends. A failure before a first call has

@@ -4,7 +4,6 @@
 The options are here; cli/commands/messages/sending.py does the work, and is imported when there is some.
 """
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +12,7 @@ import typer
 
 from cli.connection.client import client_of, options_of
 from cli.exit_codes import ExitCode
+from cli.input_lines import is_terminal, standard_input
 from cli.output.lines import JsonOption, note_line
 from cli.output.moments import parse_duration, parse_time
 
@@ -69,7 +69,7 @@ def put(
     ] = 0,
     deliver_at: Annotated[
         str | None,
-        typer.Option("--deliver-at", metavar="TIME", help="Deliver then: 2026-12-24T18:00, +2h, 'tomorrow 09:00'."),
+        typer.Option("--deliver-at", metavar="TIME", help="Deliver then: +2h, 'tomorrow 09:00', …; at once if past."),
     ] = None,
     delay: Annotated[
         str | None, typer.Option("--delay", metavar="DURATION", help="Deliver so much later: 90s, 1h30m, '2 days'.")
@@ -97,9 +97,11 @@ def put(
     }
     if file is not None and bodies:
         raise typer.BadParameter("give bodies or --file, not both")
-    if not bodies and str(file or "-") == "-" and sys.stdin.isatty():
-        what = "a JSON object" if file is not None else "a message"
-        note_line(f"each line is {what} for {topic}; Ctrl-D ends")
+    if not bodies and str(file or "-") == "-":
+        standard_input("give bodies, or --file and a file's name")
+        if is_terminal():
+            what = "a JSON object" if file is not None else "a message"
+            note_line(f"each line is {what} for {topic}; Ctrl-D ends")
     options = options_of(context)
     with client_of(context, "commitlog") as client:
         from cli.commands.messages import sending

@@ -18,10 +18,14 @@ from reput_client import NewMessage
 
 from cli.commands.messages.put import FILE_FIELDS
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.input_lines import read_lines
+from cli.input_lines import read_lines, standard_input
 
 DELAYS = {"delay_level", "deliver_at", "delay_s"}
 """A line that has one of them needs none of the options."""
+
+LONG_INTEGER = "integer string conversion"
+"""What Python says of an integer with more digits than it reads."""
+BYTE_ORDER_MARK = "\ufeff"
 
 
 class Chunk:
@@ -79,9 +83,11 @@ class Lines(Source):
         super().__init__(defaults)
         self._are_json = are_json
         self._stack = ExitStack()
-        self._stream: BinaryIO = sys.stdin.buffer
+        self._stream: BinaryIO
         if file is not None and str(file) != "-":
             self._stream = self._stack.enter_context(file.open("rb"))
+        else:
+            self._stream = standard_input("give a file's name").buffer
         self.total = size_left(self._stream)
         self.place = "line"
 
@@ -113,8 +119,8 @@ class Lines(Source):
                 continue
             try:
                 chunk.messages.append(from_json(line, self.defaults))
-            except (ValueError, TypeError) as error:
-                chunk.failure = CommandFailed("BAD_LINE", f"line {number}: {_said(error)}", code=ExitCode.USAGE)
+            except (ValueError, TypeError, RecursionError) as error:
+                chunk.failure = CommandFailed("BAD_LINE", f"line {number}: {said(error)}", code=ExitCode.USAGE)
                 return chunk
             chunk.numbers.append(number)
         return chunk
@@ -130,7 +136,10 @@ def size_left(stream: BinaryIO) -> int | None:
 
 
 def from_json(line: bytes, defaults: Mapping[str, Any]) -> NewMessage:
-    """Return the message of a JSON line. Raises ValueError and TypeError, whose texts name the field."""
+    """Return the message of a JSON line. Raises ValueError and TypeError, whose texts name the field.
+
+    Raises RecursionError for a line that is nested too deeply.
+    """
     fields = json.loads(line.decode())
     if not isinstance(fields, dict):
         raise TypeError("not a JSON object")
@@ -148,8 +157,21 @@ def from_json(line: bytes, defaults: Mapping[str, Any]) -> NewMessage:
     return NewMessage(**merged)
 
 
-def _said(error: Exception) -> str:
-    """Return what is wrong with a line. The parser takes it for a whole document, with a line number of its own."""
+def said(error: Exception) -> str:
+    """Return what is wrong with a line, in words for a person at a shell: the parser's are for a program in Python.
+
+    The parser takes a line for a whole document, with a line number of its own.
+    """
+    if isinstance(error, RecursionError):
+        return "arrays and objects are nested too deeply: a message needs two levels"
+    if isinstance(error, UnicodeDecodeError):
+        return f"no UTF-8 at byte {error.start + 1}: give a body that is no text as 'body_base64'"
+    if isinstance(error, UnicodeEncodeError):
+        return f"\\u{ord(error.object[error.start]):04x} is half of a surrogate pair, which UTF-8 can't express"
+    if LONG_INTEGER in str(error):
+        return f"an integer has more than {sys.get_int_max_str_digits()} digits: the largest is {2**63 - 1}"
+    if isinstance(error, json.JSONDecodeError) and error.doc.startswith(BYTE_ORDER_MARK):
+        return "begins with a byte order mark (U+FEFF): save it as UTF-8 without one"
     if isinstance(error, json.JSONDecodeError):
         return f"no JSON at column {error.colno}: {error.msg[0].lower()}{error.msg[1:]}"
     return str(error)

@@ -21,6 +21,7 @@ import typer
 from cli.connection.addresses import OF_EVERY_STORE, away_text, is_listening, targets_of
 from cli.connection.client import new_client, options_of
 from cli.exit_codes import CommandFailed, ExitCode
+from cli.input_lines import is_terminal
 from cli.output.lines import JsonOption, print_json, write
 
 if TYPE_CHECKING:
@@ -149,10 +150,10 @@ def _screen() -> Iterator[Callable[[View], None]]:
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
     """Take keys as they are typed. Yields what waits at most so many seconds for one, and returns it or ""."""
-    descriptor = sys.stdin.fileno()
-    if not os.isatty(descriptor):
+    if not is_terminal():
         yield _sleep
         return
+    descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     tty.setcbreak(descriptor)
 

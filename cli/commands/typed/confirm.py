@@ -6,6 +6,7 @@ import sys
 import typer
 
 from cli.exit_codes import CommandFailed, ExitCode
+from cli.input_lines import is_terminal
 from cli.output.lines import printable
 
 YesOption = typer.Option("--yes", "-y", help="Do not ask.")
@@ -18,7 +19,7 @@ def confirm(what: str, *, place: str, yes: bool) -> None:
     """
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not is_terminal():
         text = f"at {place} this would {what}; nobody can be asked here: say --yes"
         raise CommandFailed("NOT_CONFIRMED", text, code=ExitCode.USAGE)
     sys.stderr.write(f"At {printable(f'{place}: {what}')}? [y/N] ")

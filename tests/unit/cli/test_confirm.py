@@ -37,9 +37,10 @@ def test_somebody_is_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         assert caught.value.code is ExitCode.USAGE
 
 
-def test_nobody_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script learns what it would have done, and what to say."""
-    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+@pytest.mark.parametrize("standard_input", [io.StringIO("y\n"), None], ids=["no terminal", "closed"])
+def test_nobody_can_be_asked(standard_input: io.StringIO | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script learns what it would have done, and what to say, also where standard input is closed."""
+    monkeypatch.setattr(sys, "stdin", standard_input)
     with pytest.raises(CommandFailed) as caught:
         confirm("delete 3 segments (3.0 GiB)", place="h:1 (context shop)", yes=False)
     assert caught.value.code is ExitCode.USAGE

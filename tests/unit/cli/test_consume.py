@@ -7,7 +7,7 @@ import grpc
 import pytest
 from reput_client import ReputError, UnavailableError
 
-from cli.commands.groups.consume import _go_on
+from cli.commands.groups.consume import go_on
 
 AWAY = UnavailableError("nobody listens", code=grpc.StatusCode.UNAVAILABLE)
 GONE = ReputError("no such topic", code=grpc.StatusCode.NOT_FOUND, reason="TOPIC_NOT_FOUND")
@@ -33,7 +33,7 @@ def test_an_outage_is_waited_out(capsys: pytest.CaptureFixture[str]) -> None:
     """It is told once, and its end too; delays grow. A topic that is away may be made again."""
     delays_s: list[float] = []
     with pytest.raises(KeyboardInterrupt):
-        _go_on(steps(3, AWAY, AWAY, AWAY, GONE, 0, 2, GONE), delays_s.append)
+        go_on(steps(3, AWAY, AWAY, AWAY, GONE, 0, 2, GONE), delays_s.append)
     assert capsys.readouterr().err.splitlines() == [
         f"warning: consuming does not work, and is tried again until it does: {AWAY}",
         "warning: consuming works again",
@@ -47,5 +47,5 @@ def test_an_outage_is_waited_out(capsys: pytest.CaptureFixture[str]) -> None:
 def test_other_failures_end_it(outcomes: tuple[int | ReputError, ...]) -> None:
     """A refusal at any time, and at the first call whatever fails: a wrong address or a misspelt topic is noticed."""
     with pytest.raises(ReputError) as caught:
-        _go_on(steps(*outcomes), lambda _seconds: None)
+        go_on(steps(*outcomes), lambda _seconds: None)
     assert caught.value is outcomes[-1]

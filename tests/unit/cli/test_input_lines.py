@@ -13,7 +13,7 @@ from cli.input_lines import read_lines
 
 @pytest.mark.parametrize("read_size_bytes", [1, 2, 3, 100])
 def test_lines(read_size_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reads of any size give the same lines; ends are LF or CRLF, and the last one may lack."""
+    """Reads of any size give the same lines; ends are LF or CRLF, other CRs stay, and the last end may lack."""
     monkeypatch.setattr(input_lines, "READ_SIZE_BYTES", read_size_bytes)
     for data, lines in (
         (b"", []),
@@ -21,6 +21,10 @@ def test_lines(read_size_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
         (b"a\n", [b"a"]),
         (b"a\n\nbc\r\nd", [b"a", b"", b"bc", b"d"]),
         (b"\n", [b""]),
+        (b"a\r\r\nb\rc\n\r\r", [b"a\r", b"b\rc", b"\r\r"]),
+        (b"\r", [b"\r"]),
+        (b"\r\n", [b""]),
+        (b"a\r", [b"a\r"]),
     ):
         assert list(chain.from_iterable(read_lines(io.BytesIO(data)))) == lines
 

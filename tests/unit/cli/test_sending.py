@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from reput_client import Durability, NewMessage, SendResult
 
 from cli.commands.messages import sending
-from cli.commands.messages.sources import Arguments, Lines, from_json, size_left
+from cli.commands.messages.sources import Arguments, Lines, from_json, said, size_left
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.progress import Meter
 
 DEFAULTS: dict[str, Any] = {"topic": "t"}
+DEEP = '{"body": "b", "properties": ' + '{"a":' * 20_000 + "1" + "}" * 20_001
 
 
 class Store:
@@ -52,11 +54,16 @@ def sent(file: Path) -> tuple[Store, CommandFailed | None]:
         (['{"body": "a"}', "", "{", '{"body": "c"}'], "BAD_LINE: line 3: no JSON at column 2: "),
         (['{"body": "a"}', "[]"], "BAD_LINE: line 2: not a JSON object"),
         (['{"body": "a"}', "", '{"body": "bad"}', '{"body": "c"}'], "BAD_MESSAGE: line 3: a body is not bad"),
+        (['{"body": "a"}', DEEP, '{"body": "c"}'], "BAD_LINE: line 2: arrays and objects are nested too deeply"),
+        (['{"body": "a"}', "[" * 200_000], "BAD_LINE: line 2: arrays and objects are nested too deeply"),
+        (['{"body": "a"}', f'{{"body": "b", "flag": {"9" * 5000}}}'], "BAD_LINE: line 2: an integer has more than "),
+        (['{"body": "a"}', '\ufeff{"body": "b"}'], "BAD_LINE: line 2: begins with a byte order mark (U+FEFF)"),
+        (['{"body": "a"}', '{"body": "\\ud800"}'], r"BAD_LINE: line 2: \ud800 is half of a"),
     ],
 )
 def test_a_bad_line_is_named(lines: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By its number in the file, empty lines counted; what lies before it is stored, and nothing behind it."""
-    (tmp_path / "file").write_text("\n".join(lines))
+    (tmp_path / "file").write_text("\n".join(lines), encoding="utf-8")
     store, failure = sent(tmp_path / "file")
     assert failure is not None
     assert failure.code is ExitCode.USAGE
@@ -89,6 +96,24 @@ def test_sources_know_how_much_there_is(tmp_path: Path, monkeypatch: pytest.Monk
     assert size_left(io.BytesIO(b"x")) is None
     arguments = Arguments(DEFAULTS, ["a", "b"])
     assert (arguments.total, [chunk.numbers for chunk in arguments.chunks()], arguments.done) == (2, [[1, 2]], 2)
+
+
+def test_a_line_that_is_no_utf_8() -> None:
+    """The place is named, and what to do."""
+    with pytest.raises(UnicodeDecodeError) as caught:
+        from_json(b'{"body": "\xff"}', DEFAULTS)
+    assert said(caught.value) == "no UTF-8 at byte 11: give a body that is no text as 'body_base64'"
+
+
+def test_a_closed_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is sent all the same; to read standard input is refused, and the text says what to give instead."""
+    monkeypatch.setattr(sys, "stdin", None)
+    (tmp_path / "file").write_text('{"body": "a"}\n')
+    store, failure = sent(tmp_path / "file")
+    assert (store.bodies, failure) == ([b"a"], None)
+    for file in (None, Path("-")):
+        with pytest.raises(typer.BadParameter, match="standard input is closed: give a file's name"):
+            Lines(DEFAULTS, file, are_json=file is not None)
 
 
 def test_progress_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

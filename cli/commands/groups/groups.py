@@ -331,18 +331,22 @@ def delete_groups(
 ) -> None:
     """Forget groups: offsets, and of groups that share messages all else. Exit code 3 if one is not known.
 
-    The others are forgotten all the same. It asks, and says how much that is. A member that goes on makes the group
-    anew, and it begins where its policy says. Dead letters stay, and may be replayed again.
+    The others are forgotten all the same. It asks, and says how much that is, and whether members receive. A member
+    that goes on makes the group anew, with the default policy, and messages come to it again: end members before.
+    Dead letters stay, and may be replayed again.
 
     Example: reput groups delete readers --topic orders --yes
     """
     with client_of(context, "indexer") as client:
-        sharing = [] if topic_name else [name for name in names if find_sharing(context, client, name) is not None]
+        shared_groups = [] if topic_name else [find_sharing(context, client, name) for name in names]
+        sharing = [group.name for group in shared_groups if group is not None]
+        received = [group.name for group in shared_groups if group is not None and group.filters]
         found = _offsets(client, names, topic_name)
         if not yes and (found or sharing):
             of_topic = f" of topic {topic_name}" if topic_name else ""
             shared = f", and what {', '.join(sharing)} shares" if sharing else ""
-            what = f"forget {many(len(found), 'offset')}{of_topic} of {', '.join(names)}{shared}"
+            live = f"; members of {', '.join(received)} receive and would make it anew" if received else ""
+            what = f"forget {many(len(found), 'offset')}{of_topic} of {', '.join(names)}{shared}{live}"
             confirm(what, place=place_of(context.find_root().obj, "indexer"), yes=False)
         for name in sharing:
             client.share_groups.delete(name)

@@ -6,6 +6,7 @@ A group that shares has its positions at the Indexer, too, some seconds old: wha
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from cli.connection.addresses import PORTS, is_listening, targets_of, wait_listening
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from reput_client import Client, ConsumerOffset, ShareGroup
 
 DEAD_LETTER_PREFIX = "%DLQ%"
+CALLS_AT_ONCE = 16
 
 
 def has_delivery(context: typer.Context) -> bool:
@@ -35,10 +37,12 @@ def has_delivery(context: typer.Context) -> bool:
 
 def find_sharing(context: typer.Context, client: Client, group: str) -> ShareGroup | None:
     """Return a group that shares messages, None if this one does not. Raises ReputError."""
+    return _find(client, group) if has_delivery(context) else None
+
+
+def _find(client: Client, group: str) -> ShareGroup | None:
     from reput_client import NotFoundError
 
-    if not has_delivery(context):
-        return None
     try:
         return client.share_groups.get(group)
     except NotFoundError:
@@ -52,7 +56,9 @@ def sharing_groups(context: typer.Context, client: Client, only: str | None) -> 
         return {} if found is None else {only: found}
     if not has_delivery(context):
         return {}
-    return {group.name: client.share_groups.get(group.name) for group in client.share_groups.list()}
+    with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:  # a call for each group, whose lags are asked of the index
+        asked = pool.map(lambda group: _find(client, group.name), client.share_groups.list())
+        return {group.name: group for group in asked if group is not None}
 
 
 def offsets_of(

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups that share messages, as the command line asks for them."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from reput_client import NotFoundError
+
+from cli.commands.groups import known
+from tests.support.patience import LIMIT_S
+
+
+class Calls:
+    """Answers calls for groups once so many are under way."""
+
+    def __init__(self, count_at_once: int) -> None:
+        self.barrier = threading.Barrier(count_at_once)
+
+    def list(self) -> list[Any]:
+        return [SimpleNamespace(name=f"g{number}") for number in range(2 * known.CALLS_AT_ONCE)]
+
+    def get(self, name: str) -> Any:
+        self.barrier.wait(LIMIT_S)
+        if name == "g3":
+            raise NotFoundError("deleted meanwhile")
+        return SimpleNamespace(name=name)
+
+
+def test_groups_are_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of many groups does not wait for one call after the other, and a group that goes meanwhile is left out."""
+    monkeypatch.setattr(known, "has_delivery", lambda _: True)
+    client: Any = SimpleNamespace(share_groups=Calls(known.CALLS_AT_ONCE))
+    found = known.sharing_groups(SimpleNamespace(), client, None)  # type: ignore[arg-type]
+    assert list(found) == [f"g{number}" for number in range(2 * known.CALLS_AT_ONCE) if number != 3]

@@ -13,18 +13,16 @@ Callers: the event loop's thread only. `last_error` is None since the last succe
 
 import asyncio
 import itertools
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import TypeVar
 
+from libs.machine.trouble import Trouble
 from libs.machine.workers import workers
 
 T = TypeVar("T")
 
 STEP_COUNT = 1_000
 """Items of a step whose work is some microseconds each: all of it is a few milliseconds."""
-
-_log = logging.getLogger(__name__)
 
 
 class SupervisedLoop:
@@ -33,7 +31,8 @@ class SupervisedLoop:
     After a good step the next one starts when `wake` is called or `interval_ms` has passed, whichever comes first;
     0 means at once. Who does not know the loop may set the event `wakes` instead, for which nobody else waits.
     `backoff_ms_min` doubles with each failure in a row up to `backoff_ms_max`; a jitter of up to a half is taken off.
-    `expected_errors` and those of the operating system are logged in one line, all others with their traceback.
+    Failures are told as `Trouble` says, which several loops may share: `expected_errors` and those of the operating
+    system in one line, all others with their traceback.
     """
 
     def __init__(
@@ -46,6 +45,7 @@ class SupervisedLoop:
         backoff_ms_max: int = 10_000,
         expected_errors: tuple[type[Exception], ...] = (),
         wakes: asyncio.Event | None = None,
+        trouble: Trouble | None = None,
     ) -> None:
         assert 0 < backoff_ms_min <= backoff_ms_max
         self.name = name
@@ -56,7 +56,8 @@ class SupervisedLoop:
         self._interval_ms = interval_ms
         self._backoff_ms_min = backoff_ms_min
         self._backoff_ms_max = backoff_ms_max
-        self._expected_errors = expected_errors
+        self._expected_errors = (*expected_errors, OSError)
+        self._trouble = trouble or Trouble(name)
         self._chance = workers().chance()
         self._wake = wakes or asyncio.Event()
         self._hurry = asyncio.Event()
@@ -87,12 +88,14 @@ class SupervisedLoop:
         """Forget the failures so far: what the step is for goes well. A step that returns need not call it."""
         self.last_error = None
         self.failures_in_row_count = 0
+        self._trouble.ended(part=self)
 
     async def stop(self) -> None:
         """Cancel the step that runs and wait until it has ended. May be repeated."""
         if self._task is None:
             return
         self._is_stopping = True
+        self._trouble.leave(self)
         self._task.cancel()
         await asyncio.wait([self._task])
 
@@ -125,9 +128,9 @@ class SupervisedLoop:
         self.last_error = error
         self.failures_in_row_count += 1
         delay_ms = self.backoff_ms()
-        trace = None if isinstance(error, (*self._expected_errors, OSError)) else error
-        text = str(error) or type(error).__name__
-        _log.warning("%s failed, next attempt in %.0f ms: %s", self.name, delay_ms, text, exc_info=trace)
+        is_expected = isinstance(error, self._expected_errors)
+        what = f"{self.name} failed, next attempt in {delay_ms:.0f} ms"
+        self._trouble.failed(what, error, is_expected=is_expected, part=self)
         await _wait(self._hurry, delay_ms)
 
     async def _pause(self) -> None:

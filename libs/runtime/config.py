@@ -92,6 +92,8 @@ class Loaded(Generic[T]):
 
     value: T
     settings: tuple[Setting, ...]
+    file: Path | None = None
+    """The file that was read."""
 
 
 def load(
@@ -120,7 +122,7 @@ def load(
         value = _build(cls, {setting.field.name: setting.value for setting in settings})
     except ValueError as error:
         raise ConfigError(f"configuration of {section}: {error}") from error
-    return Loaded(value, settings)
+    return Loaded(value, settings, file)
 
 
 def fields_of(cls: type, defaults: object = None) -> list[Field]:

@@ -35,12 +35,16 @@ from libs.runtime.loop_watch import LoopWatch
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from libs.runtime.telemetry import Telemetry, is_console, set_up
+from libs.runtime.version import VERSION
 from libs.segments.errors import StoreError, SyncFailed
 
 _log = structlog.get_logger(__name__)
 
 CLOSE_TIMEOUT_S = 60.0
 """How long closing may take, syncs included; after it the process ends as in a crash, and the next start recovers."""
+
+TOLD = frozenset({"listen_host", "data_dir", "role", "front"})
+"""The settings that the line of a start shows."""
 
 ALIVE_SHARE = 3
 """So often in the time that systemd waits a service says that it is alive: one notice may come late."""
@@ -164,7 +168,7 @@ def main(
     raise_descriptor_limit()
     faults.watch(section, is_console=is_console(loaded.value.telemetry.log_format))
     with malloc.giving_back():
-        return uvloop.run(_run(section, loaded.value, build))
+        return uvloop.run(_run(section, loaded, build))
 
 
 def parse(
@@ -209,8 +213,9 @@ async def running(build: Callable[[S, Shell], V], settings: S) -> AsyncIterator[
         raise shell.error
 
 
-async def _run(section: str, settings: S, build: Callable[[S, Shell], Service]) -> int:
+async def _run(section: str, loaded: Loaded[S], build: Callable[[S, Shell], Service]) -> int:
     telemetry: Telemetry | None = None
+    settings = loaded.value
     try:
         telemetry = set_up(section, settings.telemetry)
         shell = Shell(telemetry)
@@ -222,7 +227,7 @@ async def _run(section: str, settings: S, build: Callable[[S, Shell], Service]) 
         service = build(settings, shell)
         telemetry.is_serving = lambda: service.server.is_healthy
         async with saying_alive():
-            await _serve(service, shell, settings.server)
+            await _serve(service, shell, loaded)
     except EXPECTED_ERRORS as error:
         return _end_with(f"reput {section}: {error}", _exit_code(error))
     except Exception as error:  # noqa: BLE001 - a bug: the log gets all of it, the exit code tells the starter
@@ -242,17 +247,17 @@ def _hang_up() -> None:
     )
 
 
-async def _serve(service: Service, shell: Shell, config: ServerConfig) -> None:
+async def _serve(service: Service, shell: Shell, loaded: Loaded[S]) -> None:
     """Start, wait for the end, stop. Raises the error that made the service fail."""
     collector = Collector()
     try:
-        async with _started(service, config):
+        async with _started(service, loaded.value.server):
             opening = asyncio.ensure_future(_open(service, before_ready=collector.settle))
             ended = asyncio.ensure_future(shell.wait_ended())
             await asyncio.wait([opening, ended], return_when=asyncio.FIRST_COMPLETED)
             if opening.done():
                 opening.result()
-                _log.info("serving", port=service.server.port)
+                _log.info("serving", port=service.server.port, **about(loaded))
                 async with _telling(service):
                     with shell.loop_watch.running(), collector.running():
                         await ended
@@ -264,6 +269,14 @@ async def _serve(service: Service, shell: Shell, config: ServerConfig) -> None:
         if shell.error is not None:  # the first failure counts, whatever the closing met after it
             raise shell.error
     _log.info("stopped")
+
+
+def about(loaded: Loaded[S]) -> dict[str, str]:
+    """Return what the line of a start tells beside the port: what runs, as what, on which data, by which settings."""
+    shown = {setting.field.name: str(setting.value) for setting in loaded.settings if setting.field.name in TOLD}
+    if "data_dir" in shown:
+        shown["data_dir"] = os.path.realpath(shown["data_dir"])
+    return {"version": VERSION, "config": str(loaded.file or "no file"), **shown}
 
 
 async def _open(service: Service, *, before_ready: Callable[[], None] = lambda: None) -> None:

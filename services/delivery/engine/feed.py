@@ -11,9 +11,10 @@ a message each.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from libs.machine.loop import SupervisedLoop
+from libs.machine.trouble import Trouble
 from libs.requests.errors import DependencyUnavailable, RequestRefused
 from services.delivery.engine.ports import Found, Index, Wanted
 from services.delivery.errors import TopicNotFound
@@ -26,10 +27,11 @@ BEHIND_S = 1.0
 
 @dataclass(slots=True)
 class ReadAhead:
-    """What all feeds hold at this moment, and how much of it is enough."""
+    """What all feeds hold at this moment, and how much of it is enough; and what fails them together."""
 
     size_bytes_max: int = 128 << 20
     size_bytes: int = 0
+    trouble: Trouble = field(default_factory=lambda: Trouble("reading ahead"))
 
     @property
     def is_enough(self) -> bool:
@@ -68,6 +70,7 @@ class Feed:
             self._step,
             backoff_ms_max=2_000,
             expected_errors=(DependencyUnavailable, TopicNotFound),
+            trouble=ahead.trouble,
         )
 
     def start(self) -> None:

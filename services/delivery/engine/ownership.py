@@ -17,6 +17,7 @@ from libs.formats.records.delivery_record import Began
 from libs.formats.records.transaction_record import HALF_QUEUE_ID
 from libs.formats.state.system_topics import HALF_TOPIC, TIMER_TOPIC
 from libs.machine.loop import SupervisedLoop
+from libs.machine.trouble import Trouble
 from libs.machine.workers import workers
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.journal import Journal
@@ -275,12 +276,15 @@ class Ownership:
 
     async def _tend(self, journal: Journal, *tasks: Callable[[], Awaitable[None]]) -> None:
         """Do what has to be done from time to time, until the journal fails. Raises why it did."""
+        trouble = Trouble("the upkeep of deliveries")
         while journal.failure is None:
             for tend in tasks:
                 try:
                     await tend()
                 except DependencyUnavailable as error:
-                    _log.warning("deliveries go on, but: %s", error)
+                    trouble.failed("deliveries go on, but", error, part=tend)
+                else:
+                    trouble.ended(part=tend)
             try:
                 async with asyncio.timeout(TEND_INTERVAL_S):
                     await journal.failed.wait()

@@ -2,6 +2,7 @@
 """SupervisedLoop: goes on after failures, waits longer each time, wakes on notice, stops at once."""
 
 import asyncio
+import logging
 
 import pytest
 
@@ -80,15 +81,30 @@ async def test_an_expected_failure_takes_one_line_of_log(
     has_trace: bool,
 ) -> None:
     """What the system refuses, or a peer that is away, fills no log with tracebacks; anything else keeps its own."""
+    caplog.set_level(logging.INFO)
     steps = Steps(failure_count=1, error=error)
     loop = SupervisedLoop("test", steps, backoff_ms_min=1, expected_errors=expected_errors)
     loop.start()
     await steps.reach(2)
     await loop.stop()
-    [record] = caplog.records
+    record = caplog.records[0]
     assert "test failed, next attempt in" in record.getMessage()
     assert record.getMessage().endswith("failure 1")
     assert bool(record.exc_info) is has_trace
+
+
+async def test_failures_in_a_row_take_two_lines(caplog: pytest.LogCaptureFixture) -> None:
+    """A peer that is away fills no log: the first failure is told, and that the loop works again; no start alarms."""
+    caplog.set_level(logging.INFO)
+    steps = Steps(failure_count=20)
+    loop = SupervisedLoop("test", steps, backoff_ms_min=1, backoff_ms_max=1)
+    loop.start()
+    await steps.reach(22)
+    await loop.stop()
+    first, last = caplog.records
+    assert (first.levelname, last.levelname) == ("INFO", "INFO")
+    assert "test failed" in first.getMessage()
+    assert last.getMessage().startswith("test works again after 20 failures in ")
 
 
 async def test_wake_ends_the_pause() -> None:

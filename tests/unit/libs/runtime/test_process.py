@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import errno
 import gc
+import json
 import logging
 import os
 import signal
@@ -29,7 +30,9 @@ from libs.runtime import process
 from libs.runtime.process import ExitCode, Shell
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig, TelemetryConfig
+from libs.runtime.version import VERSION
 from libs.segments.errors import SegmentSizeWrong, SyncFailed
+from services.commitlog.bootstrap import Settings as CommitLogSettings
 from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, details_of
 
@@ -168,6 +171,37 @@ def test_a_hang_up_ends_nothing(toy: type[Toy], capsys: pytest.CaptureFixture[st
     hung_up, *rest = (event for event in events_in(capsys.readouterr().err) if event != "serving")
     assert hung_up.startswith("SIGHUP: the service goes on")
     assert rest == ["stopping", "stopped"]
+
+
+def test_the_line_of_a_start_says_what_runs(toy: type[Toy], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A log tells which version served which address, by which file's settings."""
+    file = tmp_path / "reput.toml"
+    file.write_text("[commitlog]\nsize = 2\n")
+    toy.on_serving = terminate
+    assert run(toy, "--config", str(file)) == ExitCode.CLEAN
+    [line] = [line for line in capsys.readouterr().err.splitlines() if '"serving"' in line]
+    told = json.loads(line)
+    assert told["port"] > 0
+    assert {name: told[name] for name in ("config", "version", "listen_host", "front")} == {
+        "config": str(file),
+        "version": VERSION,
+        "listen_host": "127.0.0.1",
+        "front": "http2",
+    }
+
+
+def test_the_line_of_a_start_says_which_data(tmp_path: Path) -> None:
+    """The data directory is told with its whole path, and as what a log serves; no other setting is."""
+    environment = {"REPUT_COMMITLOG_DATA_DIR": f"{tmp_path}/x/../store", "REPUT_COMMITLOG_TOKEN_FILE": "secret"}
+    loaded = process.parse([], section="commitlog", settings_class=CommitLogSettings, environment=environment)
+    assert process.about(loaded) == {
+        "version": VERSION,
+        "config": "no file",
+        "data_dir": f"{tmp_path}/store",
+        "role": "async_master",
+        "listen_host": "127.0.0.1",
+        "front": "http2",
+    }
 
 
 def test_the_collector_never_walks_what_the_start_made(toy: type[Toy]) -> None:

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trouble: what the log says of work that fails again and again, until it goes well.
+
+Invariants: the first failure in a row is told, then at most one line a minute, and one that it works again.
+Before anything went well, failures of `START_S` are part of a start: told at INFO. All others are warnings.
+An unexpected error is a warning with its traceback, at most one a minute beside those lines.
+Callers: one thread; the times are those of the running event loop unless `now_s` is given.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable
+
+START_S = 30.0
+"""How long failures are part of a start, while nothing went well yet."""
+
+AGAIN_S = 60.0
+"""How long the log is silent after a line."""
+
+_log = logging.getLogger(__name__)
+
+
+class Trouble:
+    """Of several parts that share it, as the readers of many queues do, one line tells all failures in that time.
+
+    `name` is that of the work in the line that it works again.
+    """
+
+    def __init__(self, name: str, *, now_s: Callable[[], float] | None = None) -> None:
+        self.name = name
+        self._now_s = now_s
+        self._failing: set[Hashable] = set()
+        self._went_well = False
+        self._count = 0
+        self._began_s = 0.0
+        self._told_s: float | None = None
+        self._told_level = logging.INFO
+        self._traced_s: float | None = None
+
+    def failed(self, what: str, error: BaseException, *, is_expected: bool = True, part: Hashable = None) -> None:
+        """Count a failure of a part, and tell it when it is time. `what` and the error's text make the line."""
+        now_s = self._now()
+        if not self._failing:
+            self._count, self._began_s, self._told_s, self._traced_s = 0, now_s, None, None
+        self._failing.add(part)
+        self._count += 1
+        is_start = not self._went_well and now_s - self._began_s <= START_S
+        level = logging.INFO if is_start and is_expected else logging.WARNING
+        if not self._is_due(now_s, level, is_expected=is_expected):
+            return
+        self._told_s, self._told_level = now_s, level
+        text = str(error) or type(error).__name__
+        if self._count > 1:
+            text += f" ({self._count} failures in {now_s - self._began_s:.0f} s)"
+        _log.log(level, "%s: %s", what, text, exc_info=None if is_expected else error)
+
+    def ended(self, *, part: Hashable = None) -> None:
+        """Note that a part went well. The last one that failed ends the trouble, and a line tells it."""
+        self._went_well = True
+        if self._failing:
+            self._failing.discard(part)
+            if not self._failing:
+                now_s = self._now()
+                count = f"{self._count} failure" + "s" * (self._count != 1)
+                _log.info("%s works again after %s in %.0f s", self.name, count, now_s - self._began_s)
+
+    def leave(self, part: Hashable) -> None:
+        """Forget a part that is stopped: it went well no more, and fails no more."""
+        self._failing.discard(part)
+
+    def _is_due(self, now_s: float, level: int, *, is_expected: bool) -> bool:
+        if not is_expected and (self._traced_s is None or now_s - self._traced_s >= AGAIN_S):
+            self._traced_s = now_s
+            return True
+        if self._told_s is None or now_s - self._told_s >= AGAIN_S:
+            return True
+        return level > self._told_level  # the start is over
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time() if self._now_s is None else self._now_s()

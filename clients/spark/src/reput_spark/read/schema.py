@@ -40,6 +40,9 @@ SPARK_TYPES = {
 KEY, BINARY = "key", "binary"
 """The one column that comes in one of two types: as text, or as Spark's Kafka source has it."""
 
+NULLABILITY = ("nullable", "containsNull", "valueContainsNull")
+"""Names in Spark's JSON of a schema: of a column, of an array's elements, and of a map's values."""
+
 HEADERS, PROPERTIES = "headers", "properties"
 """Properties in the form of Spark's Kafka source: the Indexer sends properties, the reader makes headers of them."""
 
@@ -65,8 +68,13 @@ def spark_type(name: str, *, has_binary_key: bool) -> str:
 
 
 def projection(schema: StructType) -> tuple[str, ...]:
-    """Return the column names of a schema. Raises BadSchema for an unknown or repeated column or a wrong type."""
+    """Return the column names of a schema. Raises BadSchema for an unknown or repeated column or a wrong type.
+
+    Spark plans with the user's schema as it is, and refuses rows of another nullability in each task: told here once.
+    """
     names: list[str] = []
+    if not schema.fields:
+        raise BadSchema("it names no column: name one, or leave the schema out; reput_spark.count counts messages")
     for field in schema.fields:
         expected = SPARK_TYPES.get(field.name)
         if expected is None:
@@ -76,8 +84,19 @@ def projection(schema: StructType) -> tuple[str, ...]:
             raise BadSchema(f"column {field.name!r} is {expected}, not {found}")
         if field.name in names:
             raise BadSchema(f"column {field.name!r} is named twice")
+        if _excludes_null(field.jsonValue()):
+            raise BadSchema(f"column {field.name!r} is nullable: leave nullable=False out of the schema")
         names.append(field.name)
     return tuple(names)
+
+
+def _excludes_null(described: object) -> bool:
+    """Return whether a field, as Spark describes it in JSON, or a part of its type can't be null."""
+    if isinstance(described, list):
+        return any(map(_excludes_null, described))
+    if not isinstance(described, dict):
+        return False
+    return any(described.get(name) is False for name in NULLABILITY) or any(map(_excludes_null, described.values()))
 
 
 def wants_binary_key(schema: StructType) -> bool:

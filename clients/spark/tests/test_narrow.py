@@ -35,6 +35,15 @@ def by(column: str, relation: str, *values: Any) -> Comparison:
             {"startingTimestamp": str(MS), "endingTimestamp": str(MS + 6)},
         ),
         ({"startingTimestamp": str(MS + 9)}, [by("timestamp", ">", US)], {"startingTimestamp": str(MS + 9)}),
+        (
+            {},
+            [by("timestamp", ">=", 5_000), by("timestamp", "<", 10**13)],
+            {
+                "startingTimestamp": "1970-01-01T00:00:00.005+00:00",
+                "endingTimestamp": "1970-04-26T17:46:40.000+00:00",
+            },
+        ),
+        ({}, [by("timestamp", "<", 10**18)], {}),
         ({"endingTimestamp": "2013-07-01T00:00:00Z"}, [by("timestamp", "<", US)], {"endingTimestamp": "1372636800000"}),
         ({"startingOffsets": "earliest"}, [by("timestamp", ">=", US)], {"startingTimestamp": str(MS)}),
         (

@@ -177,7 +177,13 @@ def unknown_option(key: str, known: Mapping[str, str]) -> str:
 
 def json_value(name: str, text: str) -> Any:
     """Parse JSON."""
+    if text.startswith("\ufeff"):
+        raise BadOption(name, "begins with a byte order mark (U+FEFF): leave it out")
     try:
         return json.loads(text)
+    except RecursionError:
+        raise BadOption(name, "is nested too deeply") from None
     except ValueError as error:
+        if "integer string conversion" in str(error):
+            raise BadOption(name, "has an integer of more digits than a queue offset or a time") from None
         raise BadOption(name, f"is not JSON: {error}") from error

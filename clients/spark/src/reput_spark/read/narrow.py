@@ -10,13 +10,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, NamedTuple
 
-from reput_spark.read.options import KEYS_COUNT_MAX, QUEUE_ID_MAX, assignment, queue_numbers, time_ms
+from reput_spark.read.options import EPOCH, KEYS_COUNT_MAX, QUEUE_ID_MAX, assignment, queue_numbers, time_ms
 from reput_spark.values import topic_names
 
-TIME_END_MS = 10**15 - 1
-"""No store time is as late, and options take none that is later."""
+TIME_END_MS = 253_402_300_799_999
+"""The end of the year 9999: no store time is as late, and options take none that is later."""
+EARLY_END_MS = 10**11
+"""3 March 1973."""
 OFFSET_END = 2**63 - 1
 KEY = re.compile(r"\S+")
 """One key as the index has it. A column of several, separated by spaces, is not looked up."""
@@ -71,12 +74,19 @@ def _times(found: Options, asked: Asked) -> bool:
     first, end = _milliseconds(first_us), _milliseconds(end_us)
     if first > 0 and not any(name in found for name in STARTS):
         own = time_ms("startingTimestamp", found.get("startingTimestamp", "0"))
-        found["startingTimestamp"] = str(max(first, own))
+        found["startingTimestamp"] = _time_text(max(first, own))
     if end < TIME_END_MS and not any(name in found for name in ENDS):
-        own = time_ms("endingTimestamp", found.get("endingTimestamp", str(end)))
-        found["endingTimestamp"] = str(min(end, own))
+        own = time_ms("endingTimestamp", found.get("endingTimestamp", _time_text(end)))
+        found["endingTimestamp"] = _time_text(min(end, own))
     begins = time_ms("startingTimestamp", found.get("startingTimestamp", "0"))
-    return max(first, begins) < min(end, time_ms("endingTimestamp", found.get("endingTimestamp", str(end))))
+    return max(first, begins) < min(end, time_ms("endingTimestamp", found.get("endingTimestamp", _time_text(end))))
+
+
+def _time_text(value_ms: int) -> str:
+    """Return a time as an option: the early ones as ISO-8601, because as a number they look like seconds."""
+    if value_ms >= EARLY_END_MS:
+        return str(value_ms)
+    return (EPOCH + timedelta(milliseconds=value_ms)).isoformat(timespec="milliseconds")
 
 
 def _milliseconds(time_us: int) -> int:

@@ -74,7 +74,11 @@ def is_latest(_name: str, text: str) -> bool:
 def times(name: str, text: str) -> Offsets:
     """Parse `{"topic": {"0": 1700000000000}}`: milliseconds since the epoch."""
     form = '{"topic": {"queue": milliseconds}}'
-    return by_queue(name, text, form, range(10**15), "a time in milliseconds since 1970")
+    found = by_queue(name, text, form, range(10**20), "a time in milliseconds since 1970")
+    for queues in found.values():
+        for value in queues.values():
+            plausible(name, value)
+    return found
 
 
 def by_queue(name: str, text: str, form: str, allowed: range, what: str) -> Offsets:
@@ -123,8 +127,8 @@ def pattern(name: str, text: str) -> str:
 
 def time_ms(name: str, text: str) -> int:
     """Parse milliseconds since the epoch, or ISO-8601 with a zone. Parts of a millisecond are rounded up."""
-    if re.fullmatch(r"[0-9]{1,15}", text):
-        return int(text)
+    if re.fullmatch(r"[0-9]{1,20}", text):
+        return plausible(name, int(text))
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
@@ -135,6 +139,20 @@ def time_ms(name: str, text: str) -> int:
     if milliseconds < 0:
         raise BadOption(name, f"{text!r} lies before 1970")
     return milliseconds
+
+
+def plausible(name: str, value: int) -> int:
+    """Return a time in milliseconds. Raises BadOption for one that is in another unit, by the Python client's rule."""
+    from reput_client.core.types import PLAUSIBLE_MS_MIN, TIME_MS_MAX
+
+    if 0 < value < PLAUSIBLE_MS_MIN:
+        raise BadOption(
+            name,
+            f"{value} looks like seconds: use milliseconds since 1970 ({value}000), or ISO-8601 for so early a time",
+        )
+    if value > TIME_MS_MAX:
+        raise BadOption(name, f"{value} is behind the year 9999: use milliseconds since 1970, not a smaller unit")
+    return value
 
 
 def one_key(name: str, text: str) -> tuple[str, ...]:

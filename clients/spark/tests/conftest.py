@@ -49,6 +49,8 @@ class FakeIndexer:
     rows_per_frame: int = 3
     first_kept: dict[str, int] = field(default_factory=dict)
     endpoint: str = ""
+    made: set[str] = field(default_factory=set)
+    """Topics that exist besides those of the queues, without messages."""
     is_log_away: bool = False
     """Whether it tells that it does not hear its log."""
 
@@ -77,6 +79,8 @@ class FakeIndexer:
         cuts = {(r.topic, r.queue_id): (r.start_queue_offset, r.end_queue_offset) for r in request.ranges}
         response = scan_service_pb2.PlanScanResponse()
         for topic in request.topics:
+            if topic not in self.made and all(topic != name for name, _ in self.queues):
+                self.break_off(context, grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
             if request.filter.keys:
                 response.partitions.add(key_topic=topic, keys=request.filter.keys)
                 continue
@@ -102,13 +106,14 @@ class FakeIndexer:
         if break_after is not None:
             self.break_off(context)
 
-    def break_off(self, context: Any) -> None:
-        """Ends a call with an error as Reput's services make it."""
-        status = status_pb2.Status(code=self.break_code.value[0], message="broken on purpose")
-        info = error_details_pb2.ErrorInfo(reason=self.break_reason, domain="reput", metadata=self.break_metadata)
+    def break_off(self, context: Any, code: grpc.StatusCode | None = None, reason: str = "") -> None:
+        """Ends a call with an error as Reput's services make it, that of the switch unless it is given."""
+        code, reason = code or self.break_code, reason or self.break_reason
+        status = status_pb2.Status(code=code.value[0], message="broken on purpose")
+        info = error_details_pb2.ErrorInfo(reason=reason, domain="reput", metadata=self.break_metadata)
         status.details.add().Pack(info)
         context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
-        context.abort(self.break_code, status.message)
+        context.abort(code, status.message)
 
     def range_answers(self, request: Any) -> Iterator[Any]:
         """Frames of ranges, with the range that each covers."""

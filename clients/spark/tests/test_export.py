@@ -39,6 +39,7 @@ def test_dry_run_prints_the_plan(indexer: Any, capsys: pytest.CaptureFixture[str
 
 def test_keys_come_from_flags_and_a_file(indexer: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All keys, named either way, are looked up."""
+    indexer.made.add("orders")
     (tmp_path / "keys").write_text("k3\n\nk4\n")
     arguments = ["--endpoint", indexer.endpoint, "--topic", "orders", "--dry-run", "--key", "k1"]
     assert main([*arguments, "--keys-file", str(tmp_path / "keys")]) == EXIT_DONE

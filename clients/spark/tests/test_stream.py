@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from reput_spark.errors import BadOption, DataLoss
+from reput_spark.errors import BadOption, CallFailed, DataLoss, QueueLeftOut
 from reput_spark.read.options import parse
 from reput_spark.read.stream import INITIAL, START, ReputStreamReader, lag
 
@@ -22,7 +22,8 @@ ALL = streaming.ReadAllAvailable()
 
 def reader(indexer: Any, **options: str) -> ReputStreamReader:
     """A reader in a process of its own, as after a restart."""
-    given = {"endpoint": indexer.endpoint, "subscribe": "orders", "retryIntervalMs": "0", **options}
+    topics = {} if {"assign", "subscribePattern"} & options.keys() else {"subscribe": "orders"}
+    given = {"endpoint": indexer.endpoint, "retryIntervalMs": "0", **topics, **options}
     made: ReputStreamReader = pickle.loads(pickle.dumps(ReputStreamReader(parse(given, is_stream=True), ("value",))))
     return made
 
@@ -125,6 +126,61 @@ def test_a_log_that_lost_its_tail(indexer: Any) -> None:
     with pytest.raises(DataLoss, match="9 of orders queue 0"):
         reader(indexer).latestOffset(start, ALL)
     assert reader(indexer, failOnDataLoss="false").latestOffset(start, ALL) is start
+
+
+def test_a_topic_that_does_not_exist(indexer: Any) -> None:
+    """It fails the stream at its start, and a restart that names it first; one without messages is waited for."""
+    indexer.fill("orders", 1, 5)
+    indexer.made.add("silent")
+    for options in ({"subscribe": "orders,orders-misspelt"}, {"assign": '{"orders-misspelt": [0]}'}):
+        with pytest.raises(CallFailed, match="NOT_FOUND: TOPIC_NOT_FOUND"):
+            reader(indexer, **options).initialOffset()
+    start = {"orders": {"0": 3}}
+    with pytest.raises(CallFailed, match="TOPIC_NOT_FOUND"):
+        reader(indexer, subscribe="orders,orders-misspelt").latestOffset(start, ALL)
+    one = reader(indexer, subscribe="orders,silent")
+    assert one.initialOffset() == {INITIAL: True, "orders": {"0": 5}}
+    assert one.latestOffset(start, ALL) == {"orders": {"0": 5}}
+    asked = len(indexer.requests)
+    one.latestOffset(start, ALL)
+    assert len(indexer.requests) == asked + 2, "topics are looked for once, then their queues alone"
+    assert reader(indexer, subscribePattern="none.*").initialOffset() == {INITIAL: True}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"subscribe": "orders"},
+        {"subscribePattern": "orders"},
+        {"assign": '{"orders": [0], "sent": [1]}'},
+        {"subscribe": "orders,sent", "queues": "1"},
+    ],
+)
+def test_a_queue_that_the_options_leave_out(indexer: Any, options: dict[str, str]) -> None:
+    """Is told as such, whatever names queues: nothing is lost. The stream goes on without it if the options say so."""
+    indexer.fill("orders", 2, 5)
+    indexer.fill("sent", 2, 5)
+    start, end = {"orders": {"1": 2}, "sent": {"0": 2}}, {"orders": {"1": 5}, "sent": {"0": 2}}
+    for call in (
+        lambda: reader(indexer, **options).latestOffset(start, ALL),
+        lambda: rows(reader(indexer, **options), start, end),
+    ):
+        with pytest.raises(QueueLeftOut, match=r"is at 2 of .* queue [01], and the options do not name this queue"):
+            call()
+    assert reader(indexer, failOnDataLoss="false", **options).latestOffset(start, ALL)["sent"]["0"] == 2
+
+
+def test_a_start_that_is_yet_to_come(indexer: Any) -> None:
+    """Is refused, since a stream would deliver what is stored before; it begins at the ends if the options say so."""
+    indexer.fill("orders", 1, 5)
+    ahead = {"startingTimestamp": "9000-01-01T00:00:00Z"}
+    with pytest.raises(BadOption, match="ahead of this machine's clock") as caught:
+        reader(indexer, **ahead).initialOffset()
+    assert caught.value.option == "startingTimestamp"
+    one = reader(indexer, startingOffsetsByTimestampStrategy="latest", **ahead)
+    assert one.initialOffset() == {INITIAL: True, "orders": {"0": 5}}
+    start = {"orders": {"0": 3}}
+    assert reader(indexer, **ahead).latestOffset(start, ALL) == {"orders": {"0": 5}}, "a checkpoint has its own start"
 
 
 def test_an_indexer_that_is_behind(indexer: Any, other_indexer: Any) -> None:

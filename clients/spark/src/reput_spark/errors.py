@@ -71,6 +71,21 @@ def _data_loss(topic: str, queue_id: int, option: str, value: int, kept: tuple[i
     return DataLoss(topic=topic, queue_id=queue_id, option=option, value=value, kept=kept)
 
 
+class QueueLeftOut(ReputSparkError):
+    """A stream's checkpoint has a queue that its options do not name any more."""
+
+    def __init__(self, topic: str, queue_id: int, value: int) -> None:
+        super().__init__(topic, queue_id, value)
+        self.topic, self.queue_id, self.value = topic, queue_id, value
+
+    def __str__(self) -> str:
+        return (
+            f"the stream's checkpoint is at {self.value} of {self.topic} queue {self.queue_id}, and the options do not "
+            "name this queue any more: name it again (subscribe, subscribePattern, assign, queues), begin with another "
+            "checkpointLocation, or set failOnDataLoss=false, which goes on without it"
+        )
+
+
 class NoMessageAtTime(ReputSparkError):
     """A queue has no message at or after the time at which it is to be read from."""
 

@@ -7,7 +7,7 @@ or an entry that was not asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from reput.indexer.v1 import index_service_pb2, scan_service_pb2
@@ -46,6 +46,12 @@ def plan_ranges(options: ReadOptions, cut: Mapping[Queue, tuple[int, int]]) -> l
         found += _planned(options, chosen, [asked for asked in ranges if asked.topic in set(chosen)])
     allowed = {(asked.topic, asked.queue_id) for asked in ranges}
     return [kept for partition in found if (kept := _only(partition, allowed)) is not None]
+
+
+def check_topics(options: ReadOptions, topics: Sequence[str]) -> None:
+    """Raise CallFailed, with TOPIC_NOT_FOUND, for a topic that does not exist."""
+    for first in range(0, len(topics), TOPIC_COUNT_MAX):
+        _planned(options, list(topics[first : first + TOPIC_COUNT_MAX]), [])
 
 
 def scan_filter(options: ReadOptions) -> ScanFilter:

@@ -11,19 +11,20 @@ Spark pickles a reader to Python workers, so it holds plain values.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from reput_spark.errors import BadOption, DataLoss
+from reput_spark.errors import BadOption, DataLoss, QueueLeftOut
 from reput_spark.read.reader import read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from reput_spark.read.options import ReadOptions
-    from reput_spark.read.positions import Positions
+    from reput_spark.read.positions import Bounds, Positions
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -49,22 +50,30 @@ class Follower(DataSourceStreamReader):
         self.initial: Offset | None = None
         self.target: Positions | None = None
         """Ends that a run of all that is available now goes up to."""
+        self.has_checked_topics = False
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Return where the stream begins, the same for as long as this process lives. Raises DataLoss, CallFailed."""
+        """Return where the stream begins, the same for as long as this process lives.
+
+        Raises BadOption for a time that is yet to come, DataLoss, NoMessageAtTime, CallFailed.
+        """
         from reput_spark.read import positions
 
         if self.initial is None:
-            begin = positions.starts(self.options, positions.bounds(self.options))
+            self._refuse_future()
+            kept = positions.bounds(self.options)
+            self._check_topics({}, kept)
+            begin = positions.starts(self.options, kept)
             self.initial = {INITIAL: True, **positions.to_json(begin)}
         return self.initial
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """Cut a micro-batch. Raises DataLoss, CallFailed."""
+        """Cut a micro-batch. Raises DataLoss, QueueLeftOut, CallFailed."""
         from reput_spark.read import positions
         from reput_spark.read.plan import plan_ranges
 
         begin = positions.from_json(end[START] if start.get(INITIAL) and START in end else start)
+        self._check_chosen(begin)
         kept = positions.bounds(self.options)
         cut = {}
         for queue, stop in positions.from_json(end).items():
@@ -88,11 +97,17 @@ class Follower(DataSourceStreamReader):
         """Do nothing: channels belong to the process."""
 
     def following(self, start: Offset | None, row_count_max: int | None) -> Offset:
-        """Return the end of the next micro-batch, `start` if there is nothing new. Raises DataLoss, CallFailed."""
+        """Return the end of the next micro-batch, `start` if there is nothing new.
+
+        Raises DataLoss, QueueLeftOut, CallFailed.
+        """
         from reput_spark.read import positions
 
         begin = positions.from_json(start or {})
+        self._check_chosen(begin)
         kept = positions.bounds_from(self.options, begin if self.options.fail_on_data_loss else {}, begin)
+        if start is not None:
+            self._check_topics(begin, kept)
         ends = {
             queue: min(end, self.target.get(queue, 0)) if self.target is not None else end
             for queue, (_, end) in kept.items()
@@ -107,6 +122,35 @@ class Follower(DataSourceStreamReader):
         if start is not None and ends == begin:
             return start
         return positions.to_json(ends)
+
+    def _refuse_future(self) -> None:
+        """Raise BadOption where a stream would begin at a time that is yet to come: the ends of now lie before it."""
+        time_ms, now_ms = self.options.start_time_ms, time.time_ns() // 1_000_000
+        if time_ms is not None and time_ms > now_ms and self.options.fails_without_time:
+            raise BadOption(
+                "startingTimestamp",
+                f"is {time_ms - now_ms} ms ahead of this machine's clock: start the stream then, or begin at the ends "
+                "of now with startingOffsetsByTimestampStrategy=latest",
+            )
+
+    def _check_topics(self, begin: Positions, kept: Bounds) -> None:
+        """Raise CallFailed for a topic that does not exist, once in this process. One that was read is known."""
+        from reput_spark.read.plan import check_topics
+
+        if self.has_checked_topics:
+            return
+        known = {topic for topic, _ in (*begin, *kept)}
+        named = self.options.topics or tuple(self.options.assigned)
+        check_topics(self.options, [topic for topic in named if topic not in known])
+        self.has_checked_topics = True
+
+    def _check_chosen(self, begin: Positions) -> None:
+        """Raise QueueLeftOut for a position in a queue that the options leave out: nothing of it would be read."""
+        from reput_spark.read import positions
+
+        for queue, at in begin.items():
+            if self.options.fail_on_data_loss and not positions.is_chosen(self.options, queue):
+                raise QueueLeftOut(*queue, at)
 
     def _check_lost(self, queue: tuple[str, int], at: int, kept: tuple[int, int]) -> None:
         is_target = self.target is not None and kept[1] >= at

@@ -310,7 +310,13 @@ class Subscription:
             return False
         before = {offset: queue.flight(offset) for offset in offsets}
         found, gone = await self._rereading.read(queue.place.queue_id, offsets, room.size_bytes)
-        same = [offset for offset in offsets if queue.is_open(offset) and queue.flight(offset) == before[offset]]
+        same = [
+            offset
+            for offset in offsets
+            if queue.is_open(offset)
+            and queue.flight(offset) == before[offset]
+            and not self._burying.is_under_way(queue, offset)
+        ]
         unwanted = [offset for offset in same if offset in gone]
         alive, for_others = list[Found](), list[Found]()
         for one in (found[offset] for offset in same if offset in found):

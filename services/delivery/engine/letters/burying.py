@@ -2,9 +2,10 @@
 """Burying: puts messages among the dead letters, those whose last attempt has failed without a receiver that asks.
 
 A letter is one record of the journal with the event that settles its message. While it is written the message is in
-flight for nobody; if the log does not take it, it is tried again after LETTER_AGAIN_MS.
-Invariants: of those who bury one message at once, the first one does: the delivery that the others name is over then.
-Callers: the event loop's thread. Memory: READ_COUNT messages.
+flight for nobody, however long that takes; if the log does not take it, it is tried again after LETTER_AGAIN_MS.
+Invariants: a message has one letter on its way at most; of those who bury one message at once, the first one does: the
+delivery that the others name is over then.
+Callers: the event loop's thread. Memory: READ_COUNT messages, and those that the journal writes.
 """
 
 import asyncio
@@ -51,6 +52,8 @@ class Burying:
     ) -> None:
         self._groups, self._journal, self._tally = groups, journal, tally
         self._index, self._time, self._wake = index, time, wake
+        self._under_way: dict[tuple[Place, int], Flight] = {}
+        """Messages whose letters are being written, by queue and queue offset, as they are in flight meanwhile."""
         self._loop = SupervisedLoop(
             "last attempts",
             self._step,
@@ -79,12 +82,20 @@ class Burying:
         postponed, event = Postponed(queue.place, (flight,)), Settled(queue.place, (found.queue_offset,))
         self._journal.write([postponed], is_safe=False)
         self._groups.apply(postponed)
+        self._under_way[queue.place, flight.offset] = flight
         letter = DeadLetter(found, dead_letter_topic(queue.place.group), queue.place, flight.attempt)
         written = self._journal.write([event], [letter], is_safe=True, may_be_refused=True)
         written.add_done_callback(partial(self._buried, queue, flight, event))
         return written
 
+    def is_under_way(self, queue: QueueState, offset: int) -> bool:
+        """Return whether a message's letter is being written: a log that stalls may take longer than its flight."""
+        flight = self._under_way.get((queue.place, offset))
+        return flight is not None and queue.flight(offset) == flight
+
     def _buried(self, queue: QueueState, flight: Flight, event: Settled, written: "asyncio.Future[Written]") -> None:
+        if self._under_way.get((queue.place, flight.offset)) == flight:  # else it died again since
+            del self._under_way[queue.place, flight.offset]
         if isinstance(error := written.exception(), AppendRefused):
             _log.error("%s can't be a dead letter, and waits: %s", _named(queue.place, flight), error)
         elif error is None:
@@ -112,6 +123,8 @@ class Burying:
         Raises MessageDamaged, TopicNotFound, DependencyUnavailable, and why the journal can't be written.
         """
         place, offset = one.queue.place, one.flight.offset
+        if self.is_under_way(one.queue, offset):
+            return
         try:
             found = await self.read(place, offset)
         except (MessageDamaged, TopicNotFound) as error:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What becomes of a message whose last attempt has failed."""
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -97,6 +98,29 @@ async def test_an_attempt_that_is_not_the_last_one_waits_for_a_receiver(clock: M
     async with delivering(store, clock) as ownership:
         (lag,) = await (await owned_of(ownership)).lags(GROUP)
         assert (lag.flight_count, lag.waiting_count, letters(store)) == (1, 2, [])
+
+
+@pytest.mark.parametrize("attempts_max", [1, 2])
+async def test_a_letter_that_the_log_is_slow_to_take_is_the_only_one(clock: ManualClock, attempts_max: int) -> None:
+    """However long that takes, the message is delivered to nobody and has one letter."""
+    store = await filled(MemoryStore(queue_count=1), "a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await owned.set_policy(GROUP, Policy(attempts_max=attempts_max))
+        (a,) = await receive(owned)
+        is_under_way, arrives = store.held = asyncio.Event(), asyncio.Event()
+        burial = asyncio.create_task(owned.settle([Wish(a.handle, "bury")]))
+        await is_under_way.wait()
+        clock.advance(LETTER_AGAIN_MS + 1)
+        receiving = asyncio.create_task(receive(owned, wait_s=0))
+        queue = owned.groups.find(Place(GROUP, TOPIC, 0))
+        assert queue is not None
+        await eventually(lambda: receiving.done() or queue.attempts(0) > 1)
+        arrives.set()
+        assert await receiving == []
+        await burial
+        await owned.set_policy(GROUP, Policy())  # which is written after all others
+        assert (letters(store), owned.groups.open_count) == (["a"], 0)
 
 
 async def test_last_attempts_outlive_the_process(clock: ManualClock) -> None:

@@ -207,11 +207,13 @@ class Subscription:
         now_ms, chosen = self._time.now_ms(), list[_Chosen]()
         for queue, some in stamps.items():  # without a wait, so that a failure leaves all as it was
             same = [one for offset, one in found[queue].items() if _is_flight(queue, offset, some[offset])]
+            former = [flight for one in same if (flight := queue.flight(one.queue_offset)) is not None]
             flights = [
                 replace(flight, stamp=max(now_ms, flight.stamp + 1), until_ms=now_ms + invisible_ms)
-                for one in same
-                if (flight := queue.flight(one.queue_offset)) is not None
+                for flight in former
             ]
+            for before, flight in zip(former, flights, strict=True):
+                self.filters.extended(queue, before, flight)
             if flights:
                 one = _Chosen(queue, flights, [], queue.next, same)
                 self._choose(chosen, one, Postponed(queue.place, tuple(flights)))
@@ -243,11 +245,17 @@ class Subscription:
             raise
 
     def skipped(self) -> list[Event]:
-        """Return what moves queues past messages that no filter lets through. The caller applies and writes it."""
+        """Return what moves queues past messages that no filter in use lets through. The caller applies and writes it.
+
+        A feed that was begun before the filters changed may have passed messages of a new one: it moves nothing.
+        """
         events: list[Event] = []
+        if self._lock.locked():
+            return events
         for queue_id, feed in self._feeds.items():
             queue = self._groups.find(Place(self.group, self.topic, queue_id))
-            if queue is not None and feed.peek() is None and feed.next > queue.next and not self._lock.locked():
+            is_over = feed.peek() is None and feed.wanted == self.filters.union
+            if queue is not None and is_over and feed.next > queue.next:
                 events.append(Took(queue.place, feed.next, ()))
         return events
 

@@ -35,10 +35,24 @@ async def filled(*messages: str, queue_count: int = 1, key: int = 0) -> MemorySt
 
 
 async def receive(
-    owned: Owned, tags: str, count: int = 10, *, where: str = "", wait_s: float = LIMIT_S, invisible_ms: int = 60_000
+    owned: Owned,
+    tags: str,
+    count: int = 10,
+    *,
+    where: str = "",
+    wait_s: float = LIMIT_S,
+    invisible_ms: int = 60_000,
+    attempt_id: str = "",
 ) -> list[Delivered]:
-    wanted = Wanted(tags, where)
-    return await owned.receive(GROUP, TOPIC, count=count, invisible_ms=invisible_ms, wanted=wanted, wait_s=wait_s)
+    return await owned.receive(
+        GROUP,
+        TOPIC,
+        count=count,
+        invisible_ms=invisible_ms,
+        wanted=Wanted(tags, where),
+        wait_s=wait_s,
+        attempt_id=attempt_id,
+    )
 
 
 async def settle(owned: Owned, verb: str, *delivered: Delivered, delay_ms: int | None = None) -> None:
@@ -183,6 +197,52 @@ async def test_a_member_that_works_is_not_gone(clock: ManualClock) -> None:
         assert await receive(owned, "a", wait_s=0) == []
         await owned.settle([Wish(outcome.handle, "ack")])
         assert texts(await receive(owned, "c", wait_s=0)) == ["c2"]
+
+
+async def test_a_member_that_repeated_its_receive_is_not_gone(clock: ManualClock) -> None:
+    """The message that it got again under a new handle is in flight, so its filter is in use."""
+    store = await filled()
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await connected(store, owned, "c", "c1")
+        await receive(owned, "c", attempt_id="x")
+        (working,) = await receive(owned, "c", attempt_id="x")
+        clock.advance(int(LIVE_S * 1000) + 1)
+        await owned.tend()
+        for text in ("c2", "a"):
+            await store.append(TOPIC, text)
+        assert texts(await receive(owned, "a")) == ["a"]
+        await settle(owned, "ack", working)
+        assert texts(await receive(owned, "c", wait_s=0)) == ["c2"]
+
+
+class WatchedStore(MemoryStore):
+    """Knows up to which queue offset which filter read."""
+
+    def __init__(self) -> None:
+        super().__init__(queue_count=1)
+        self.read: set[tuple[str, int]] = set()
+
+    async def pull(self, topic: str, queue_id: int, queue_offset: int, *, wanted: Wanted, **how: Any) -> Pulled:
+        """See Index."""
+        self.read.add((wanted.tags, queue_offset))
+        return await super().pull(topic, queue_id, queue_offset, wanted=wanted, **how)
+
+
+async def test_a_pause_settles_nothing_of_a_member_that_came_in_it(clock: ManualClock) -> None:
+    """What is read ahead in a pause is read for the members of before, and the new one's messages stay."""
+    store = WatchedStore()
+    store.queues(TOPIC)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        assert await receive(owned, "a", wait_s=0) == []
+        await owned.set_policy(GROUP, Policy(is_paused=True))
+        assert await receive(owned, "b", wait_s=0) == []
+        await store.append(TOPIC, "b1")
+        await eventually(lambda: ("a", 1) in store.read)
+        await owned.tend()
+        await owned.set_policy(GROUP, Policy())
+        assert texts(await receive(owned, "b", wait_s=0) or await receive(owned, "b")) == ["b1"]
 
 
 async def test_members_may_come_back_after_a_takeover(clock: ManualClock) -> None:

@@ -49,7 +49,7 @@ def connection_options(
 ) -> None:
     """RocketMQ's message store as three gRPC services: run them, fill them, ask them."""
     del version  # its callback has done it
-    token = next(iter(token_file.read_text(encoding="utf-8").split()), "") if token_file is not None else None
+    token = _token_of(token_file) if token_file is not None else None
     context.obj = {
         "context": context_name,
         "commitlog": commitlog,
@@ -62,3 +62,12 @@ def connection_options(
         "token": token,
         "timeout_s": timeout,
     }
+
+
+def _token_of(file: Path) -> str:
+    """Return the first token of a file, and warn of one that other users can read."""
+    from libs.runtime.trust.exposure import open_mode
+
+    if (mode := open_mode(file)) is not None:
+        typer.echo(f"warning: other users can read {file} (its mode is {mode:o}): chmod 600 {file}", err=True)
+    return next(iter(file.read_text(encoding="utf-8").split()), "")

@@ -249,7 +249,7 @@ class PosixFs:
         """See `Fs.write_atomic`."""
         temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
         try:
-            with _full_disk_named(path, len(data)), temporary.open("wb") as file:
+            with _full_disk_named(path, len(data)), open(temporary, "wb", opener=_open_private) as file:
                 file.write(data)
                 file.flush()
                 failpoint("write_atomic.before_sync")
@@ -265,7 +265,7 @@ class PosixFs:
     def append(self, path: Path, data: bytes) -> None:
         """See `Fs.append`."""
         is_new = not path.exists()
-        with _full_disk_named(path, len(data)), path.open("ab") as file:
+        with _full_disk_named(path, len(data)), open(path, "ab", opener=_open_private) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -305,7 +305,7 @@ class PosixFs:
         missing = [directory for directory in (path, *path.parents) if not directory.exists()]
         for directory in reversed(missing):
             with _full_disk_named(directory, PAGE_SIZE_BYTES):
-                directory.mkdir(exist_ok=True)
+                directory.mkdir(mode=0o700, exist_ok=True)
             self.sync_directory(directory.parent)
         if not path.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(path))
@@ -332,7 +332,7 @@ class PosixFs:
 
     def lock(self, path: Path) -> PosixLock:
         """See `Fs.lock`."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
             if os.pread(descriptor, len(LOCK_CONTENT), 0) != LOCK_CONTENT:  # a full disk takes no byte more
@@ -376,12 +376,12 @@ def _open_unfinished(path: Path) -> tuple[int, Path | None]:
     """
     flags = os.O_RDWR | os.O_CLOEXEC
     try:
-        return os.open(path.parent, flags | os.O_TMPFILE, 0o644), None
+        return os.open(path.parent, flags | os.O_TMPFILE, 0o600), None
     except OSError as error:
         if error.errno not in NO_UNNAMED_FILES_ERRORS:
             raise
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
-    return os.open(temporary, flags | os.O_CREAT | os.O_TRUNC, 0o644), temporary
+    return os.open(temporary, flags | os.O_CREAT | os.O_TRUNC, 0o600), temporary
 
 
 def data_ranges(descriptor: int, position: int, size_bytes: int) -> list[tuple[int, int]]:
@@ -415,3 +415,8 @@ def _full_disk_named(path: Path, needed_bytes: int) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFull(path, needed_bytes=needed_bytes) from error
         raise
+
+
+def _open_private(path: str, flags: int) -> int:
+    """Open a file. When it is made here, it is for its user alone."""
+    return os.open(path, flags, 0o600)

@@ -35,6 +35,7 @@ from libs.runtime.loop_watch import LoopWatch
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from libs.runtime.telemetry import Telemetry, is_console, set_up
+from libs.runtime.trust.exposure import exposed
 from libs.runtime.version import VERSION
 from libs.segments.errors import StoreError, SyncFailed
 
@@ -222,6 +223,8 @@ async def _run(section: str, loaded: Loaded[S], build: Callable[[S, Shell], Serv
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(signal_number, shell.stop)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _hang_up)
+        for sentence in exposed({setting.field.name: setting.value for setting in loaded.settings}):
+            _log.warning(sentence)
         telemetry.observe("loop", shell.loop_watch.statistics)
         telemetry.observe("clock", shell.clock_watch.statistics)
         service = build(settings, shell)

@@ -3,6 +3,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,6 +17,7 @@ from reput.indexer.v1 import (
     rebuild_service_pb2,
 )
 from reput_client import ConsumerOffset, Options, PullStatus, RetryPolicy, Topic, aio
+from reput_client.core.options import first_token
 from reput_client.core.types import from_ms, to_ms
 
 from clients.python.tests.support import Unary, fail, serving, status
@@ -345,3 +347,15 @@ def test_what_objects_say_of_themselves() -> None:
         assert repr(client) == f"Client({shown})"
         assert repr(client.producer()) == "Producer(a:1, 0 bytes without an outcome)"
         assert repr(client.writer("w")) == "Writer('w', next_sequence=0)"
+
+
+def test_a_token_that_others_can_read_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The token works, as a key does with ssh, and a warning says how to close the file."""
+    file = tmp_path / "token"
+    file.write_text("secret")
+    file.chmod(0o600)
+    assert (first_token(file), caplog.text) == ("secret", "")
+    file.chmod(0o644)
+    assert first_token(file) == "secret"
+    assert f"chmod 600 {file}" in caplog.text
+    assert "secret" not in caplog.text

@@ -2,6 +2,8 @@
 """PosixFs and its twin MemoryFs keep the same promises: every test here runs against both."""
 
 import errno
+import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -347,3 +349,15 @@ def test_check_readable_changes_nothing(world: World) -> None:
     assert bytes(mapped.buffer[5000:5003]) == b"abc"
     with armed("file.read", "raise"), pytest.raises(OSError, match="failpoint"):
         mapped.check_readable(0, 1)
+
+
+def test_what_is_made_is_for_its_user_alone(tmp_path: Path) -> None:
+    """Messages are readable for the service's user, whatever the umask of its shell lets through."""
+    fs, before = PosixFs(), os.umask(0)
+    try:
+        fs.make_directory(tmp_path / "store/reput")
+        fs.write_atomic(tmp_path / "store/reput/file", b"x")
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("store", "store/reput", "store/reput/file")]
+    assert modes == [0o700, 0o700, 0o600]

@@ -234,7 +234,13 @@ def _asked(token: Callable[[], str]) -> str:
 
 
 def first_token(file: Path) -> str:
-    """Return the token of a file: its first word, "" for an empty file. Raises OSError."""
+    """Return the token of a file: its first word, "" for an empty file. Raises OSError.
+
+    As ssh does with keys, a file of this user that others can read is told in a warning.
+    """
+    status = file.stat()
+    if hasattr(os, "geteuid") and status.st_uid == os.geteuid() and status.st_mode & 0o037:
+        log.warning("other users of this machine can read the token in %s: chmod 600 %s", file, file)
     return next(iter(file.read_text(encoding="utf-8").split()), "")
 
 

@@ -4,4 +4,5 @@
 import logging
 
 log = logging.getLogger("reput_client")
-"""Tells at INFO of each attempt that failed, at WARNING of messages that were given up and commits that failed."""
+"""Tells at INFO of each attempt that failed, at WARNING of messages that were given up, commits that failed, and
+tokens that other users can read."""

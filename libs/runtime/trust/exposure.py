@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exposure: which directories and secrets of a service other users of its machine can read.
+
+As with ssh's keys, only what belongs to this user counts: of anything else, as a volume of Kubernetes or a mounted
+Secret, its owner decides, and this user can't change it.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+DIRECTORY_MASK = 0o077
+SECRET_MASK = 0o037
+"""The group of a file with a secret may read it: a pod gets its Secrets so."""
+
+DIRECTORIES = ("data_dir", "log_dirs", "log_dirs_read_only")
+SECRET_SUFFIXES = ("token_file", "key_file")
+
+
+def exposed(settings: Mapping[str, object]) -> Iterator[str]:
+    """Yield a sentence for each directory and secret file of the settings that others can read."""
+    for name, value in settings.items():
+        if name in DIRECTORIES:
+            paths = [Path(text.strip()) for text in str(value).split(",") if text.strip()]
+            mask, command = DIRECTORY_MASK, "chmod 700"
+        elif name.endswith(SECRET_SUFFIXES) and isinstance(value, Path):
+            paths, mask, command = [value], SECRET_MASK, "chmod 600"
+        else:
+            continue
+        for path in paths:
+            if (mode := open_mode(path, mask)) is not None:
+                yield f"{name}: other users of this machine can read {path} (its mode is {mode:o}): {command} {path}"
+
+
+def open_mode(path: Path, mask: int = SECRET_MASK) -> int | None:
+    """Return the mode of a file of this user that gives others a right of the mask, else None."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    mode = stat.S_IMODE(status.st_mode)
+    return mode if status.st_uid == os.geteuid() and mode & mask else None

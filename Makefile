@@ -94,6 +94,7 @@ lint: $(READY) ## ruff, mypy --strict, import rules, buf, stubs, synchronous cli
 	@$(VENV)/python -m tools.gen_sync_client --check
 	@$(VENV)/buf lint protos
 	@$(VENV)/python -m tools.gen_config_docs --check
+	@$(VENV)/python -m tools.gen_chart_schema --check
 	@$(VENV)/python -m tools.gen_abilities --check
 	@$(VENV)/codespell
 
@@ -107,6 +108,7 @@ gen: $(READY) ## generate stubs, numbers of fields and of the kernel, the synchr
 	@$(VENV)/python -m tools.gen_field_numbers
 	@$(VENV)/python -m tools.gen_sync_client
 	@$(VENV)/python -m tools.gen_config_docs
+	@$(VENV)/python -m tools.gen_chart_schema
 	@$(VENV)/python -m tools.gen_abilities
 
 bench: $(READY) ## measure Reput beside RocketMQ, Kafka, NATS and Redis, in minutes; ONLY=append-1KiB PEER=kafka narrow it

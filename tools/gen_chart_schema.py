@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes which settings the Helm chart takes under `<service>.config`, from the configuration classes.
+
+Run it as `python -m tools.gen_chart_schema`; with `--check` it writes nothing and fails when the schema is out of date.
+Of deploy/k8s/reput/values.schema.json it writes `properties` of each `config`, all else is written by hand: so are the
+names in `propertyNames`, settings that the chart decides itself.
+A value of the chart becomes a variable of the environment, so numbers may be text. Helm then refuses what the service
+would refuse, but for rules of several settings.
+"""
+
+import argparse
+import importlib
+import json
+import sys
+import types
+import typing
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from libs.runtime.config import SECTIONS, Field, fields_of
+
+SCHEMA = Path(__file__).parent.parent / "deploy/k8s/reput/values.schema.json"
+
+BELOW_DATA = r"^(/data/[^,]+(,/data/[^,]+)*)?$"
+"""Directories on the only volume that a pod has."""
+
+PATTERNS = {"log_dirs": BELOW_DATA, "log_dirs_read_only": BELOW_DATA}
+
+
+def main() -> int:
+    """Write or check the schema. Returns the exit code, which is 1 when a check fails."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="fail instead of writing")
+    before = SCHEMA.read_text(encoding="utf-8")
+    after = with_settings(before)
+    if not parser.parse_args().check:
+        SCHEMA.write_text(after, encoding="utf-8")
+    elif after != before:
+        print(f"{SCHEMA.name} is out of date: run python -m tools.gen_chart_schema")
+        return 1
+    return 0
+
+
+def with_settings(text: str) -> str:
+    """Return the schema with all settings of all services as they are now."""
+    schema = json.loads(text)
+    for section in SECTIONS:
+        config = schema["properties"][section]["properties"]["config"]
+        decided = config["propertyNames"]["not"]["enum"]
+        fields = fields_of(importlib.import_module(f"services.{section}.bootstrap").Settings)
+        config["properties"] = {field.name: schema_of(field) for field in fields if field.name not in decided}
+        config["additionalProperties"] = False
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def schema_of(field: Field) -> dict[str, Any]:
+    """Return what a setting may be, with the words of docs/configuration.md."""
+    schema = {"description": f"must be {field.expectation}", **_of_type(field.type)}
+    if field.name in PATTERNS:
+        schema["pattern"] = PATTERNS[field.name]
+        schema["description"] += ", below /data: a pod has no other volume"
+    return schema
+
+
+def _of_type(kind: Any) -> dict[str, Any]:
+    bounds: dict[str, Any] = {}
+    if typing.get_origin(kind) is Annotated:
+        kind, *metas = typing.get_args(kind)
+        meta = next(meta for meta in metas if isinstance(meta, msgspec.Meta))
+        known = {"minimum": meta.ge, "maximum": meta.le}
+        bounds = {name: bound for name, bound in known.items() if bound is not None}
+    origin = typing.get_origin(kind)
+    if origin is Literal:
+        return {"enum": list(typing.get_args(kind))}
+    if origin in (types.UnionType, typing.Union):
+        [kind] = [part for part in typing.get_args(kind) if part is not type(None)]
+        return _of_type(kind)
+    if kind is bool:
+        return {"enum": [True, False, "true", "false"]}
+    if kind is int:
+        return {"type": ["integer", "string"], "pattern": "^-?[0-9]+$", **bounds}
+    if kind is float:
+        return {"type": ["number", "string"], "pattern": r"^-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?$", **bounds}
+    return {"type": "string"}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

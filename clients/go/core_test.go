@@ -124,6 +124,7 @@ func TestRetryReasons(t *testing.T) {
 		{Error{Code: codes.Unavailable, Reason: "DEPENDENCY_UNAVAILABLE"}, true, true},
 		{Error{Code: codes.Unavailable, Reason: "NOT_LEADER"}, true, true},
 		{Error{Code: codes.Unavailable, Reason: "NOT_ENOUGH_REPLICAS"}, true, true},
+		{Error{Code: codes.Unavailable, Reason: "STORE_REPLACED"}, true, true},
 		{Error{Code: codes.Unavailable}, true, false},
 		{Error{Code: codes.Unavailable, Reason: "STREAM_IDLE"}, true, false},
 		{Error{Code: codes.ResourceExhausted}, false, false},

@@ -13,7 +13,7 @@ import (
 // retryableReasons are those with which the server says: nothing was done, and later it may work. docs/errors.md.
 var retryableReasons = map[string]bool{
 	"STORE_FULL": true, "QUEUE_OFFSETS_UNKNOWN": true, "WINDOW_FULL": true, "RECOVERING": true, reasonStopping: true,
-	reasonDependencyUnavailable: true, reasonNotLeader: true, "NOT_ENOUGH_REPLICAS": true,
+	reasonDependencyUnavailable: true, reasonNotLeader: true, "NOT_ENOUGH_REPLICAS": true, "STORE_REPLACED": true,
 }
 
 // RetryPolicy says whether a failed attempt is repeated, and when: with delays that double, never shorter than what the

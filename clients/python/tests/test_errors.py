@@ -85,6 +85,7 @@ RETRIES = [
     (grpc.StatusCode.UNAVAILABLE, "", True, True),
     (grpc.StatusCode.UNAVAILABLE, "", False, False),
     (grpc.StatusCode.UNAVAILABLE, "RECOVERING", False, True),
+    (grpc.StatusCode.UNAVAILABLE, "STORE_REPLACED", False, True),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "STORE_FULL", True, True),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "WINDOW_FULL", True, True),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "", True, False),

@@ -24,6 +24,7 @@ const RETRYABLE_REASONS: ReadonlySet<string> = new Set([
   "DEPENDENCY_UNAVAILABLE",
   "NOT_LEADER",
   "NOT_ENOUGH_REPLICAS",
+  "STORE_REPLACED",
 ]);
 
 /** Answers in a row that name the leader and are followed: logs that change their leader may name each other. */

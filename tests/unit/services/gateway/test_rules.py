@@ -6,6 +6,7 @@ import hmac
 
 import pytest
 
+from services.commitlog.engine.write.gate import Reason
 from services.gateway.engine.names import shown_name, stored_name
 from services.gateway.engine.retries import Exponential, is_misread, of_consumer
 from services.gateway.engine.signature import Signature
@@ -91,3 +92,8 @@ def test_a_wrong_signature(text: str) -> None:
 def test_every_code_is_one_of_the_protocol() -> None:
     """A reason whose code has no number would end as an error of ours."""
     assert {f"CODE_{code}" for code in CODES.values()} <= set(wire.Code.keys())
+
+
+def test_whatever_closes_the_log_has_a_code() -> None:
+    """A send that the log refuses, for whichever reason, is no error of the gateway's."""
+    assert {reason.error_reason for reason in Reason} <= set(CODES)

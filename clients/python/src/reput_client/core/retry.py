@@ -12,7 +12,7 @@ from reput_client.core.route import NOT_LEADER
 RETRYABLE_REASONS = frozenset(
     {
         "STORE_FULL", "QUEUE_OFFSETS_UNKNOWN", "WINDOW_FULL", "RECOVERING", "STOPPING", "DEPENDENCY_UNAVAILABLE",
-        "NOT_LEADER", "NOT_ENOUGH_REPLICAS",
+        "NOT_LEADER", "NOT_ENOUGH_REPLICAS", "STORE_REPLACED",
     }
 )  # fmt: skip
 """Reasons with which the server says: nothing was done, and later it may work. docs/errors.md."""

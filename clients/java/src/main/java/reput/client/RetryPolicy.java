@@ -27,7 +27,8 @@ public record RetryPolicy(int retries, Duration delayMin, Duration delayMax) {
     static final int FOLLOWS_MAX = 3;
     /** Reasons that say: nothing was done, and later it may work. docs/errors.md. */
     private static final Set<String> PASSING_REASONS = Set.of("STORE_FULL", "QUEUE_OFFSETS_UNKNOWN", "WINDOW_FULL",
-            "RECOVERING", "STOPPING", "DEPENDENCY_UNAVAILABLE", Route.NOT_LEADER, "NOT_ENOUGH_REPLICAS");
+            "RECOVERING", "STOPPING", "DEPENDENCY_UNAVAILABLE", Route.NOT_LEADER, "NOT_ENOUGH_REPLICAS",
+            "STORE_REPLACED");
 
     /** Throws IllegalArgumentException for numbers outside of their ranges. */
     public RetryPolicy {

@@ -204,8 +204,8 @@ class LogCheck:
     def _check_missing_crc(self, segment: LogFile, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
         """Look for records without the CRC property among those that have it: no checksum covers their properties.
 
-        One whose last byte is zero has lost it, for properties end otherwise. Another one between two that have it was
-        written so only if the setting was turned off for it alone.
+        One with properties whose last byte is zero has lost it, for properties end otherwise. Another one between two
+        that have it was written so only if the setting was turned off for it alone.
         """
         starts = ends - CRC_PROPERTY_SIZE_BYTES
         has = np.ones(len(ends), np.bool_)
@@ -214,6 +214,9 @@ class LogCheck:
         if not has.any():
             return
         is_cut = ~has & (data[ends - 1] == 0)
+        for row in np.flatnonzero(is_cut).tolist():
+            shape = record.check_header(segment.buffer, self._columns.positions[row])
+            is_cut[row] = shape.properties_size_bytes > 0  # without properties the last byte is of their size
         is_between = np.zeros(len(ends), np.bool_)
         is_between[1:-1] = ~has[1:-1] & has[:-2] & has[2:] & ~is_cut[1:-1]
         for row in np.flatnonzero(is_cut | is_between).tolist():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is in order although it looks odd: expired heads, pre-blanks, RocketMQ's ways to fill index files."""
 
+import asyncio
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,20 @@ from libs.formats.indexes.index_file import IndexEntry, IndexHeader
 from libs.formats.records import properties
 from libs.formats.records.record import Record
 from libs.formats.state import store_checkpoint
+from libs.machine.posix_fs import PosixFs
+from libs.machine.testing.manual_clock import ManualClock
 from tests.support import reference
+from tests.support.commitlog import BORN_HOST, log_on, message, request
 from tests.support.records import STORE_TIME_MS, encoded
 from tests.unit.cli.verify.damage import Target
-from tests.unit.cli.verify.made_store import ENTRY_CAPACITY, QUEUE_FILE_SIZE, SEGMENT_SIZE, SLOT_COUNT
+from tests.unit.cli.verify.made_store import (
+    ENTRY_CAPACITY,
+    QUEUE_FILE_SIZE,
+    SEGMENT_SIZE,
+    SLOT_COUNT,
+    commit_log_config,
+    index,
+)
 from tests.unit.cli.verify.test_store import verified
 
 LONG, INT = struct.Struct(">q"), struct.Struct(">i")
@@ -183,3 +194,18 @@ def test_a_clock_that_was_set_back_is_in_order(tmp_path: Path) -> None:
     findings = verified(tmp_path)[1]
     assert "LOG_STORE_TIME" in {finding.code for finding in findings}
     assert {finding.code for finding in findings if finding.physical_offset and finding.severity == "fault"} == set()
+
+
+async def _log_that_gets_the_crc_property(data_dir: Path) -> None:
+    for has_crc_property in (False, True):
+        config = replace(commit_log_config(data_dir), crc_property=has_crc_property)
+        async with log_on(PosixFs(), config, ManualClock()) as log:
+            for number in range(3):
+                await log.pipeline.append(request(message(b"body %d" % number, "orders", queue_id=0)), BORN_HOST)
+    await index(data_dir)
+
+
+def test_messages_without_properties_before_the_crc_property_was_on_are_in_order(tmp_path: Path) -> None:
+    """Their last bytes are the size of properties, which is 0, and not what is left of a CRC property."""
+    asyncio.run(_log_that_gets_the_crc_property(tmp_path))
+    assert _codes(tmp_path) == set()

@@ -74,7 +74,8 @@ def up(
 ) -> None:
     """Run all services over one directory until Ctrl-C, SIGTERM, or the end of the terminal (SIGHUP).
 
-    Each stops in order, however often SIGTERM comes; a Ctrl-C during the stop kills what is left.
+    Each stops in order, however often SIGTERM comes; a Ctrl-C during the stop kills what is left. Below nohup the
+    end of the terminal ends nothing.
 
     It says `ready` when all of them answer and the indexes are complete.
 
@@ -182,9 +183,8 @@ def _hold_free_port(sockets: contextlib.ExitStack) -> int:
             return port
 
 
-async def _run(copies: list[Copy], config: Path | None, data_dir: Path, *, metrics: bool, as_json: bool) -> int:
-    children = [child for copy in copies for child in copy.children(config, metrics=metrics)]
-    supervisor = Supervisor(children, lambda line: print(line, file=sys.stderr, flush=True), restarts=len(copies) > 1)
+def stop_at_signals(supervisor: Supervisor) -> None:
+    """Stop in order at SIGTERM, at Ctrl-C, and when the terminal is closed, but below nohup, which ignores that."""
     loop = asyncio.get_running_loop()
 
     def interrupt() -> None:
@@ -195,8 +195,15 @@ async def _run(copies: list[Copy], config: Path | None, data_dir: Path, *, metri
             supervisor.stop()
 
     loop.add_signal_handler(signal.SIGTERM, supervisor.stop)
-    loop.add_signal_handler(signal.SIGHUP, supervisor.stop)  # the terminal is closed
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGHUP, supervisor.stop)
     loop.add_signal_handler(signal.SIGINT, interrupt)
+
+
+async def _run(copies: list[Copy], config: Path | None, data_dir: Path, *, metrics: bool, as_json: bool) -> int:
+    children = [child for copy in copies for child in copy.children(config, metrics=metrics)]
+    supervisor = Supervisor(children, lambda line: print(line, file=sys.stderr, flush=True), restarts=len(copies) > 1)
+    stop_at_signals(supervisor)
 
     def on_ready() -> None:
         targets = {name: ",".join(copy.target(name) for copy in copies) for name in copies[0].ports}

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command tree: the page about it is up to date, and every command offers JSON."""
 
+import asyncio
 import re
 import shlex
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,10 @@ import pytest
 import typer
 
 from cli.commands.typed.group import first_sentence
-from cli.commands.up import Copy, chosen_ports, copies_of, listen_hosts
+from cli.commands.up import Copy, chosen_ports, copies_of, listen_hosts, stop_at_signals
 from cli.document import PAGE, page
 from cli.registry import COMMANDS, app, load, run
+from cli.supervisor import Supervisor
 from libs.runtime.version import VERSION
 from tests.support.reput_up import run_here
 
@@ -191,3 +194,17 @@ def test_up_listens_where_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert Copy(tmp_path, {"commitlog": 1}, {"commitlog": "::"}).target("commitlog") == "[::1]:1"
     hosts = [child.flags[child.flags.index("--listen-host") + 1] for child in copy.children(file, metrics=True)]
     assert hosts == list(found.values())
+
+
+@pytest.mark.parametrize("before", [signal.SIG_IGN, signal.SIG_DFL])
+async def test_up_below_nohup_outlives_its_terminal(before: signal.Handlers) -> None:
+    """A hang-up stops it, unless the program that started it has the signal ignored."""
+    former = signal.signal(signal.SIGHUP, before)
+    try:
+        stop_at_signals(Supervisor([], print))
+        is_handled = signal.getsignal(signal.SIGHUP) not in (signal.SIG_IGN, signal.SIG_DFL)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(signal.SIGHUP, former)
+    assert is_handled is (before is signal.SIG_DFL)

@@ -91,6 +91,7 @@ def _outside(state: StoreState, states: States, topic: str, queue_id: int, queue
         return None
     queue = states.get((topic, queue_id))
     end = 0 if queue is None else max(queue.next, queue.files.end_unit)
+    end = max(end, state.dropped_ends.get((topic, queue_id), 0))  # of a queue that was removed, and goes on there
     if 0 <= queue_offset <= end or (queue is not None and not queue.is_checked):
         return None
     return f"at {queue_offset} of {topic} queue {queue_id}, which ends at {end}"

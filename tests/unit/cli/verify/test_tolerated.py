@@ -209,3 +209,13 @@ def test_messages_without_properties_before_the_crc_property_was_on_are_in_order
     """Their last bytes are the size of properties, which is 0, and not what is left of a CRC property."""
     asyncio.run(_log_that_gets_the_crc_property(tmp_path))
     assert _codes(tmp_path) == set()
+
+
+def test_a_place_at_the_end_of_a_removed_queue_is_in_order(store: Path) -> None:
+    """The queue goes on there when its topic is made again, although the log has no record of it any more."""
+    Target(store).write_log_history(ends=[["gone", 0, 5, 0]])
+    offsets = store / "config" / "consumerOffset.json"
+    offsets.write_text('{"offsetTable":{"gone@readers":{0:5}}}')
+    assert "CONSUMER_OFFSET_OUTSIDE" not in _codes(store)
+    offsets.write_text('{"offsetTable":{"gone@readers":{0:6}}}')
+    assert "CONSUMER_OFFSET_OUTSIDE" in _codes(store)

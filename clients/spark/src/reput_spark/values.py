@@ -175,12 +175,22 @@ def unknown_option(key: str, known: Mapping[str, str]) -> str:
     return "no such option" + (f"; did you mean {known[near[0]]!r}?" if near else "; docs/spark-reference.md has them")
 
 
+def _unrepeated(name: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object. Raises BadOption for a name that comes twice: one of the values would count in silence."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise BadOption(name, f"names {key!r} twice")
+        found[key] = value
+    return found
+
+
 def json_value(name: str, text: str) -> Any:
     """Parse JSON."""
     if text.startswith("\ufeff"):
         raise BadOption(name, "begins with a byte order mark (U+FEFF): leave it out")
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=lambda pairs: _unrepeated(name, pairs))
     except RecursionError:
         raise BadOption(name, "is nested too deeply") from None
     except ValueError as error:

@@ -91,7 +91,7 @@ def by_queue(name: str, text: str, form: str, allowed: range, what: str) -> Offs
         if not isinstance(queues, dict):
             raise BadOption(name, f"{topic!r} has no object of queues")
         for queue, found in queues.items():
-            if not queue.isascii() or not queue.isdigit() or int(queue) > QUEUE_ID_MAX:
+            if not re.fullmatch(r"0|[1-9][0-9]{0,4}", queue) or int(queue) > QUEUE_ID_MAX:
                 raise BadOption(name, f"{queue!r} is not a queue id")
             if type(found) is not int or found not in allowed:
                 raise BadOption(name, f"{found!r} is not {what}")
@@ -304,6 +304,8 @@ def refuse_impossible(parsed: ReadOptions, *, is_stream: bool) -> None:
     starts_latest = any(value == LATEST for queues in parsed.starting_offsets.values() for value in queues.values())
     if starts_latest and not is_stream:
         raise BadOption("startingOffsets", "a batch read that starts at the end reads nothing")
+    if any(value == EARLIEST for queues in parsed.ending_offsets.values() for value in queues.values()):
+        raise BadOption("endingOffsets", "a read that ends at the start reads nothing: -2 is for startingOffsets")
     for name, by_topic in (
         ("startingOffsets", parsed.starting_offsets),
         ("endingOffsets", parsed.ending_offsets),

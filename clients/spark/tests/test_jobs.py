@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from reput_spark.jobs import backfill, export, incremental, trace
+from reput_spark import errors
+from reput_spark.jobs import backfill, export, incremental, outcome, trace
 from reput_spark.jobs.outcome import EXIT_DONE, EXIT_FAILED, EXIT_USAGE
 
 if TYPE_CHECKING:
@@ -106,3 +107,9 @@ def test_backfill_tells_what_it_would_append(tmp_path: Path, capsys: pytest.Capt
     assert "not written: " in capsys.readouterr().out
     assert backfill.main(["--commitlog", "a:1", "--input", str(tmp_path / "nothing"), "--dry-run"]) == EXIT_FAILED
     assert capsys.readouterr().err.startswith("error: FILE: ")
+
+
+def test_each_error_has_a_reason_and_an_exit_code() -> None:
+    """A job that fails by an error of this package says which: no kind is left out of the table."""
+    kinds = {kind.__name__ for kind in errors.ReputSparkError.__subclasses__()}
+    assert kinds - {"CallFailed"} == set(outcome.OWN)

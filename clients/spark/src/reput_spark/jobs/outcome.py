@@ -38,6 +38,7 @@ OWN = {
     "BadSchema": ("BAD_SCHEMA", EXIT_USAGE),
     "BadRow": ("BAD_ROW", EXIT_REFUSED),
     "DataLoss": ("OFFSET_NOT_KEPT", EXIT_NOT_FOUND),
+    "QueueLeftOut": ("QUEUE_LEFT_OUT", EXIT_USAGE),
     "NoMessageAtTime": ("NO_MESSAGES", EXIT_NOT_FOUND),
     "ReplayChanged": ("REPLAY_CHANGED", EXIT_REFUSED),
     "BadAnswer": ("BAD_ANSWER", EXIT_FAILED),

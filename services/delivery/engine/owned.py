@@ -45,6 +45,8 @@ STORE_INTERVAL_S = 5.0
 """How often the groups' positions go to the index, where other tools look for them."""
 
 Verb = Literal["ack", "nack", "extend", "terminate", "bury"]
+FINAL: frozenset[Verb] = frozenset({"ack", "terminate", "bury"})
+"""Verbs after which a message is settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class Owned:
         groups: Groups,
         journal: Journal,
         tally: Tally,
+        repeats: Repeats,
         *,
         log: Log,
         index: Index,
@@ -94,7 +97,7 @@ class Owned:
         self.asking = Asking(self.delays, clock)
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self.filters = AllFilters(groups, index, clock)
-        self._attempts, self._repeats = Attempts(clock), Repeats()
+        self._attempts, self._repeats = Attempts(clock), repeats
         self._settling: asyncio.Future[Written] | None = None
         """The last settled events on their way into the log, behind all others."""
         self.positions = Positions(groups, journal, log, index, clock, config)
@@ -277,19 +280,19 @@ class Owned:
 
     async def _bury(self, wish: Wish) -> Outcome:
         try:
-            await self._bury_message(Handle.decode(wish.handle))
+            await self._bury_message(Handle.decode(wish.handle), wish)
         except HandleOutdated as error:
             return self._repeated(wish, error)
         except ServiceError as error:
             return Outcome(error)
-        self._repeats.note(wish, "")
         return Outcome()
 
-    async def _bury_message(self, handle: Handle) -> None:
+    async def _bury_message(self, handle: Handle, wish: Wish) -> None:
         """Put a message among the dead letters. Raises HandleOutdated, and what the journal and the index raise."""
         self._in_flight(handle)
         found = await self._burying.read(handle.place, handle.offset)
         queue, _ = self._in_flight(handle)  # it may have been settled while it was read
+        self._repeats.note(wish, "")  # which counts once the message is settled
         if found is None:
             await self._burying.pass_over(queue, handle.offset)
             return
@@ -324,8 +327,11 @@ class Owned:
         return outcome
 
     def _repeated(self, wish: Wish, error: HandleOutdated) -> Outcome:
-        answer = self._repeats.answer(wish)
-        return Outcome(error) if answer is None else Outcome(handle=answer)
+        """Return the answer to the same wish before, unless the log has lost since what that one did."""
+        answer, handle = self._repeats.answer(wish), Handle.decode(wish.handle)
+        queue = self.groups.find(handle.place)
+        is_undone = wish.verb in FINAL and queue is not None and not queue.is_settled(handle.offset)
+        return Outcome(error) if answer is None or is_undone else Outcome(handle=answer)
 
     def _settled(self, handle: Handle, wish: Wish) -> tuple[Settled | Postponed, Outcome]:
         queue, flight = self._in_flight(handle)

@@ -25,6 +25,7 @@ from services.delivery.engine.owned import Owned
 from services.delivery.engine.ports import Index, Log
 from services.delivery.engine.receiving.all_filters import FilterCount
 from services.delivery.engine.state.groups import Groups
+from services.delivery.engine.state.repeats import Repeats
 from services.delivery.engine.takeover.copying import JOURNAL_GROUP, JOURNAL_PLACE, Copying
 from services.delivery.engine.takeover.handover import come_back, leave
 from services.delivery.engine.takeover.loading import load
@@ -101,12 +102,12 @@ class Ownership:
         self,
         log: Log,
         index: Index,
-        make: Callable[[Groups, Journal, Tally], Owned],
+        make: Callable[[Groups, Journal, Tally, Repeats], Owned],
         *,
         skip_below: int = 0,
     ) -> None:
         self.began_count = 0
-        self.tally = Tally()
+        self.tally, self._repeats = Tally(), Repeats()
         self._log, self._index, self._make = log, index, make
         self._skip_below = skip_below
         self._owned: Owned | None = None
@@ -210,7 +211,7 @@ class Ownership:
             start = await self._index.stored_offset(JOURNAL_GROUP, *JOURNAL_PLACE) or 0
             reading = await load(self._index, owner, start=start, began=began.queue_offset, skip_below=self._skip_below)
             journal.format = max(journal.format, reading.format)
-            owned = self._make(reading.groups, journal, self.tally)
+            owned = self._make(reading.groups, journal, self.tally, self._repeats)
             await come_back(owned, journal, self._index, reading.last)
             await owned.start()
         except LogFollows:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Repeats: what the last wishes were answered, so that one whose answer was lost gets it again.
 
-Nothing of it is in the journal: a repetition that comes late, or to the next process, hears that its handle is
-outdated. Wishes are known by their hashes of 64 bits.
+They last as long as the process, also when it reads the journal anew because an append failed, or was not durable in
+time: the callers of then repeat what they wished. Nothing of it is in the journal: a repetition that comes late, or to
+the next process, hears that its handle is outdated. Wishes are known by their hashes of 64 bits.
 Callers: the event loop's thread. Memory: COUNT_MAX answers, some 100 bytes each.
 """
 

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from libs.machine.testing.manual_clock import ManualClock
+from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.owned import Outcome, Owned, Wish
 from services.delivery.engine.ports import Letter, Wanted, Written
 from services.delivery.engine.state.repeats import COUNT_MAX, Repeats
 from services.delivery.engine.subscription import Delivered
-from services.delivery.errors import HandleOutdated
+from services.delivery.errors import HandleOutdated, JournalLost
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
 from tests.support.patience import LIMIT_S
 
@@ -78,6 +79,40 @@ async def test_a_repeated_wish_is_answered_when_the_first_one_is_in_the_log(cloc
         assert (first.cancelled(), again.done()) == (True, False)
         store.goes_on.set()
         assert await again == [Outcome()]
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack", "extend", "terminate", "bury"])
+async def test_a_wish_is_repeated_after_the_journal_was_read_anew(clock: ManualClock, verb: str) -> None:
+    """Its record is in the log, though it failed for its caller: the repetition is answered as done."""
+    store = HeldStore()
+    await store.append("t", "a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        wish = Wish((await receive(owned))[0].handle, verb, 5_000 if verb == "extend" else None)  # type: ignore[arg-type]
+        store.lost_answers = 1
+        lost = await asyncio.gather(owned.settle([wish]), return_exceptions=True)
+        assert isinstance(lost[0], JournalLost) or isinstance(lost[0][0].error, JournalLost)
+        owned = await owned_of(ownership, began_count=2)
+        (again,) = await owned.settle([wish])
+        assert again.error is None
+        assert bool(again.handle) == (verb == "extend")
+        assert owned.groups.open_count == (verb in ("nack", "extend"))
+
+
+async def test_what_the_log_has_lost_is_not_answered_as_done(clock: ManualClock) -> None:
+    """An ack that is not in the log does not count once somebody else has the message."""
+    store = HeldStore()
+    await store.append("t", "a")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        wish = Wish((await receive(owned))[0].handle, "ack")
+        store.refused_writes = 1
+        with pytest.raises(DependencyUnavailable):
+            await owned.settle([wish])
+        owned = await owned_of(ownership, began_count=2)
+        clock.advance(1_000)
+        assert [one.attempt for one in await receive(owned)] == [2]
+        assert [type(one.error) for one in await owned.settle([wish])] == [HandleOutdated]
 
 
 def test_what_is_remembered_has_a_bound() -> None:

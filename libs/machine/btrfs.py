@@ -19,15 +19,15 @@ FS_IOC_GETFLAGS = 0x80086601  # linux/fs.h, for 64-bit longs
 FS_IOC_SETFLAGS = 0x40086602
 FS_NOCOW_FL = 0x00800000
 
+_LIBC = ctypes.CDLL(None, use_errno=True)
 _FLAGS = struct.Struct("l")
 _STATFS_SIZE_BYTES_MAX = 256  # struct statfs has 120 bytes on 64-bit Linux; its first field is the type
 
 
 def file_system_type(path: Path) -> int:
     """Return the magic number of the file system that holds `path`, as statfs(2) tells it. Raises OSError."""
-    libc = ctypes.CDLL(None, use_errno=True)
     facts = ctypes.create_string_buffer(_STATFS_SIZE_BYTES_MAX)
-    if libc.statfs(os.fsencode(path), facts) != 0:
+    if _LIBC.statfs(os.fsencode(path), facts) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), str(path))
     return int(struct.unpack_from("q", facts.raw)[0]) & 0xFFFFFFFF

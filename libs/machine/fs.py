@@ -157,11 +157,15 @@ class Lock(Protocol):
 class Fs(Protocol):
     """The operations on files that a store needs."""
 
-    def create_mapped(self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None) -> MappedFile:
+    def create_mapped(
+        self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None, is_durable: bool = True
+    ) -> MappedFile:
         """Make a file of zeros with all its blocks reserved, so that no later write to it can lack space.
 
         With `reserved_bytes` only the blocks of its first bytes are reserved, and the rest is a hole: see
         `MappedFile.reserve`. The file and its name are durable on return; a crash leaves either the whole file or none.
+        Without `is_durable` it waits for no disk, and the file is durable after its `sync` and `sync_directory` of its
+        directory: until then a power cut leaves the whole file, an empty one, or none.
         Raises FileExistsError, DiskFull (then nothing is left behind) or FileSystemUnsuited.
         """
         ...
@@ -214,10 +218,10 @@ class Fs(Protocol):
         """Return how many bytes a file occupies on disk, without its holes. Raises FileNotFoundError."""
         ...
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, is_durable: bool = True) -> None:
         """Make a directory and the missing ones above it. Durable on return. It is no error when it is there.
 
-        Raises DiskFull.
+        Without `is_durable` each is durable after `sync_directory` of the one above. Raises DiskFull.
         """
         ...
 

@@ -2,14 +2,15 @@
 """PosixFs: the real file system, as Linux has it.
 
 Invariants: a file with its final name always has its full size and the blocks that were asked for (it is made without a
-name or under a temporary one, allocated, synced, then named); a failed sync is reported to the caller and never
-repeated here.
+name or under a temporary one, allocated, synced unless it needs not be durable yet, then named); a failed sync is
+reported to the caller and never repeated here.
 Not handled: retries, and what a failure means, which only the callers know.
 """
 
 import contextlib
 import errno
 import fcntl
+import itertools
 import os
 import struct
 import weakref
@@ -196,7 +197,9 @@ class PosixFs:
     def __init__(self) -> None:
         self._suited_directories: set[Path] = set()
 
-    def create_mapped(self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None) -> PosixMappedFile:
+    def create_mapped(
+        self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None, is_durable: bool = True
+    ) -> PosixMappedFile:
         """See `Fs.create_mapped`."""
         reserved_bytes = size_bytes if reserved_bytes is None else reserved_bytes
         assert 0 < reserved_bytes <= size_bytes
@@ -212,7 +215,10 @@ class PosixFs:
         try:
             os.truncate(descriptor, size_bytes)
             os.posix_fallocate(descriptor, 0, reserved_bytes)
-            os.fsync(descriptor)
+            if reserved_bytes < size_bytes:  # for the first fault, which would read ahead of it through the whole hole
+                os.pwrite(descriptor, bytes(min(PAGE_SIZE_BYTES, reserved_bytes)), 0)
+            if is_durable:
+                os.fsync(descriptor)
             failpoint("create.before_rename")
             if created is None:
                 # Without a directory os.link would not follow the link; the absolute path makes it meaningless.
@@ -220,7 +226,8 @@ class PosixFs:
                 created = path
             else:
                 created = created.rename(path)
-            self.sync_directory(path.parent)
+            if is_durable:
+                self.sync_directory(path.parent)
             failpoint("create.after_rename")
             return self.open_mapped(path)  # by its name: otherwise /proc/…/maps would call it deleted
         except BaseException as error:
@@ -300,13 +307,14 @@ class PosixFs:
         """See `Fs.allocated_bytes`."""
         return path.stat().st_blocks * STAT_BLOCK_BYTES
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, is_durable: bool = True) -> None:
         """See `Fs.make_directory`."""
-        missing = [directory for directory in (path, *path.parents) if not directory.exists()]
+        missing = list(itertools.takewhile(lambda directory: not directory.exists(), (path, *path.parents)))
         for directory in reversed(missing):
             with _full_disk_named(directory, PAGE_SIZE_BYTES):
                 directory.mkdir(mode=0o700, exist_ok=True)
-            self.sync_directory(directory.parent)
+            if is_durable:
+                self.sync_directory(directory.parent)
         if not path.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(path))
 

@@ -74,16 +74,16 @@ class SegmentChain:
         self._segments: list[Segment] = []
         self.allocator = SegmentAllocator(fs, segment_size_bytes, warms=warms) if preallocates else None
 
-    def open(self, *, is_clean: bool = False) -> Self:
+    def open(self, *, is_clean: bool = False, is_durable: bool = True) -> Self:
         """Open the files that are there, in directories that are made when missing. Maps none. Returns the chain.
 
         Every file counts as written in full. It counts as flushed only with `is_clean` (the last process ended
         orderly): otherwise what a killed process wrote may still be in the page cache alone, and the first `sync`
-        covers it. Names that are not 20 digits are left alone. Unfinished files that a crash left are removed, and so
-        is an empty last file, as RocketMQ may leave it.
+        covers it. Directories that are made are durable with `is_durable`. Names that are not 20 digits are left alone.
+        Unfinished files that a crash left are removed, and so is an empty last file, as RocketMQ may leave it.
         Raises SegmentSizeWrong, SegmentMissing and SegmentTwice, and then nothing was removed.
         """
-        listed = [found for directory in self.directory_paths for found in self._listed(directory)]
+        listed = [found for directory in self.directory_paths for found in self._listed(directory, is_durable)]
         paths = sorted((path for path in listed if _is_segment(path.name)), key=lambda path: path.name)
         leftovers = [path for path in listed if path.suffix == TEMPORARY_SUFFIX and _is_segment(path.stem)]
         if paths and self._fs.size(paths[-1]) == 0:
@@ -161,16 +161,18 @@ class SegmentChain:
         """Whether the next segment may begin: a pool has to have a free buffer, which a commit gives back."""
         return self.pool is None or self.pool.free_count > 0
 
-    def roll(self, *, first_base_physical_offset: int = 0) -> Segment:
+    def roll(self, *, first_base_physical_offset: int = 0, is_durable: bool = True) -> Segment:
         """Add the next segment, durably, and make it the active one. The active one must be full.
 
-        An empty chain begins at `first_base_physical_offset`. Raises StoreFull, and then nothing has changed.
+        An empty chain begins at `first_base_physical_offset`. Without `is_durable` a first file is made as
+        `Fs.create_mapped` says, and the next one must wait for its sync. Raises StoreFull: then nothing has changed.
         """
         active = self.active
         assert active is None or active.is_full
         assert self.can_roll
+        assert is_durable or active is None
         base = first_base_physical_offset if active is None else active.base_physical_offset + self.segment_size_bytes
-        mapped = self._create(base)
+        mapped = self._create(base, is_durable=is_durable)
         segment = Segment(self._shared, mapped.path, base, reserved_position=self._first_bytes, mapped=mapped)
         self._segments = [*self._segments, segment]
         self._count(segment, 1)
@@ -285,8 +287,8 @@ class SegmentChain:
         if self.directories is not None:
             self.directories.counts[segment.path.parent] += change
 
-    def _listed(self, directory: Path) -> list[Path]:
-        self._fs.make_directory(directory)
+    def _listed(self, directory: Path, is_durable: bool) -> list[Path]:
+        self._fs.make_directory(directory, is_durable=is_durable)
         return [directory / name for name in self._fs.list(directory)]
 
     def _paths_for(self, base: int) -> list[Path]:
@@ -296,7 +298,7 @@ class SegmentChain:
             return [self.directory / name]
         return [directory / name for directory in self.directories.candidates(base // self.segment_size_bytes)]
 
-    def _create(self, base: int) -> MappedFile:
+    def _create(self, base: int, *, is_durable: bool) -> MappedFile:
         """Make a file: where it was prepared, or else in the first place that has room and accepts files at all.
 
         Raises StoreFull if a place that accepts files has no room, and OSError if no place accepts any.
@@ -308,7 +310,9 @@ class SegmentChain:
             try:
                 if self.allocator is not None:
                     return self.allocator.allocate(path)
-                return self._fs.create_mapped(path, self.segment_size_bytes, reserved_bytes=self._first_bytes)
+                return self._fs.create_mapped(
+                    path, self.segment_size_bytes, reserved_bytes=self._first_bytes, is_durable=is_durable
+                )
             except OSError as error:
                 if error.errno not in _TAKES_NO_FILE or self._fs.exists(path):  # nobody knows what is there
                     raise

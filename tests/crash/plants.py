@@ -127,10 +127,10 @@ PLANTS = (
         "            return (offsets < 0) | ",
     ),
     plant(
-        "threads of an attempt that failed go on",
-        "services/indexer/engine/tables/queues.py",
-        "(self._begin, *name) for name in names), return_exceptions=True)",
-        "(self._begin, *name) for name in names))",
+        "names of new queues are not synced",
+        "services/indexer/engine/follow/flush.py",
+        "                    await asyncio.to_thread(self._queues.sync_names, new)\n",
+        "                    pass\n",
     ),
     plant(
         "a writer's batch that was torn stays",

@@ -127,10 +127,13 @@ class FaultyFs:
 
         return work if operation in UNFAILING_OPERATIONS else call
 
-    def create_mapped(self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None) -> FaultyMappedFile:
+    def create_mapped(
+        self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None, is_durable: bool = True
+    ) -> FaultyMappedFile:
         """See `Fs.create_mapped`."""
         self.check("create_mapped", path, size_bytes)
-        return FaultyMappedFile(self._fs.create_mapped(path, size_bytes, reserved_bytes=reserved_bytes), self)
+        mapped = self._fs.create_mapped(path, size_bytes, reserved_bytes=reserved_bytes, is_durable=is_durable)
+        return FaultyMappedFile(mapped, self)
 
     def open_mapped(self, path: Path, *, writable: bool = True) -> FaultyMappedFile:
         """See `Fs.open_mapped`."""
@@ -156,11 +159,11 @@ class FaultyFs:
             raise _error(fault, path, len(data))
         self._fs.append(path, data)
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, is_durable: bool = True) -> None:
         """See `Fs.make_directory`. A directory that is there needs no space."""
         if not self._fs.is_directory(path):
             self.check("make_directory", path)
-        self._fs.make_directory(path)
+        self._fs.make_directory(path, is_durable=is_durable)
 
     def disk_usage(self, path: Path) -> DiskUsage:
         """See `Fs.disk_usage`."""

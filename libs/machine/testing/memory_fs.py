@@ -170,7 +170,9 @@ class MemoryFs:
         with self._mutex:
             return _used_bytes(self._root)
 
-    def create_mapped(self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None) -> MemoryMappedFile:
+    def create_mapped(
+        self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None, is_durable: bool = True
+    ) -> MemoryMappedFile:
         """See `Fs.create_mapped`."""
         assert 0 < (reserved_bytes or size_bytes) <= size_bytes
         with self._mutex:
@@ -178,10 +180,11 @@ class MemoryFs:
             if path.name in parent.names:
                 raise FileExistsError(errno.EEXIST, "file exists", str(path))
             self._reserve(path, reserved_bytes or size_bytes)
-            file = File(bytes(size_bytes), bytes(size_bytes), reserved_bytes)
+            file = File(bytes(size_bytes), bytes(size_bytes), reserved_bytes, is_size_durable=is_durable)
             failpoint("create.before_rename")
             parent.names[path.name] = file
-            self.sync_directory(path.parent)
+            if is_durable:
+                self.sync_directory(path.parent)
             try:
                 failpoint("create.after_rename")
             except OSError:
@@ -296,13 +299,14 @@ class MemoryFs:
         with self._mutex:
             return self.file(path).allocated_bytes
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, is_durable: bool = True) -> None:
         """See `Fs.make_directory`."""
         with self._mutex:
             for directory in reversed((path, *path.parents)):
                 if not self.exists(directory):
                     self._directory(directory.parent).names[directory.name] = Directory()
-                    self.sync_directory(directory.parent)
+                    if is_durable:
+                        self.sync_directory(directory.parent)
             self._directory(path)
 
     def remove_directory(self, path: Path) -> None:

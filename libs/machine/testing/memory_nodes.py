@@ -67,16 +67,25 @@ class File:
     The last two differ after a failed sync: it marks the dirty pages clean, so that later syncs succeed without writing
     them, as Linux does. Only a write makes them dirty again, even one of the same bytes, if it goes through `write`:
     a store into a mapping can't be told from none when it changes nothing.
-    `reserved_bytes` is where the file's blocks end; None if it has all. `is_removed` is true when the file's name was
+    `reserved_bytes` is where the file's blocks end; None if it has all. A file whose size is not durable, as one that
+    was made without a sync, may be empty after a crash. `is_removed` is true when the file's name was
     removed or given to another file. A crash does not set it, because a crash makes new files.
     """
 
-    def __init__(self, data: bytes = b"", durable: bytes = b"", reserved_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        data: bytes = b"",
+        durable: bytes = b"",
+        reserved_bytes: int | None = None,
+        *,
+        is_size_durable: bool = True,
+    ) -> None:
         self.data = bytearray(data)
         self.durable = durable
         self.believed = durable
         self.reserved_bytes = reserved_bytes
         self.is_removed = False
+        self._is_size_durable = is_size_durable
         self._durably_reserved_bytes = reserved_bytes
         self._written_pages: set[int] = set()
 
@@ -103,7 +112,7 @@ class File:
             assert start < self.allocated_bytes, f"a store at {start}, where the file has no blocks"
             _put(kept, start, self.data[start : start + PAGE_SIZE_BYTES])
         self.durable = bytes(kept)
-        self._durably_reserved_bytes = self.reserved_bytes
+        self._is_size_durable, self._durably_reserved_bytes = True, self.reserved_bytes
         self._make_clean()
 
     def fail_sync(self) -> None:
@@ -112,6 +121,8 @@ class File:
 
     def after_crash(self, path: Path, survives: Survives, tear: Tear) -> "File":
         """Return the file as the disk has it. A size that was not synced survives with the file's last page."""
+        if not self._is_size_durable and not survives(path, (len(self.data) - 1) // PAGE_SIZE_BYTES):
+            return File()
         kept = bytearray(self.durable)
         for start in self._dirty_pages():
             page = start // PAGE_SIZE_BYTES

@@ -117,13 +117,17 @@ class FlushLoop:
             has_expired = bool(self._queues.expired or self._index.expired)
             is_thorough = is_thorough or has_expired or reached.epoch != self._progress.value.epoch
             is_clean = is_clean and not reached.is_ahead  # a clean start believes that there is nothing past it
-            known = self._known(is_clean=is_clean)
+            known = self._queues.described(self._known(is_clean=is_clean))
+            expired_count = len(self._queues.expired)
+            new = self._queues.unsynced.take_new() if is_thorough else []
             queues = self._queues.unsynced.begin_sync(0 if is_thorough else page_count_min)
             files = self._index.unfinished()
             files_due = files if is_thorough else files[:-1]
             try:
                 if queues or files_due:
                     await asyncio.to_thread(_sync, queues, files_due)
+                if new:
+                    await asyncio.to_thread(self._queues.sync_names, new)
             except Exception as error:
                 self.fail(error)
                 raise
@@ -131,7 +135,7 @@ class FlushLoop:
             self._index.mark_finished(files[:-1])
             self.sync_round_count += 1
             if is_thorough:
-                await self._write_down(known)
+                await self._write_down(known, expired_count)
 
     async def _round(self) -> None:
         now_s = self._clock.monotonic_s()
@@ -174,9 +178,9 @@ class FlushLoop:
             queue_begins=self._queues.kept_begins(),
         )
 
-    async def _write_down(self, known: IndexProgress) -> None:
-        queue_file_count, index_file_count = len(self._queues.expired), len(self._index.expired)
-        progress = self._index.described(self._queues.described(known))
+    async def _write_down(self, known: IndexProgress, queue_file_count: int) -> None:
+        index_file_count = len(self._index.expired)
+        progress = self._index.described(known)
         failpoint("progress.before_save")
         await self._progress.save(progress)
         failpoint("progress.after_save")

@@ -50,6 +50,7 @@ class ConsumeQueue:
 
     `bound_physical_offset` is what recovery decided: units of records at or past it are dropped, and those before it
     are durable. `is_clean` says that the last process ended orderly, so that nothing but zeros follows the last unit.
+    `is_new` makes a directory that waits for no disk.
     """
 
     def __init__(
@@ -63,11 +64,13 @@ class ConsumeQueue:
         maps: MapBudget,
         bound_physical_offset: int,
         is_clean: bool,
+        is_new: bool = False,
     ) -> None:
         assert file_size_bytes % UNIT_SIZE_BYTES == 0
         self.topic = topic
         self.queue_id = queue_id
-        self._chain = SegmentChain(fs, directory, file_size_bytes, maps=maps, grows=True).open(is_clean=True)
+        chain = SegmentChain(fs, directory, file_size_bytes, maps=maps, grows=True)
+        self._chain = chain.open(is_clean=True, is_durable=not is_new)
         self._fs = fs
         self._bound_physical_offset = bound_physical_offset
         self._is_clean = is_clean
@@ -111,6 +114,11 @@ class ConsumeQueue:
     def file_count(self) -> int:
         """Files of the queue."""
         return len(self._chain.segments)
+
+    @property
+    def directory(self) -> Path:
+        """Where the files are."""
+        return self._chain.directory
 
     def allocated_bytes(self) -> int:
         """Return how many bytes of the disk the files occupy. Blocks."""
@@ -182,12 +190,12 @@ class ConsumeQueue:
         return active is None or active.reserved_position < _end_of_room(active, unit_count)
 
     def make_room(self, unit_count: int) -> None:
-        """Make what `lacks_room` misses, durably. A first file has its first page present.
+        """Make what `lacks_room` misses. A first file has its first page present, and waits for no disk.
 
-        Blocks, for several syncs where there was no file, without the GIL. Raises StoreFull.
+        It is durable once it was synced, and the names of its directory and of those above. Blocks. Raises StoreFull.
         """
         self._recover()
-        segment = self._chain.active or self._chain.roll()
+        segment = self._chain.active or self._chain.roll(is_durable=False)
         segment.hold()  # other threads make files meanwhile, and may need its place
         try:
             if segment.wrote_position == 0:
@@ -344,6 +352,8 @@ class ConsumeQueue:
         while len(rows):
             segment = self._chain.active
             if segment is None or segment.is_full:
+                if self.file_count == 1 and segment is not None and segment.flushed_position == 0:
+                    segment.sync()  # a power cut may leave it empty until then, which only the last file may be
                 segment = self._chain.roll()
             position = segment.wrote_position
             part = rows[: (segment.size_bytes - position) // UNIT_SIZE_BYTES]

@@ -23,6 +23,7 @@ from libs.formats.state.index_progress import IndexProgress, QueueBegin, StepRea
 from libs.formats.state.log_history import QueueEnd
 from libs.log.state.set_apart import SetApart
 from libs.machine.errors import DiskFull
+from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
 from libs.segments.errors import StoreFull
@@ -212,10 +213,11 @@ class ConsumeQueueTable:
         return [QueueBegin(*name, end) for name, end in self.begins.items() if end > self.min_physical_offset]
 
     async def prepare(self, batch: DispatchBatch) -> None:
-        """Make the files of the queues that a batch begins, in threads: each costs syncs of itself and its directories.
+        """Make the files of the queues that a batch begins, in a thread, and give room to those that lack it for it.
 
-        And give those room that lack it for the batch. Raises StoreFull, but only when all of the threads are done: one
-        that came later would remove the file of the next attempt as rubbish.
+        None of it waits for the disk: `sync_names` makes the new names durable, before progress tells of the queues.
+        Raises StoreFull, but only when all files were tried: a thread that is still at work would remove the file of
+        the next attempt as rubbish.
         """
         names, growing = [], []
         for part in self.place(batch):
@@ -225,6 +227,8 @@ class ConsumeQueueTable:
                 names.append((part.topic, part.queue_id, count))
             elif count and queue is not None and queue.lacks_room(count):
                 growing.append((queue, count))
+                if queue.file_count == 0:
+                    self.unsynced.note_new(queue)
         if names:
             await uninterrupted(self._begin_all(names))
         if growing:
@@ -235,13 +239,21 @@ class ConsumeQueueTable:
         self.left_out, self._placed_batch = topics, None
 
     async def _begin_all(self, names: list[tuple[str, int, int]]) -> None:
-        begun = await asyncio.gather(*(asyncio.to_thread(self._begin, *name) for name in names), return_exceptions=True)
-        failures = [failure for failure in begun if isinstance(failure, BaseException)]
+        begun, failures = await asyncio.to_thread(self._begin_each, names)
         for queue in begun:
-            if isinstance(queue, ConsumeQueue):
-                self._add(queue)
+            self._add(queue)
+            self.unsynced.note_new(queue)
         if failures:
             raise failures[0]
+
+    def _begin_each(self, names: list[tuple[str, int, int]]) -> tuple[list[ConsumeQueue], list[Exception]]:
+        begun, failures = [], []
+        for name in names:
+            try:
+                begun.append(self._begin(*name))
+            except Exception as error:  # noqa: BLE001 - raised again once the others were tried
+                failures.append(error)
+        return begun, failures
 
     def append(self, batch: DispatchBatch) -> list[tuple[str, int]]:
         """Enter the records of a batch, and note those that are stepped over. Returns the queues that grew.
@@ -274,6 +286,15 @@ class ConsumeQueueTable:
             if queue.max_queue_offset != end:
                 self.unsynced.note(queue, file_count)
                 self.sums.move_end(end, queue)
+
+    def sync_names(self, queues: Sequence[ConsumeQueue]) -> None:
+        """Make the names of these new queues durable: each directory is synced once. Blocks. May run in any thread."""
+        directories = [queue.directory for queue in queues]
+        topics = dict.fromkeys(directory.parent for directory in directories)
+        for directory in (*directories, *topics, *([self.directory] if topics else [])):
+            failpoint("queue.before_names_sync")
+            self._fs.sync_directory(directory)
+            failpoint("queue.after_names_sync")
 
     def truncate(self, bound_physical_offset: int) -> None:
         """Drop the units of all records at or past this offset, durably."""
@@ -392,7 +413,7 @@ class ConsumeQueueTable:
 
     def _begin(self, topic: str, queue_id: int, unit_count: int) -> ConsumeQueue:
         try:
-            queue = self._make(topic, queue_id, 0, is_clean=True)
+            queue = self._make(topic, queue_id, 0, is_clean=True, is_new=True)
         except DiskFull as error:  # no room for its directory
             raise StoreFull(path=error.path, needed_bytes=error.needed_bytes) from error
         try:
@@ -423,7 +444,9 @@ class ConsumeQueueTable:
     def _directory_of(self, topic: str, queue_id: int) -> Path:
         return self.directory / topic / str(queue_id)
 
-    def _make(self, topic: str, queue_id: int, bound_physical_offset: int, *, is_clean: bool) -> ConsumeQueue:
+    def _make(
+        self, topic: str, queue_id: int, bound_physical_offset: int, *, is_clean: bool, is_new: bool = False
+    ) -> ConsumeQueue:
         return ConsumeQueue(
             self._fs,
             self._directory_of(topic, queue_id),
@@ -433,4 +456,5 @@ class ConsumeQueueTable:
             maps=self._maps,
             bound_physical_offset=bound_physical_offset,
             is_clean=is_clean,
+            is_new=is_new,
         )

@@ -31,6 +31,24 @@ def test_unsynced_bytes_are_lost(fs: MemoryFs) -> None:
     assert fs.read(FILE) == b"kept".ljust(8192, b"\0")
 
 
+@pytest.mark.parametrize(("are_names_kept", "found"), [(False, None), (True, 0)])
+def test_a_file_that_needs_not_be_durable_may_be_gone_or_empty(
+    fs: MemoryFs, are_names_kept: bool, found: int | None
+) -> None:
+    """Until it and its directory were synced a power cut leaves no file, or an empty one; then it stays."""
+    fs.make_directory(FILE.parent / "e", is_durable=False)
+    for path in (FILE, FILE.parent / "e" / "f"):
+        fs.create_mapped(path, 8192, reserved_bytes=4096, is_durable=False)
+    twin = fs.after_crash(lambda _, page: page is None and are_names_kept)
+    assert (twin.size(FILE) if twin.exists(FILE) else None) == found
+    assert twin.exists(FILE.parent / "e") == are_names_kept
+    for path in (FILE, FILE.parent / "e" / "f"):
+        fs.open_mapped(path).sync()
+        fs.sync_directory(path.parent)
+    fs.crash()
+    assert fs.read(FILE) == fs.read(FILE.parent / "e" / "f") == bytes(8192)
+
+
 def test_a_killed_process_loses_nothing(fs: MemoryFs) -> None:
     """With everything surviving, the page cache is what the next process sees."""
     mapped = fs.create_mapped(FILE, 4096)

@@ -32,16 +32,18 @@ class Disks(MemoryFs):
         self.broken: dict[Path, int] = {}
         self.leaves = False
 
-    def create_mapped(self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None) -> MappedFile:
+    def create_mapped(
+        self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None, is_durable: bool = True
+    ) -> MappedFile:
         """See `Fs.create_mapped`."""
         if path.parent in self.full:
             raise DiskFull(path=path, needed_bytes=size_bytes)
         if path.parent in self.broken:
             code = self.broken[path.parent]
             if self.leaves:
-                super().create_mapped(path, size_bytes, reserved_bytes=reserved_bytes)
+                super().create_mapped(path, size_bytes, reserved_bytes=reserved_bytes, is_durable=is_durable)
             raise OSError(code, os.strerror(code), str(path))
-        return super().create_mapped(path, size_bytes, reserved_bytes=reserved_bytes)
+        return super().create_mapped(path, size_bytes, reserved_bytes=reserved_bytes, is_durable=is_durable)
 
 
 def open_chain(fs: MemoryFs, places: SegmentDirectories, **options: bool) -> SegmentChain:

@@ -36,6 +36,21 @@ async def test_a_thorough_round_makes_everything_durable_and_says_so() -> None:
     assert report.queue_flushed_time_ms == log.records[-1].store_time_ms
 
 
+async def test_names_of_new_queues_are_durable_before_progress_tells_of_them() -> None:
+    """The harshest power cut after a thorough round takes no queue that was made since the round before."""
+    log, fs = filled(20), MemoryFs()
+    indexer = make_indexer(log, fs=fs)
+    for batch in log.batches():
+        await indexer.indexes.prepare(batch)
+        indexer.indexes.apply(batch)
+    await indexer.follow.flush.flush(is_thorough=True)
+    fs.crash(nothing_survives)
+    queues = make_indexer(log, fs=fs).indexes.queues
+    assert [queues.end_of("T", queue_id) for queue_id in range(2)] == [
+        indexer.indexes.queues.end_of("T", queue_id) for queue_id in range(2)
+    ]
+
+
 async def test_a_usual_round_leaves_small_changes_for_later() -> None:
     """Queues with few dirty pages wait; those with enough are synced; progress is not written."""
     log = filled(10)

@@ -46,8 +46,11 @@ class CountingFs(MemoryFs):
         self._open: set[MemoryMappedFile] = set()
         self._turn = threading.Lock()
 
-    def create_mapped(self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None) -> MemoryMappedFile:
-        return self._counted(super().create_mapped(path, size_bytes, reserved_bytes=reserved_bytes))
+    def create_mapped(
+        self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None, is_durable: bool = True
+    ) -> MemoryMappedFile:
+        mapped = super().create_mapped(path, size_bytes, reserved_bytes=reserved_bytes, is_durable=is_durable)
+        return self._counted(mapped)
 
     def open_mapped(self, path: Path, *, writable: bool = True) -> MemoryMappedFile:
         return self._counted(super().open_mapped(path, writable=writable))

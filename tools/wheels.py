@@ -2,15 +2,18 @@
 """Build the wheels of Reput into dist/: stubs, client, server and Spark connector.
 
 The server's has the compiled kernel, so it is for this kind of machine and this Python; the others are for all.
+Beside them is constraints.txt: the versions of all that they need, as uv.lock has them and the tests run with them.
 """
 
 import argparse
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tools.setup_environment import ROOT, run, uv_command
 
+CONSTRAINTS = "constraints.txt"
 PACKAGES = ("protos/python", "clients/python", ".", "clients/spark")
 
 
@@ -21,7 +24,28 @@ def build(target: Path) -> list[Path]:
     command = [uv, "build", "--quiet", "--wheel", "--python", sys.executable, "--out-dir", str(target)]
     for package in PACKAGES:
         run([*command, package], REPUT_REQUIRE_EXTENSIONS="1")
+    run(
+        [
+            uv,
+            "export",
+            "--quiet",
+            "--frozen",
+            "--all-packages",
+            "--all-extras",
+            "--no-default-groups",
+            "--no-emit-workspace",
+            "--no-hashes",
+            "--output-file",
+            str(target / CONSTRAINTS),
+        ]
+    )
     return sorted(target.glob("*.whl"))
+
+
+def install_line(target: Path, wheels: Sequence[Path]) -> str:
+    """Return how the server is installed: each wheel by its file, so that no package index has a say about them."""
+    ours = [str(wheel) for wheel in wheels if not wheel.name.startswith("reput_spark-")]
+    return " ".join(["pip install -c", str(target / CONSTRAINTS), *ours])
 
 
 def main() -> None:
@@ -29,9 +53,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", type=Path, default=ROOT / "dist", help="folder, emptied before [default: dist]")
     target = parser.parse_args().target
-    for wheel in build(target):
+    wheels = build(target)
+    for wheel in wheels:
         print(f"{wheel} ({wheel.stat().st_size >> 10} KiB)")
-    print(f"install them anywhere: pip install --find-links {target} reput-client   # or reput-server, reput-spark")
+    print(f"the server's is for Python {sys.version_info.major}.{sys.version_info.minor} on machines of this kind")
+    print(f"install it there: {install_line(target, wheels)}")
 
 
 if __name__ == "__main__":

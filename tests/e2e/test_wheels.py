@@ -25,11 +25,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no compiler is 
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the client and the server, installed without any program of the machine's."""
     home = tmp_path_factory.mktemp("wheels")
-    wheels.build(home / "dist")
+    built = wheels.build(home / "dist")
     venv.create(home / "env", with_pip=True)
     variables = {**os.environ, "PATH": str(home / "nothing"), "CC": "/bin/false", "JAVA_HOME": "/nowhere"}
     variables.pop("PYTHONPATH", None)
-    command = [home / "env/bin/pip", "install", "--quiet", "--find-links", home / "dist", "reput-server"]
+    line = wheels.install_line(home / "dist", built)
+    command = [home / "env/bin/pip", *line.split()[1:], "--quiet"]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     if "No matching distribution" in done.stderr and "reput" not in done.stderr:
         pytest.skip("the package index does not answer")
@@ -102,3 +103,10 @@ def _run(command: list[str | Path], variables: dict[str, str], folder: Path) -> 
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_wheels_are_installed_by_path() -> None:
+    """No package of the same name from an index takes the place of a wheel, and versions are those of uv.lock."""
+    built = [Path(f"dist/reput_{name}-0.1.0-py3-none-any.whl") for name in ("client", "server", "spark")]
+    line = "pip install -c dist/constraints.txt dist/reput_client-0.1.0-py3-none-any.whl"
+    assert wheels.install_line(Path("dist"), built) == f"{line} dist/reput_server-0.1.0-py3-none-any.whl"

@@ -36,7 +36,7 @@ def look_beside(context: typer.Context) -> list[Beside]:
     for service, (targets, is_named) in beside_of(context.find_root().obj).items():
         for target in targets:
             begun_s = time.monotonic()
-            health = health_of(options, target, begun_s)
+            health = health_of(options, target, begun_s).health
             if is_named or health == SERVING:  # something else may use a usual port
                 found.append(Beside(service, target, health, 1000 * (time.monotonic() - begun_s)))
     return found

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -48,24 +48,37 @@ def health(
         services |= {one: service for service, (named, is_named) in beside if is_named for one in named}
     end_s = time.monotonic() + wait
     answers = {server: health_of(options, server, end_s) for server in services}
-    rows = [{"service": services[server], "target": server, "health": answer} for server, answer in answers.items()]
-    print_rows(rows, ("target", "health") if target else ("service", "target", "health"), as_json=as_json)
-    bad = [server for server, answer in answers.items() if answer != SERVING]
+    rows = [
+        {"service": services[server], "target": server, "health": answer.health, "reason": answer.reason}
+        for server, answer in answers.items()
+    ]
+    columns = ("service", "target", "health", "reason")[
+        target is not None : 4 if any(row["reason"] for row in rows) else 3
+    ]
+    print_rows(rows, columns, as_json=as_json)
+    bad = [server for server, answer in answers.items() if answer.health != SERVING]
     if bad:
         raise CommandFailed("NOT_SERVING", f"not serving: {', '.join(bad)}", code=ExitCode.UNAVAILABLE)
 
 
-def health_of(options: Options, target: str, end_s: float) -> str:
+class Answer(NamedTuple):
+    """What a server says of itself, and why it says nothing if it is UNREACHABLE."""
+
+    health: str
+    reason: str = ""
+
+
+def health_of(options: Options, target: str, end_s: float) -> Answer:
     """Return a server's health once it is SERVING or the time is over, UNREACHABLE if there is no answer."""
     while not is_listening(target):
         if time.monotonic() >= end_s:
-            return UNREACHABLE
+            return Answer(UNREACHABLE, "no process listens there")
         time.sleep(POLL_INTERVAL_S)
     with options.channel(target, options.credentials()) as channel:
         return _wait_serving(channel, end_s)
 
 
-def _wait_serving(channel: grpc.Channel, end_s: float) -> str:
+def _wait_serving(channel: grpc.Channel, end_s: float) -> Answer:
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -73,9 +86,15 @@ def _wait_serving(channel: grpc.Channel, end_s: float) -> str:
     while True:
         try:
             answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=ONE_CHECK_TIMEOUT_S)
-            name = str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
-        except grpc.RpcError:
-            name = UNREACHABLE
-        if name == SERVING or time.monotonic() >= end_s:
-            return name
+            found = Answer(str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)))
+        except grpc.RpcError as error:
+            found = Answer(UNREACHABLE, reason_of(error))
+        if found.health == SERVING or time.monotonic() >= end_s:
+            return found
         time.sleep(POLL_INTERVAL_S)
+
+
+def reason_of(error: Any) -> str:
+    """Return why a call failed, in one line: the code, and what gRPC knows beside it."""
+    details = " ".join(str(error.details() or "").split())
+    return f"{error.code().name}: {details}" if details else str(error.code().name)

@@ -132,7 +132,8 @@ def _index(states: States, rates: Rates | None) -> Iterator[str]:
     delivery = index.delayed_delivery
     if delivery.waiting_count:
         late = f", the oldest {duration_text(delivery.lateness_ms / 1000)} late" if delivery.lateness_ms > 1000 else ""
-        yield f"{many(delivery.waiting_count, 'delayed message')} wait{late}"
+        verb = "waits" if delivery.waiting_count == 1 else "wait"
+        yield f"{many(delivery.waiting_count, 'delayed message')} {verb}{late}"
 
 
 def _age(states: States) -> str:

@@ -62,7 +62,7 @@ class DelayOffsets:
             self._version = file.data_version or DataVersion()
             self._certain = {level - 1: queue_offset for level, queue_offset in file.offsets.items()}
         elif self._queues.queue_ids(SCHEDULE_TOPIC):
-            why = "all delayed messages that the log still has are delivered once more"
+            why = "if delayed messages were delivered before, those that the log still has are delivered once more"
             _log.warning("%s is missing or empty: %s", self._path, why)
 
     def next_of(self, queue_id: int) -> int:

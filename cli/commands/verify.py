@@ -72,13 +72,15 @@ def verify(
     Example: reput verify reput-data --only log
     """
     from cli.verify.findings import Report  # brings numpy along, which other commands need not wait for
+    from cli.verify.groups import Groups
     from cli.verify.store import verify_store
 
     _check_use([data_dir] if index_dir is None else [data_dir, index_dir], allow_running=allow_running)
     if against is not None:
         _check_use([against], allow_running=allow_running)
     shown: list[Finding] = []
-    report = Report(shown.append if as_json else _print_finding, limit, frozenset(only or Area))
+    groups = Groups(_print_finding)
+    report = Report(shown.append if as_json else groups.add, limit, frozenset(only or Area))
     started_s = time.monotonic()
     with progress("verify") as meter:
         summary = verify_store(
@@ -94,6 +96,8 @@ def verify(
     if as_json:
         _print_document(data_dir, report, summary, shown, duration_s)
     else:
+        for line in groups.rest():
+            write(f"{line}\n")
         _print_summary(data_dir, report, summary, duration_s)
     if report.fault_count:
         raise CommandFailed("DAMAGED", f"{counted(report.fault_count, 'fault')} in {data_dir}", code=ExitCode.DAMAGED)
@@ -132,11 +136,15 @@ def _print_finding(finding: Finding) -> None:
 
 
 def _print_summary(data_dir: Path, report: Report, summary: Summary, duration_s: float) -> None:
+    from cli.verify.groups import likely_cause
+
     for code in CODES:
         if (counts := report.counts.get(code)) is not None:
             parts = [counted(counts.faults, "fault")] if counts.faults else []
             parts += [counted(counts.notes, "note")] if counts.notes else []
             write(f"{code}: {', '.join(parts)}; {CODES[code].meaning}; to do: {CODES[code].action}\n")
+    if (cause := likely_cause(report.counts)) is not None:
+        write(f"{cause}\n")
     totals = (
         counted(summary.record_count, "record"),
         counted(summary.unit_count, "unit"),

@@ -95,6 +95,7 @@ def test_schema_of_the_user_and_empty_topics(spark: SparkSession, indexer: Any) 
     indexer.fill("orders", 1, 5)
     frame = load(spark, indexer, schema="offset bigint, physical_offset bigint, topic string")
     assert [tuple(row) for row in frame.collect()] == [(i, i * 100, "orders") for i in range(5)]
+    indexer.made.add("nothing")
     assert load(spark, indexer, subscribe="nothing").count() == 0
     with pytest.raises(Exception, match="no column 'offsett'"):
         load(spark, indexer, schema="offsett bigint").count()

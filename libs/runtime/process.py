@@ -31,6 +31,7 @@ from libs.runtime import faults, malloc
 from libs.runtime.collector import Collector
 from libs.runtime.config import Loaded, environment_name, fields_of, flag_name, load
 from libs.runtime.errors import ConfigError, PortInUse, StartError
+from libs.runtime.http2.connections import shortages
 from libs.runtime.loop_watch import LoopWatch
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig, TelemetryConfig
@@ -223,7 +224,8 @@ async def _run(section: str, loaded: Loaded[S], build: Callable[[S, Shell], Serv
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(signal_number, shell.stop)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _hang_up)
-        for sentence in exposed({setting.field.name: setting.value for setting in loaded.settings}):
+        found = exposed({setting.field.name: setting.value for setting in loaded.settings})
+        for sentence in (*found, *shortages(settings.server.connections)):
             _log.warning(sentence)
         telemetry.observe("loop", shell.loop_watch.statistics)
         telemetry.observe("clock", shell.clock_watch.statistics)

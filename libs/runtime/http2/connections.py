@@ -8,12 +8,16 @@ Callers: one event loop.
 """
 
 import asyncio
+import resource
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from libs.runtime.http2.limits import ConnectionLimits
+
+KEPT_FILE_COUNT: Final = 256
+"""Open files that connections leave to the store and to the metrics port."""
 
 SILENCE_S: Final = 60.0
 """A caller that has said nothing for so long is asked for a sign of life."""
@@ -67,6 +71,27 @@ class Connection(Protocol):
         ...
 
 
+def connection_room(limits: ConnectionLimits) -> int:
+    """Return how many connections are taken at once: the setting, or fewer if so many files may not be open.
+
+    As many more may be there that were asked to leave.
+    """
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return limits.connection_count_max
+    return max(1, min(limits.connection_count_max, (most - min(KEPT_FILE_COUNT, most // 2)) // 2))
+
+
+def shortages(limits: ConnectionLimits) -> list[str]:
+    """Return a sentence for the log if the process may not open as many files as the setting needs."""
+    room, wanted = connection_room(limits), limits.connection_count_max
+    if room == wanted:
+        return []
+    most, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[0], 2 * wanted + KEPT_FILE_COUNT
+    fact = f"the process may open {most} files (RLIMIT_NOFILE), so {room} connections are taken at once"
+    return [f"{fact}; connection_count_max = {wanted} needs {needed}: raise the hard limit (ulimit -n, LimitNOFILE=)"]
+
+
 @dataclass(slots=True)
 class Counts:
     """How connections came and went, since the start."""
@@ -89,6 +114,7 @@ class Connections:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
+        self._count_max = connection_room(limits)
         self.counts = Counts()
         self._old_at_s: dict[Connection, float] = {}
         """All of them, with the time from which on they are too old."""
@@ -126,7 +152,7 @@ class Connections:
     def opened(self, connection: Connection) -> bool:
         """Take note that one is open. Returns False if there is no room for it."""
         self._greeting.discard(connection)
-        is_full = len(self) - len(self._leaving) >= self.limits.connection_count_max
+        is_full = len(self) - len(self._leaving) >= self._count_max
         if self._is_shut or (is_full and not self._make_room()):
             self.counts.refused += 1
             return False
@@ -186,7 +212,7 @@ class Connections:
         return now_s >= self._old_at_s[connection] or 0 < timeout_s <= idle_s
 
     def _make_room(self) -> bool:
-        if len(self._leaving) >= self.limits.connection_count_max:  # some may stay by calls that they began since
+        if len(self._leaving) >= self._count_max:  # some may stay by calls that they began since
             return False
         longest, since_s = next(iter(self._idle_since_s.items()), (None, 0.0))
         if longest is None or not longest.is_idle or self._loop.time() - since_s < CLOSE_S:

@@ -15,7 +15,9 @@ class ConnectionLimits:
 
     connection_count_max: Annotated[int, Meta(ge=1)] = 4_096
     """Most connections at once. One more takes the place of the one that has been without a call for longest; while all
-    have calls it is closed. This setting and those of connections and calls below are known to the front http2 only."""
+    have calls it is closed. They are fewer where the process may not open twice as many files and 256 more
+    (RLIMIT_NOFILE), and a warning says so at the start. This setting and those of connections and calls below are known
+    to the front http2 only."""
 
     connection_call_count_max: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 8_192
     """Most calls at once on one connection; libraries hold further ones back."""

@@ -50,6 +50,21 @@ def looked_after(found: Connections, **limits: int) -> Iterator[None]:
         looking.cancel()
 
 
+@pytest.mark.parametrize(("file_count", "room"), [(1_024, 384), (100, 25), (1_000_000, 4_096)])
+async def test_connections_leave_open_files_to_the_store(
+    monkeypatch: pytest.MonkeyPatch, file_count: int, room: int
+) -> None:
+    """Connections, and as many that were asked to leave, never take all files that the process may open."""
+    monkeypatch.setattr("resource.getrlimit", lambda _: (file_count, file_count))
+    monkeypatch.setattr(connections, "CLOSE_S", LIMIT_S)
+    found = Connections(ConnectionLimits())
+    opened = [Opened() for _ in range(room)]
+    assert all(found.opened(one) for one in opened)
+    assert not found.opened(Opened())
+    sentences = connections.shortages(ConnectionLimits())
+    assert [f"so {room} connections" in sentence for sentence in sentences] == [True] * (room < 4_096)
+
+
 async def test_one_more_takes_the_place_of_the_longest_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those with calls stay; when all have some, or have just had some, the new one has to go."""
     monkeypatch.setattr(connections, "CLOSE_S", LIMIT_S)

@@ -170,8 +170,11 @@ def test_plans_tell_what_is_read(spark: SparkSession, indexer: Any) -> None:
         ({"subscribe": "a,b,c,d"}, "reput a,b,c,… (4) at i:1"),
         ({"subscribePattern": "o.*", "queues": "0,2"}, "reput /o.*/ queues 0,2 at i:1"),
         ({"assign": '{"a": [0, 1]}', "tag": "x||y"}, "reput a[0,1] tag x||y at i:1"),
-        ({"subscribe": "a", "endingTimestamp": "1"}, "reput a to 1970-01-01T00:00:00.001Z at i:1"),
-        ({"subscribe": "a", "endingTimestamp": "9" * 15}, f"reput a to {'9' * 15} ms at i:1"),
+        (
+            {"subscribe": "a", "endingTimestamp": "1970-01-01T00:00:00.001Z"},
+            "reput a to 1970-01-01T00:00:00.001Z at i:1",
+        ),
+        ({"subscribe": "a", "endingTimestamp": "253402300799999"}, "reput a to 9999-12-31T23:59:59.999Z at i:1"),
         ({"subscribe": "a", "startingOffsets": '{"a": {"0": 1}}'}, "reput a between given positions at i:1"),
     ],
 )

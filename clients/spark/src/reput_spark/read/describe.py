@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import timedelta
 from typing import TYPE_CHECKING
+
+from reput_spark.read.options import EPOCH
 
 if TYPE_CHECKING:
     from reput_spark.read.options import ReadOptions
@@ -43,7 +45,4 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _time(time_ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError):  # beyond the year 9999
-        return f"{time_ms} ms"
+    return (EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

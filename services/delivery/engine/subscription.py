@@ -163,9 +163,9 @@ class Subscription:
         """Deliver up to so many messages that are there now. Raises what the journal and the index raise."""
         async with self._lock:
             self.used_s = self._clock.monotonic_s()
+            self.filters.ask(wanted, self._time.now_ms())
             if not self._is_over:
                 self.news.receives(wanted)
-            self.filters.ask(wanted, self._time.now_ms())
             policy = self._groups.policy(self.group)
             if policy.is_paused:
                 return []
@@ -385,7 +385,7 @@ class Subscription:
         one = _Chosen(queue, [], [], queue.next, [])
         now_ms, keys, misfits = self._time.now_ms(), set(), self.filters.misfits(room.wanted, queue)
         while room.is_left and (left := self._open_left(queue, one)) > 0:
-            if (found := feed.peek()) is None:
+            if (found := feed.peek()) is None or self._is_for_absent(found, room.wanted, left):
                 break
             feed.take()
             one.next = feed.next
@@ -398,7 +398,7 @@ class Subscription:
                 one.flights.append(self._flight(queue, found, now_ms, room, key))
                 one.found.append(found)
                 room.take([found])
-            elif self._is_held_for_others(found, room.wanted, left):
+            elif self.filters.is_for_others(found, room.wanted):
                 one.held.append((found.queue_offset, key))
                 room.is_more = True
                 misfits.add(found.queue_offset)
@@ -412,11 +412,11 @@ class Subscription:
         """Return how many more messages of a queue may be in flight or held."""
         return self._open_count_max - queue.open_count - len(one.flights) - len(one.held)
 
-    def _is_held_for_others(self, found: Found, wanted: Wanted, left: int) -> bool:
-        """Return whether other members may get a message; those that may come back have half of the places."""
-        if self.filters.awaits_return and 2 * left <= self._open_count_max:
-            return self.filters.is_for_known(found, but_not=wanted)
-        return self.filters.is_for_others(found, wanted)
+    def _is_for_absent(self, found: Found, wanted: Wanted, left: int) -> bool:
+        """Return whether a message waits in its queue for members that may come back: they have half of the places."""
+        if not self.filters.awaits_return or 2 * left > self._open_count_max:
+            return False
+        return not self.filters.passes(found, wanted) and not self.filters.is_for_known(found, but_not=wanted)
 
     def _flight(self, queue: QueueState, found: Found, now_ms: int, room: _Room, key: int) -> Flight:
         former = queue.flight(found.queue_offset)

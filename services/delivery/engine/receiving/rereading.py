@@ -28,6 +28,8 @@ class Rereading:
         found: dict[int, Found] = {}
         gone: set[int] = set()
         for offset in offsets:
+            if size_bytes_max <= 0:
+                break
             if (one := self._kept.take(queue_id, offset)) is not None:
                 found[offset] = one
                 size_bytes_max -= one.size_bytes

@@ -267,6 +267,30 @@ async def test_members_may_come_back_after_a_takeover(clock: ManualClock) -> Non
         assert owned.groups.open_count == open_count - 1
 
 
+async def test_nothing_is_settled_for_members_that_may_come_back(clock: ManualClock) -> None:
+    """Not either where the messages for them are more than may be held: the queue waits, until their time is over."""
+    store = await filled("a0")
+    async with delivering(store, clock, queue_open_count_max=10) as ownership:
+        owned = await owned_of(ownership)
+        await settle(owned, "ack", *await receive(owned, "a||c"))
+    for number in range(20):
+        await store.append(TOPIC, f"c{number}")
+    await store.append(TOPIC, "a1")
+    async with delivering(store, clock, queue_open_count_max=10) as ownership:
+        owned = await owned_of(ownership)
+        waiting = asyncio.create_task(receive(owned, "a"))
+        await eventually(lambda: owned.groups.open_count == 5)
+        got: list[str] = []
+        while len(got) < 15:
+            some = await receive(owned, "c", 5)
+            got += texts(some)
+            await settle(owned, "ack", *some)
+        clock.advance(int((LIVE_S + RETURN_S) * 1000))
+        await owned.tend()
+        assert texts(await waiting) == ["a1"]
+        assert got == [f"c{number}" for number in range(15)]
+
+
 async def test_messages_of_a_key_keep_their_order_over_filters(clock: ManualClock) -> None:
     """In an ordered group the next message of a key waits, whatever it is for."""
     store = await filled()

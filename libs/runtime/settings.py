@@ -21,11 +21,14 @@ Port = Annotated[int, Meta(ge=0, le=PORT_MAX)]
 
 
 def check_targets(text: str, *, name: str = "target") -> None:
-    """Raise ValueError unless each of the addresses, with commas between, is host:port, unix:PATH or a gRPC name."""
-    for target in text.split(",") if text else ():
+    """Raise ValueError unless each of the addresses, with commas between, is host:port, unix:PATH or a gRPC name.
+
+    A comma may follow the last address.
+    """
+    for target in text.removesuffix(",").split(",") if text else ():
         address = target.strip()
         found = TARGET.fullmatch(address)
-        is_other = address.startswith(("unix:", "dns:", "ipv4:", "ipv6:", "xds:")) or "://" in address
+        is_other = address.startswith(("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:", "xds:")) or "://" in address
         if not is_other and (found is None or not 0 < int(found[1]) <= PORT_MAX):
             raise ValueError(f"{name} is {text!r}: {address!r} must be host:port, for example 127.0.0.1:7101")
 
@@ -154,6 +157,4 @@ class TelemetryConfig:
     """Share of the calls without a traced caller that are traced; a caller's own decision always wins."""
 
     def __post_init__(self) -> None:
-        check_targets(
-            self.otlp_endpoint.removeprefix("http://").removeprefix("https://").rstrip("/"), name="otlp_endpoint"
-        )
+        check_targets(self.otlp_endpoint, name="otlp_endpoint")  # with a scheme, the exporter's own rules apply

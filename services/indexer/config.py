@@ -102,7 +102,7 @@ class IndexerConfig:
     reconnect_ms_max: Positive = 5_000
     """Longest wait between two attempts to reach the CommitLog."""
 
-    log_silence_ms: NotNegative = 5_000
+    log_silence_ms: NotNegative = 10_000
     """When nothing was heard of the CommitLog for so long, calls that wait for new messages or records are refused with
     DEPENDENCY_UNAVAILABLE, so that clients with several addresses go on at another Indexer. A CommitLog that is well
     says something every second. 0 lets them wait for ever."""

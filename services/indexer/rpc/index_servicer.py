@@ -75,8 +75,9 @@ class IndexServicer:
         return messages.WaitIndexedResponse(indexed_physical_offset=indexes.reached.indexed_physical_offset)
 
     async def TrimTo(self, request: messages.TrimToRequest, _: object) -> messages.TrimToResponse:
-        """Forget old records, or tell what that would be."""
+        """Forget old records, or tell what that would be. An Indexer beside another log forgets nothing."""
         offset = check_range(request.min_physical_offset, "min_physical_offset")
+        self._indexer.follow.reput.check_same_log()
         queues = self._indexer.indexes.queues
         below, count = await consumers_below(self._indexer.groups, queues, offset, count_max=CONSUMER_COUNT_MAX)
         trim = self._indexer.upkeep.trim

@@ -17,7 +17,7 @@ import logging
 from dataclasses import dataclass, field
 
 from libs.formats.config import topics_json
-from libs.formats.errors import FormatError
+from libs.formats.errors import FormatError, NewerVersion
 from libs.formats.state.queue_snapshot import QueueSnapshot
 from libs.machine.clock import Clock
 from libs.machine.first_of import first_of
@@ -361,7 +361,7 @@ class Following:
             elif name == QUEUE_OFFSETS:
                 self._state.restore(QueueSnapshot.decode(content))
                 self._gate.put(Reason.QUEUE_OFFSETS_UNKNOWN, holds=False)
-        except (FormatError, UnicodeDecodeError) as error:
+        except (FormatError, NewerVersion, UnicodeDecodeError) as error:
             raise DependencyUnavailable("leader", f"its {name} can't be read: {error}") from error
 
     async def _acknowledge(self, stream: Replication) -> None:

@@ -106,6 +106,11 @@ class ReputLoop:
         """What it does."""
         return self._states.state
 
+    def check_same_log(self) -> None:
+        """Raise DependencyUnavailable beside another log than the indexed one, whose physical offsets differ."""
+        if self._states.stage is Stage.OTHER_LOG:
+            raise DependencyUnavailable("commitlog", self._states.last_error)
+
     @property
     def is_level(self) -> bool:
         """Whether all that the log has, as last heard, is entered."""

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from libs.formats.errors import FormatError
+from libs.formats.errors import FormatError, NewerVersion
 from libs.formats.limits import READ_COUNT_MAX
 from libs.formats.store_layout import parse_file_name
 from libs.kernel.scan import scan_cy
@@ -114,7 +114,7 @@ class LocalRecords:
                 return self._block(offsets, sizes, may_wait=False)
             except _WouldWait:
                 return await asyncio.to_thread(self._block, offsets, sizes, may_wait=True)
-        except (OSError, FormatError, SegmentTwice, _Doubtful) as error:
+        except (OSError, FormatError, NewerVersion, SegmentTwice, _Doubtful) as error:
             _log.debug("asking the CommitLog: %s", error)
             return None
 
@@ -124,7 +124,7 @@ class LocalRecords:
         if history_id and history_id != self._checked_history_id:
             try:
                 found = small_files.load_history_id(self._fs, self._data_dir)
-            except OSError as error:
+            except (OSError, NewerVersion) as error:
                 found = str(error)
             self._checked_history_id, self._is_same_log = history_id, found == history_id
             self._bases, self._paths, self._end_physical_offset, self._files = NO_BASES, [], 0, {}

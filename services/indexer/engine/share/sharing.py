@@ -13,7 +13,7 @@ Callers: the event loop's thread.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from libs.formats.errors import FormatError
@@ -66,6 +66,7 @@ class Sharing:
         interval_ms: int,
         unsent_count_max: int,
         skip_below: int = 0,
+        is_other_log: Callable[[], bool] = lambda: False,
     ) -> None:
         self._fs = fs
         self._path = path
@@ -74,6 +75,7 @@ class Sharing:
         self._delay_offsets = delay_offsets
         self._sink = sink
         self._unsent_count_max = unsent_count_max
+        self._is_other_log = is_other_log
         self._origin = f"{workers().chance().getrandbits(128):032x}"
         self._number = 0
         self._standing: Standing | None = None
@@ -174,7 +176,7 @@ class Sharing:
     async def send(self) -> None:
         """Put all changes of here into the log, as safely as it promises. Raises one of UNSHARED."""
         async with self._send_lock:
-            while self.is_on and self._changes.unsent_count:
+            while self.is_on and self._changes.unsent_count and not self._is_other_log():
                 self._number += 1
                 number, changes = self._number, self._changes.pop(self._number)
                 record = StateRecord(origin=self._origin, number=number, offsets=nested(changes))
@@ -225,6 +227,8 @@ class Sharing:
     def _leads(self) -> bool:
         """Whether the log leads, and the indexes are of its epoch."""
         standing = self._standing
+        if self._is_other_log():
+            return False
         return standing is not None and standing.is_leader and self._standing_epoch == self._indexes.reached.epoch
 
     @property

@@ -271,7 +271,7 @@ def test_groups_of_one_kind_have_names_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["127.0.0.1:7101", "log:1", "[::1]:7101", "unix:/run/log", "dns:///log:7101", "a:1,b:2", ""]
+    "target", ["127.0.0.1:7101", "log:1", "[::1]:7101", "unix:/run/log", "dns:///log:7101", "a:1,b:2", "a:1,", ""]
 )
 def test_an_address_is_taken(target: str) -> None:
     """Each form that a channel knows."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import pytest
+from reput.indexer.v1.index_service_pb2 import TrimToRequest
 
 from libs.formats.epoch import Epoch
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
@@ -14,6 +15,7 @@ from libs.formats.state.log_history import QueueEnd
 from libs.machine.testing.faulty_fs import Fault, FaultyFs
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives
+from libs.requests.errors import DependencyUnavailable
 from services.indexer.engine.build import build
 from services.indexer.engine.follow.history import LogHistory
 from services.indexer.engine.follow.queue_end_report import PAGE_QUEUE_COUNT
@@ -21,6 +23,7 @@ from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.tables.queue import end_on_disk
 from services.indexer.errors import NotARecord
+from services.indexer.rpc.index_servicer import IndexServicer
 from tests.support.fake_log import FakeLog
 from tests.support.indexer import DATA_DIR, SMALL, feed, files, make_indexer, running
 from tests.support.patience import eventually
@@ -242,6 +245,10 @@ async def test_indexes_of_another_log_stay_until_somebody_says_so() -> None:
         await eventually(lambda: indexer.follow.reput.state is ReputState.OTHER_LOG)
         assert not indexer.follow.completeness.is_complete
         assert "is the disk of the CommitLog's data_dir mounted" in indexer.follow.states.last_error
+        with pytest.raises(DependencyUnavailable, match="is the disk of the CommitLog's data_dir mounted"):
+            indexer.follow.reput.check_same_log()
+        with pytest.raises(DependencyUnavailable):
+            await IndexServicer(indexer, start_time_ms=0).TrimTo(TrimToRequest(min_physical_offset=10), None)
     assert files(fs, DATA_DIR / "consumequeue") == before
     async with running(mine, fs) as indexer:
         await checked(indexer, mine, 2)

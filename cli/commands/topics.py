@@ -137,10 +137,11 @@ def create_or_update_topic(
 def delete_topic(
     context: typer.Context, topic_name: NameArgument, yes: Yes = False, as_json: JsonOption = False
 ) -> None:
-    """Forget a topic. Its messages stay until they expire.
+    """Delete a topic. No reader gets its messages any more.
 
-    It asks, and says how much that is. If the topic is made again its queue offsets go on where they ended, so groups
-    and other readers go on at their places and miss nothing. `reput index remove-unused` removes its queues.
+    It asks, and says how much that is. If the topic is made again it begins behind the old messages: its queue offsets
+    go on where they ended, so groups and other readers go on at their places and get each new message. The disk has the
+    bytes until they expire. `reput index remove-unused` removes its queues.
 
     Example: reput topics delete orders --yes
     """
@@ -148,7 +149,7 @@ def delete_topic(
         client.topics.get(topic_name)
         if not yes:
             place = place_of(context.find_root().obj, "commitlog")
-            confirm(f"forget topic {topic_name}{_extent(client, topic_name)}", place=place, yes=False)
+            confirm(f"delete topic {topic_name}{_extent(client, topic_name)}", place=place, yes=False)
         client.topics.delete(topic_name)
     print_fields({"deleted": topic_name}, as_json=as_json)
 
@@ -160,7 +161,7 @@ def _extent(client: Client, topic_name: str) -> str:
     try:
         counts = [queue.max_queue_offset - queue.min_queue_offset for queue in client.queues.list(topic_name)]
     except ReputError:
-        return ", whose messages can't be counted now; they stay until they expire"
+        return ", whose messages can't be counted now; no reader gets them any more"
     if not sum(counts):
         return ", which has no messages"
-    return f", {many(sum(counts), 'message')} in {many(len(counts), 'queue')}; they stay until they expire"
+    return f", {many(sum(counts), 'message')} in {many(len(counts), 'queue')}; no reader gets them any more"

@@ -208,6 +208,11 @@ _FILES: dict[str, tuple[Severity, str, str]] = {
         "`reput/in_sync_set` of a leader can't be read",
         "remove it once you know that no other member has more: the log then leads alone until others have caught up",
     ),
+    "TOPIC_BEGINS_DAMAGED": (
+        "fault",
+        "`reput/topic_begins` can't be read",
+        "delete the topics once more that were deleted: until then their messages may be read again",
+    ),
     "EPOCHS_DAMAGED": ("fault", "`epochFileCheckpoint` can't be read, or its epochs do not ascend", REPLACE),
     "EPOCH_BEYOND_LOG": ("fault", "an epoch begins behind the end of the log: its end is lost", RESTORE),
     "SNAPSHOT_DAMAGED": ("fault", "`reput/queue_offsets` can't be read", RESCAN),

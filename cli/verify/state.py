@@ -26,7 +26,7 @@ from libs.formats.epoch import Epoch
 from libs.formats.errors import BadField, FormatError, NewerVersion
 from libs.formats.state import abort_file, epoch_file, log_history, store_checkpoint
 from libs.formats.state.index_progress import IndexProgress
-from libs.formats.state.log_history import LogHistoryFile
+from libs.formats.state.log_history import LogHistoryFile, TopicBeginsFile
 from libs.formats.state.queue_snapshot import QueueSnapshot
 from libs.formats.state.replication import InSyncFile, ReplicaFile, SharedStateFile
 from libs.formats.state.store_checkpoint import StoreCheckpoint
@@ -114,6 +114,7 @@ def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
     log.load(store_layout.HISTORY, "HISTORY_DAMAGED", log_history.decode_name)
     log.load(store_layout.REPLICA, "REPLICA_DAMAGED", ReplicaFile.decode)
     log.load(store_layout.IN_SYNC, "IN_SYNC_DAMAGED", InSyncFile.decode)
+    log.load(store_layout.TOPIC_BEGINS, "TOPIC_BEGINS_DAMAGED", TopicBeginsFile.decode)
     topics = log.load(store_layout.TOPICS, "TOPICS_DAMAGED", _text(topics_json.loads))
     offsets = index.load(store_layout.CONSUMER_OFFSETS, "CONSUMER_OFFSETS_DAMAGED", _text(consumer_offsets_json.loads))
     delays = index.load(store_layout.DELAY_OFFSETS, "DELAY_OFFSETS_DAMAGED", _text(delay_offsets_json.loads))

@@ -175,7 +175,7 @@ class Service:
             log.pipeline, groups, log.acknowledgements, encoder, streams, inflight, config
         )  # fmt: skip
         self._log.made = LogServicer(
-            log.reader, log.followers, log.queue_offsets, log.topics.set_apart, lambda: log.standing,
+            log.reader, log.followers, log.queue_offsets, log.topics, lambda: log.standing,
             OtherHistories(log.epochs, log.marks, log.gate), streams, service_streams,
         )  # fmt: skip
         self._segments.made = SegmentServicer(log.segments, log.disk, log.gate)

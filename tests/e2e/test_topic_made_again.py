@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A topic that is deleted and made again: readers of each kind go on, and get each new message once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -10,7 +11,7 @@ import reput_client
 from reput_client import Client
 
 from tests.support.patience import LIMIT_S
-from tests.support.reput_up import Store, store
+from tests.support.reput_up import Store, run_here, store
 
 pytestmark = pytest.mark.e2e
 
@@ -70,10 +71,11 @@ class SharingGroup:
 
     client: Client
     topic: str
+    name: str = "shares"
 
     def read(self, count: int) -> list[str]:
         found: list[str] = []
-        with self.client.share_consumer(self.topic, group=f"shares-{self.topic}") as consumer:
+        with self.client.share_consumer(self.topic, group=f"{self.name}-{self.topic}") as consumer:
             while len(found) < count:
                 for received in consumer.receive(count=count - len(found), wait_s=20):
                     found.append(received.message.body.decode())
@@ -118,6 +120,34 @@ def test_readers_get_each_new_message_once(running: Store, client: Client, *, is
     assert [groups[f"{kind}-{topic}"]["lag"] for kind in ("keeps", "shares")] == [0, 0]
 
 
+def test_messages_of_a_deleted_topic_are_gone(tmp_path: Path) -> None:
+    """No reader gets them, nor when the topic is made again, after a start of all services, or after a rebuild."""
+    services = "--delivery", "--delivery-port", "0"
+    with store(tmp_path, *services) as running, reput_client.connect(**running.targets) as client:
+        old = _sent(client, "secret", "old", OLD_COUNT, key="k")
+        assert _found(client, "secret") == _in_each_way(old)
+        ids = [message.offset_message_id for message in client.query.by_key("secret", "k")]
+        running.json("topics", "delete", "secret", "--yes")
+        _sent(client, "other", "behind", 1)  # the Indexer hears of the deletion before it
+        assert _found(client, "secret") == _in_each_way([])
+        new = _sent(client, "secret", "new", 2, key="k")
+        assert _found(client, "secret") == _in_each_way(new)
+        for message_id in ids:
+            with pytest.raises(reput_client.NotFoundError):
+                client.query.by_id(message_id)
+        for kind in (OpenConsumer, GroupOfOffsets, SharingGroup):
+            assert kind(client, "secret").read(len(new)) == new
+    with store(tmp_path, *services) as running, reput_client.connect(**running.targets) as client:
+        assert _found(client, "secret") == _in_each_way(new)
+        assert running.json("index", "rebuild", "--yes")
+        assert _found(client, "secret") == _in_each_way(new)
+    assert run_here("index", "rebuild", "--data-dir", str(tmp_path), "--yes", "--json").code == 0
+    assert run_here("verify", str(tmp_path)).code == 0
+    with store(tmp_path, *services) as running, reput_client.connect(**running.targets) as client:
+        assert _found(client, "secret") == _in_each_way(new)
+        assert SharingGroup(client, "secret", "late").read(len(new)) == new
+
+
 def test_a_group_gets_what_is_in_any_queue(running: Store, client: Client) -> None:
     """Also above the number of queues to read, and above both numbers after they were made smaller; its lag says so."""
     running.json("topics", "create", "wide", "--read-queues", "2", "--write-queues", "8")
@@ -132,11 +162,34 @@ def test_a_group_gets_what_is_in_any_queue(running: Store, client: Client) -> No
     assert reader.read(1) == later
 
 
-def _sent(client: Client, topic: str, name: str, count: int, *, queue_id: int = 0) -> list[str]:
+WAYS = ("pull", "key", "time")
+
+
+def _in_each_way(bodies: list[str]) -> dict[str, list[str]]:
+    return dict.fromkeys(WAYS, bodies)
+
+
+def _found(client: Client, topic: str) -> dict[str, list[str]]:
+    """What readers of each way get of queue 0, whose messages have the key k. A topic may be away."""
+
+    def pulled() -> Iterable[Any]:
+        return client.queues.pull(topic, 0, client.queues.range(topic, 0).min_queue_offset).messages
+
+    ways = pulled, lambda: client.query.by_key(topic, "k"), lambda: client.query.by_time(topic)
+    found = {}
+    for name, way in zip(WAYS, ways, strict=True):
+        try:
+            found[name] = sorted(_body(message) for message in way())
+        except reput_client.NotFoundError:
+            found[name] = []
+    return found
+
+
+def _sent(client: Client, topic: str, name: str, count: int, *, queue_id: int = 0, key: str = "") -> list[str]:
     """Send messages, wait until readers can see them, and return their bodies."""
     bodies = [f"{name}{number}" for number in range(count)]
     with client.producer() as producer:
-        sent = [producer.send(topic, body.encode(), queue_id=queue_id) for body in bodies]
+        sent = [producer.send(topic, body.encode(), queue_id=queue_id, keys=[key] if key else []) for body in bodies]
     client.query.wait_indexed(sent[-1].result())
     return bodies
 

@@ -19,7 +19,7 @@ from libs.formats.config.delay_offsets_json import DelayOffsetsFile
 from libs.formats.config.subscription_groups_json import SubscriptionGroup, SubscriptionGroupsFile, customized
 from libs.formats.config.topics_json import TopicConfig, TopicsFile
 from libs.formats.epoch import Epoch
-from libs.formats.errors import BadField
+from libs.formats.errors import BadField, NewerVersion
 from libs.formats.indexes import batch_consume_queue, consume_queue, consume_queue_ext, index_file
 from libs.formats.indexes.batch_consume_queue import BatchConsumeQueueUnit
 from libs.formats.indexes.consume_queue import ConsumeQueueUnit
@@ -28,7 +28,7 @@ from libs.formats.records import record
 from libs.formats.records.state_record import CopyPart, DelayProgress, StateRecord
 from libs.formats.state import checksummed, epoch_file, store_checkpoint
 from libs.formats.state.leadership import LeadershipRecord
-from libs.formats.state.log_history import LogHistoryFile, QueueEnd
+from libs.formats.state.log_history import LogHistoryFile, QueueEnd, TopicBeginsFile
 from libs.formats.state.replication import InSyncFile, Member, ReplicaFile, Seat, SharedStateFile
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from tests.support import reference
@@ -224,7 +224,7 @@ def test_topics() -> None:
 
 LOG_HISTORY = (
     b'{"history_id":"0123","is_complete":false,"known_physical_offset":900,"ends":[["orders",3,17,800]],'
-    b'"epochs":[[1,0],[4,512]]}'
+    b'"epochs":[[1,0],[4,512]],"topic_begins":{"orders":700}}'
 )
 
 
@@ -236,11 +236,23 @@ def test_log_history() -> None:
         known_physical_offset=900,
         ends=[QueueEnd("orders", 3, 17, 800)],
         epochs=[Epoch(1, 0), Epoch(4, 512)],
+        topic_begins={"orders": 700},
     )
     assert checksummed.unwrap("log-history", known.encode()) == LOG_HISTORY
     assert LogHistoryFile.decode(checksummed.wrap("log-history", LOG_HISTORY)) == known
-    older = LOG_HISTORY.replace(b',"epochs":[[1,0],[4,512]]', b"")
-    assert LogHistoryFile.decode(checksummed.wrap("log-history", older)) == msgspec.structs.replace(known, epochs=[])
+    older = LOG_HISTORY.replace(b',"epochs":[[1,0],[4,512]],"topic_begins":{"orders":700}', b"")
+    without = msgspec.structs.replace(known, epochs=[], topic_begins={})
+    assert LogHistoryFile.decode(checksummed.wrap("log-history", older)) == without
+
+
+def test_topic_begins() -> None:
+    """Where the messages of deleted topics begin, and a deletion that is under way."""
+    file = TopicBeginsFile(begins={"orders": 700}, deleting="payments")
+    data = b'{"begins":{"orders":700},"deleting":"payments"}'
+    assert checksummed.unwrap("topic-begins", file.encode()) == data
+    assert TopicBeginsFile.decode(checksummed.wrap("topic-begins", data)) == file
+    with pytest.raises(NewerVersion):
+        TopicBeginsFile.decode(checksummed.wrap("topic-begins", data, version=2))
 
 
 def test_replication() -> None:

@@ -60,6 +60,8 @@ class FakeLog:
         """Topics that do not exist, although there are messages of theirs."""
         self.set_apart: dict[str, str] = {}
         """Why topics are set apart, as handshakes tell."""
+        self.topic_begins: dict[str, int] = {}
+        """Where the messages of deleted topics begin."""
         self.min_physical_offset = 0
         self.epoch = 1
         self.common_ends: dict[int, int] = {}
@@ -192,13 +194,18 @@ class FakeLog:
             self.history_id,
             self.set_apart,
             self.epochs if self.tells_epochs else (),
+            self.topic_begins,
         )
+        told = self.topic_begins
         for step in self.steps:
             yield dispatch_columns.decode(step)
         position = max(common_end, self.min_physical_offset)
         stream_epoch = self.epoch
         while True:
             self._changed.clear()
+            if self.topic_begins is not told:
+                told = self.topic_begins
+                yield Heartbeat(len(self.data), self.min_physical_offset, told)
             for batch in self.batches(position):
                 yield batch
                 position = batch.end_physical_offset
@@ -209,6 +216,11 @@ class FakeLog:
             self._check_up()
             if self.epoch != stream_epoch:
                 raise DependencyUnavailable("commitlog", "restarted")
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic: its messages begin at the end of the log."""
+        self.topic_begins = {**self.topic_begins, topic: len(self.data)}
+        self._changed.set()
 
     async def report(self, report: ProgressReport) -> Standing:
         """See LogSource."""

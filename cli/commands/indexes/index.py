@@ -85,10 +85,10 @@ def remove_unused(
 ) -> None:
     """Remove queues of topics that were deleted.
 
-    Of all topics that the CommitLog does not know any more, in fact, except those that the store itself needs. Their
-    messages can't be read by queue any more; until the log deletes them they are found by key, and by id if they have
-    a key. A rebuild brings the queues back. If such a topic is made again its queue offsets go on where they ended, so
-    groups and other readers go on at their places and miss nothing.
+    Of all topics that the CommitLog does not know any more, in fact, except those that the store itself needs. It frees
+    space: no reader gets their messages since the deletion. A rebuild brings the files back. If such a topic is made
+    again its queue offsets go on where they ended, so groups and other readers go on at their places and get each new
+    message.
 
     Example: reput index remove-unused --dry-run
     """

@@ -41,6 +41,10 @@ _HANDSHAKE: dict[int, int | str] = {
 }
 _EPOCH: dict[int, int | str] = {fields.EPOCH_NUMBER: 0, fields.EPOCH_START_PHYSICAL_OFFSET: 0}
 _SET_APART: dict[int, int | str] = {fields.DISPATCH_SET_APART_TOPIC: "", fields.DISPATCH_SET_APART_WHY: ""}
+_TOPIC_BEGIN: dict[int, int | str] = {
+    fields.DISPATCH_TOPIC_BEGIN_TOPIC: "",
+    fields.DISPATCH_TOPIC_BEGIN_BEGIN_PHYSICAL_OFFSET: 0,
+}
 _HEARTBEAT: dict[int, int | str] = {
     fields.DISPATCH_HEARTBEAT_CONFIRMED_PHYSICAL_OFFSET: 0,
     fields.DISPATCH_HEARTBEAT_MIN_PHYSICAL_OFFSET: 0,
@@ -70,6 +74,8 @@ class Handshake:
     """Why topics are set apart, by topic."""
     epochs: tuple[Epoch, ...] = ()
     """Those of the log, ascending; none from a log that does not tell them."""
+    topic_begins: Mapping[str, int] = field(default_factory=dict)
+    """Where the messages of topics begin that were deleted: all that there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,8 @@ class Heartbeat:
 
     confirmed_physical_offset: int
     min_physical_offset: int
+    topic_begins: Mapping[str, int] = field(default_factory=dict)
+    """Those that changed; 0 for one that is no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +183,20 @@ def decode(data: ReadableBuffer) -> DispatchBatch | Handshake | Heartbeat:
     if number == fields.DISPATCH_RESPONSE_COLUMNS:
         return _decode_columns(payload)
     if number == fields.DISPATCH_RESPONSE_HEARTBEAT:
-        return Heartbeat(*_scalars(payload, _HEARTBEAT))
+        begins = _topic_begins(payload, fields.DISPATCH_HEARTBEAT_TOPIC_BEGINS)
+        confirmed, first = _scalars(payload, _HEARTBEAT)
+        return Heartbeat(confirmed, first, begins)
     common_end, epoch, start, confirmed, history_id = _scalars(payload, _HANDSHAKE)
     set_apart = dict(
         _scalars(piece, _SET_APART) for piece in _messages(payload, fields.DISPATCH_HANDSHAKE_SET_APART_TOPICS)
     )
     epochs = tuple(Epoch(*_scalars(piece, _EPOCH)) for piece in _messages(payload, fields.DISPATCH_HANDSHAKE_EPOCHS))
-    return Handshake(common_end, epoch, start, confirmed, history_id, set_apart, epochs)
+    begins = _topic_begins(payload, fields.DISPATCH_HANDSHAKE_TOPIC_BEGINS)
+    return Handshake(common_end, epoch, start, confirmed, history_id, set_apart, epochs, begins)
+
+
+def _topic_begins(payload: memoryview, number: int) -> dict[str, int]:
+    return dict(_scalars(piece, _TOPIC_BEGIN) for piece in _messages(payload, number))
 
 
 def _messages(payload: memoryview, number: int) -> Iterator[memoryview]:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two files about the history of a log: its name, and what an Indexer knows of it. Spec: docs/formats/reput_files.md 4.
+"""Files about the history of a log: its name, what an Indexer knows of it, and where deleted topics begin.
 
-The name is the CommitLog's file, what is known the Indexer's; each is of a kind of its own.
+The name and the begins are the CommitLog's files, what is known the Indexer's; each is of a kind of its own. Spec:
+docs/formats/reput_files.md sections 4 and 7.
 """
 
 import msgspec
@@ -40,6 +41,19 @@ class LogHistoryFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=
     """Those of queues whose files were dropped."""
     epochs: list[Epoch] = msgspec.field(default_factory=list)
     """Those of the log, ascending, as of the last handshake that changed what is held; empty if it told none."""
+    topic_begins: dict[str, int] = msgspec.field(default_factory=dict)
+    """Where the messages of topics begin that were deleted, as the log told last."""
+
+
+class TopicBeginsFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The CommitLog's file; what travels to its copies, too."""
+
+    KIND = "topic-begins"
+
+    begins: dict[str, int] = msgspec.field(default_factory=dict)
+    """By topic: the physical offset of the log's end at the deletion. Records below it are of the deleted topic."""
+    deleting: str = ""
+    """The topic whose deletion is under way. It is deleted if `topics.json` does not have it any more."""
 
 
 def encode_name(history_id: str) -> bytes:

@@ -15,6 +15,7 @@ from typing import TypeVar
 from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.formats.state import log_history, store_checkpoint
+from libs.formats.state.log_history import TopicBeginsFile
 from libs.formats.state.replication import InSyncFile, ReplicaFile, Seat
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log.errors import ReplicaFileDamaged
@@ -59,6 +60,19 @@ def save_history_id(fs: Fs, data_dir: Path, history_id: str) -> None:
     path = data_dir / store_layout.HISTORY
     fs.make_directory(path.parent)
     fs.write_atomic(path, log_history.encode_name(history_id))
+
+
+def load_topic_begins(fs: Fs, data_dir: Path) -> TopicBeginsFile:
+    """Return where the messages of deleted topics begin, as far as it is known. Raises OSError."""
+    path, otherwise = data_dir / store_layout.TOPIC_BEGINS, "messages of topics that were deleted may be read again"
+    return read(fs, path, TopicBeginsFile.decode, otherwise=otherwise) or TopicBeginsFile()
+
+
+def save_topic_begins(fs: Fs, data_dir: Path, file: TopicBeginsFile) -> None:
+    """Replace where the messages of deleted topics begin, durably. Raises OSError."""
+    path = data_dir / store_layout.TOPIC_BEGINS
+    fs.make_directory(path.parent)
+    fs.write_atomic(path, file.encode())
 
 
 def load_replica(fs: Fs, data_dir: Path) -> ReplicaFile | None:

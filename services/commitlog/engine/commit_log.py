@@ -65,6 +65,7 @@ class CommitLog:
             cut=cut,
             reign=reign,
         )
+        await asyncio.to_thread(log.topics.begins.settle, log.chain, log.topics.file.topics)
         await log.disk.look()
         if log.in_sync is not None:
             await log.identity.note_role(log.checkpoint.save)

@@ -3,7 +3,7 @@
 
 import contextlib
 from array import array
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
 
@@ -14,7 +14,6 @@ from libs.formats.limits import READ_COUNT_MAX
 from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.formats.records import dispatch_columns
 from libs.kernel.answer import encode_cy
-from libs.log.state.set_apart import SetApart
 from libs.requests.checks import check_range, size_of_page
 from libs.requests.errors import BadArgument, Stopping
 from libs.runtime.rpc.by_name import named
@@ -26,6 +25,7 @@ from services.commitlog.engine.follow.reader import RecordReader, RecordRun
 from services.commitlog.engine.keep.checkpoint import IndexerReport
 from services.commitlog.engine.open_log import Standing
 from services.commitlog.engine.write.inflight import InflightBudget
+from services.commitlog.engine.write.topics import TopicRegistry
 from services.commitlog.errors import BeyondMaxOffset
 from services.commitlog.rpc.epochs import epochs_of, sent
 
@@ -43,7 +43,7 @@ class LogServicer:
     _reader: RecordReader
     _followers: Followers
     _queue_offsets: QueueOffsetCheck
-    _set_apart: SetApart
+    _topics: TopicRegistry
     _standing: Callable[[], Standing]
     _others: OtherHistories
     _streams: InflightBudget
@@ -128,10 +128,18 @@ class LogServicer:
         count_max = size_of_page(request, "record_count_max", default=DISPATCH_COUNT_DEFAULT, most=DISPATCH_COUNT_MAX)
         with self._service_streams.held(1), self._others.followed(request.history_id, start):
             handshake = self._followers.handshake(start, epoch, epochs)
-            set_apart = [pb.DispatchSetApart(topic=topic, why=why) for topic, why in self._set_apart.reasons.items()]
-            shown = sent(handshake.epochs)
+            told = self._topics.begins.by_topic
             yield pb.DispatchResponse(
-                handshake=named(pb.DispatchHandshake, handshake, set_apart_topics=set_apart, epochs=shown)
+                handshake=named(
+                    pb.DispatchHandshake,
+                    handshake,
+                    set_apart_topics=[
+                        pb.DispatchSetApart(topic=topic, why=why)
+                        for topic, why in self._topics.set_apart.reasons.items()
+                    ],
+                    epochs=sent(handshake.epochs),
+                    topic_begins=_topic_begins(told, {}),
+                )
             )
             tail = self._followers.tail(
                 start_physical_offset=handshake.start_physical_offset, record_count_max=count_max
@@ -140,6 +148,10 @@ class LogServicer:
             try:
                 async for step in tail.steps():
                     self._check_draining()
+                    begins = self._topics.begins.by_topic
+                    if begins is not told:  # before the records of a topic that was made again
+                        yield self._heartbeat(_topic_begins(begins, told))
+                        told = begins
                     yield self._step(step)
             finally:
                 self._tails.discard(tail)
@@ -179,16 +191,26 @@ class LogServicer:
         """Return columns, or a heartbeat where nothing is new."""
         if step.columns is not None:
             return dispatch_columns.encode(step.columns, step.start_physical_offset, step.end_physical_offset)
+        return self._heartbeat([])
+
+    def _heartbeat(self, topic_begins: list[pb.DispatchTopicBegin]) -> pb.DispatchResponse:
         return pb.DispatchResponse(
             heartbeat=pb.DispatchHeartbeat(
                 confirmed_physical_offset=self._reader.end_physical_offset,
                 min_physical_offset=self._reader.min_physical_offset,
+                topic_begins=topic_begins,
             )
         )
 
     def _check_draining(self) -> None:
         if self._is_draining:
             raise Stopping
+
+
+def _topic_begins(begins: Mapping[str, int], told: Mapping[str, int]) -> list[pb.DispatchTopicBegin]:
+    """Return the begins that are not what was told of them."""
+    changed = [topic for topic in {**told, **begins} if begins.get(topic, 0) != told.get(topic, 0)]
+    return [pb.DispatchTopicBegin(topic=topic, begin_physical_offset=begins.get(topic, 0)) for topic in changed]
 
 
 def _is_raw(view: int) -> bool:

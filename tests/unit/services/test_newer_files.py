@@ -22,6 +22,7 @@ from tests.support.indexer import make_indexer
         (store_layout.HISTORY, "history"),
         (store_layout.REPLICA, "replica"),
         (store_layout.IN_SYNC, "in-sync-set"),
+        (store_layout.TOPIC_BEGINS, "topic-begins"),
         (store_layout.LOG_DIRECTORIES, "log-directories"),
     ],
 )

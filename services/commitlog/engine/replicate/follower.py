@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from libs.formats.config import topics_json
 from libs.formats.errors import FormatError, NewerVersion
+from libs.formats.state.log_history import TopicBeginsFile
 from libs.formats.state.queue_snapshot import QueueSnapshot
 from libs.machine.clock import Clock
 from libs.machine.first_of import first_of
@@ -34,6 +35,7 @@ from services.commitlog.engine.replicate.applier import Applier
 from services.commitlog.engine.replicate.steps import (
     NOBODY,
     QUEUE_OFFSETS,
+    TOPIC_BEGINS,
     TOPICS,
     Ack,
     Beat,
@@ -358,6 +360,8 @@ class Following:
         try:
             if name == TOPICS:
                 await self._topics.replace(topics_json.loads(content.decode()))
+            elif name == TOPIC_BEGINS:
+                await self._topics.replace_begins(TopicBeginsFile.decode(content).begins)
             elif name == QUEUE_OFFSETS:
                 self._state.restore(QueueSnapshot.decode(content))
                 self._gate.put(Reason.QUEUE_OFFSETS_UNKNOWN, holds=False)

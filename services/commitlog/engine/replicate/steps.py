@@ -10,7 +10,7 @@ from libs.formats.epoch import Epoch
 from libs.requests.errors import DependencyUnavailable
 from services.commitlog.engine.start.cut import Cut
 
-TOPICS, QUEUE_OFFSETS = "topics", "queue_offsets"
+TOPICS, TOPIC_BEGINS, QUEUE_OFFSETS = "topics", "topic_begins", "queue_offsets"
 """Names of what travels beside the log."""
 
 

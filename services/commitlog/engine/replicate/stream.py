@@ -8,11 +8,11 @@ Callers: the loop that owns the log; Replicas makes it.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 
 from libs.formats.config import topics_json
-from libs.formats.config.topics_json import TopicsFile
+from libs.formats.state.log_history import TopicBeginsFile
 from libs.formats.state.replication import Member
 from libs.machine.clock import Clock
 from libs.machine.first_of import first_of
@@ -23,7 +23,17 @@ from services.commitlog.engine.replicate.catch_up import CatchUpPace
 from services.commitlog.engine.replicate.chunks import ChunkReader
 from services.commitlog.engine.replicate.in_sync_keeper import InSyncKeeper
 from services.commitlog.engine.replicate.ledger import Witnesses
-from services.commitlog.engine.replicate.steps import TOPICS, Ack, Beat, Chunk, Handshake, Hello, State, Step
+from services.commitlog.engine.replicate.steps import (
+    TOPIC_BEGINS,
+    TOPICS,
+    Ack,
+    Beat,
+    Chunk,
+    Handshake,
+    Hello,
+    State,
+    Step,
+)
 from services.commitlog.engine.write.marks import Marks
 from services.commitlog.engine.write.topics import TopicRegistry
 from services.commitlog.errors import StaleEpoch
@@ -98,7 +108,9 @@ class ReplicaStream:
         self._clock = clock
         self._chunks = ChunkReader(chain, epochs, marks)
         self._sent_physical_offset = at
-        self._sent_topics: TopicsFile | None = None
+        self._sent_begins: Mapping[str, int] | None = None
+        self._sent_change_count = 0
+        """The topics that were sent last had changed so often."""
         self._sent_step_count = 0
         self._topics_sent: deque[tuple[int, int]] = deque()
         """Steps up to each with topics that is not taken in, and how often these had changed."""
@@ -130,7 +142,7 @@ class ReplicaStream:
     @property
     def has_topics(self) -> bool:
         """Whether the other side has the topics as they are now."""
-        return self._sent_topics is self._topics.file and not self._topics_sent
+        return self._sent_change_count == self._topics.change_count and not self._topics_sent
 
     def wake(self) -> None:
         """Look again what there is to send."""
@@ -196,9 +208,12 @@ class ReplicaStream:
                 raise self._failure
             if self._epochs.number != self._epoch:
                 raise StaleEpoch(epoch=self._epochs.number)
-            if self._sent_topics is not self._topics.file:
-                self._sent_topics = self._topics.file
-                yield State(TOPICS, topics_json.dumps(self._sent_topics).encode())
+            if self._sent_begins is not self._topics.begins.by_topic:
+                self._sent_begins = self._topics.begins.by_topic
+                yield State(TOPIC_BEGINS, TopicBeginsFile(begins=dict(self._sent_begins)).encode())
+            elif self._sent_change_count != self._topics.change_count:  # after the begins, which its answer covers
+                self._sent_change_count = self._topics.change_count
+                yield State(TOPICS, topics_json.dumps(self._topics.file).encode())
             elif self._has_chunk and not self._is_beat_late:
                 yield await self._next_chunk()
             elif self._is_beat_late or self._has_news:

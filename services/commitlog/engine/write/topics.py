@@ -11,7 +11,7 @@ Layout: docs/formats/config_files.md section 2; RocketMQ's counterpart is TopicC
 
 import asyncio
 import bisect
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from libs.formats.config.config_json import DataVersion
@@ -30,6 +30,7 @@ from libs.formats.state.system_topics import (
 from libs.kernel.append.topic_table import REDIRECTS, TopicTable
 from libs.log.state import topics_file
 from libs.log.state.set_apart import SetApart
+from libs.log.state.topic_begins import TopicBegins
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
@@ -59,8 +60,10 @@ class TopicRegistry:
         self.table = TopicTable()
         self.set_apart = SetApart()
         """Topics that nobody appends to, changes, makes or deletes here."""
+        self.begins = TopicBegins(fs, config.data_dir)
+        """Where the messages of topics begin that were deleted."""
         self.change_count = 1
-        """How often the topics changed since the process began, what it began with included."""
+        """How often topics or begins changed since the process began, what it began with included."""
         self._fs = fs
         self._config = config
         self._clock = clock
@@ -85,6 +88,7 @@ class TopicRegistry:
         self._names = sorted(self._file.topics)
         for topic in self._file.topics.values():
             self._put(self.table, topic)
+        self.begins.load()
 
     @property
     def file(self) -> TopicsFile:
@@ -192,7 +196,10 @@ class TopicRegistry:
         return await uninterrupted(self._update(name, changed))
 
     async def delete(self, name: str) -> None:
-        """Forget a topic, durably. Its counters stay. Raises TopicNotFound, TopicForbidden and TopicSetApart."""
+        """Forget a topic, and let no reader have its messages any more, durably. Its counters stay.
+
+        Raises TopicNotFound, TopicForbidden and TopicSetApart.
+        """
         await uninterrupted(self._delete(name))
 
     def trial(self, names: Iterable[str], *, field: str) -> tuple[list[TopicConfig], TopicTable]:
@@ -235,6 +242,10 @@ class TopicRegistry:
         """Have the topics of another store in the place of these, durably."""
         await uninterrupted(self._replace(file))
 
+    async def replace_begins(self, begins: Mapping[str, int]) -> None:
+        """Have the begins of another store's topics in the place of these, durably. They come before the topics."""
+        await uninterrupted(self._replace_begins(begins))
+
     async def finish(self) -> None:
         """Wait for the changes that are under way, whose callers may be gone."""
         async with self._change:
@@ -251,6 +262,11 @@ class TopicRegistry:
                     bisect.insort(self._names, topic.name)
                     self._put(self.table, topic)
             return bool(missing)
+
+    async def _replace_begins(self, begins: Mapping[str, int]) -> None:
+        async with self._change:
+            if begins != self.begins.by_topic:
+                await self.begins.replace(begins)
 
     async def _replace(self, file: TopicsFile) -> None:
         async with self._change:
@@ -281,10 +297,13 @@ class TopicRegistry:
     async def _delete(self, name: str) -> None:
         async with self._change:
             self._changeable(name, "delete")
+            await self.begins.announce(name)
             topics = {key: topic for key, topic in self._file.topics.items() if key != name}
             await self._save(TopicsFile(topics, self._next_version()))
             self._names.remove(name)
             self.table.remove_topic(name.encode())
+            await self.begins.note(name, had_messages=bool(self.table.counters_of(name.encode())))
+            self.change_count += 1
 
     def _changeable(self, name: str, permission: str) -> TopicConfig:
         """Return a topic that callers may change. Raises TopicNotFound, TopicForbidden and TopicSetApart."""

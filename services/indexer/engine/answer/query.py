@@ -150,6 +150,7 @@ class QueryEngine:
         cursor = IndexCursor(file, entry) if file else None
         code = key_hash(key_text(query.topic, query.key))
         page = PageBuilder(page_size, self._page_size_bytes_max)
+        kept_from = self._queues.kept_from(query.topic)
         for step in range(STEP_COUNT_MAX):
             if step:
                 await asyncio.sleep(0)
@@ -164,11 +165,11 @@ class QueryEngine:
             )
             # A record with the same key twice has two entries, one after the other.
             offsets = candidates.physical_offsets[np.flatnonzero(np.diff(candidates.physical_offsets, prepend=-1))]
-            below = await self._fill(query, offsets, page, below)
+            below = await self._fill(query, offsets[offsets >= kept_from], page, below)
             if page.is_full:
                 break  # the cursor stays: the next page does this step again, below what is on this one
             cursor = candidates.cursor
-            if cursor is None:
+            if cursor is None or (len(offsets) and offsets[-1] < kept_from):
                 return Page(page.found())
         file, entry = (cursor.file, cursor.entry) if cursor is not None else ("", 0)
         return Page(page.found(), encode_token("key", query.arguments, _KeyPosition(below, file, entry)))
@@ -267,6 +268,8 @@ class QueryEngine:
             if view.store_host == host.to_bytes():
                 if why := self._queues.set_apart.why(topic) or (BATCH_QUEUE if view.is_batch else ""):
                     raise TopicSetApart(topic, why=why, field="message_id")
+                if physical_offset < self._queues.kept_from(topic):
+                    raise MessageNotFound(message_id)
                 if self._is_queued(view, physical_offset) or await self._is_indexed(view, physical_offset):
                     return block.select([0])
         raise MessageNotFound(message_id)

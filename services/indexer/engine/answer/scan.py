@@ -151,7 +151,7 @@ class Scanner:
                 if queue is None or one.end_queue_offset > queue.max_queue_offset:
                     end = 0 if queue is None else queue.max_queue_offset
                     raise OffsetBeyondEnd(one.end_queue_offset, end=end, field="partition.ranges")
-                queue.correct_min(self._queues.min_physical_offset)
+                queue.correct_min(self._queues.kept_from(one.topic))
                 if position < queue.min_queue_offset:
                     raise OffsetTrimmed(position, start=queue.min_queue_offset, field="partition.ranges")
                 units = queue.read(position, min(READ_COUNT_MAX, one.end_queue_offset - position))

@@ -3,7 +3,8 @@
 
 The name of the history that its epochs belong to; whether it has seen all that the log ever had; and the ends of queues
 whose files were dropped, because those of queues whose records are all gone can't be built again. The log asks for them
-when it has lost its own count, so that it gives no queue offset twice.
+when it has lost its own count, so that it gives no queue offset twice. And where the messages of deleted topics begin,
+so that a start does not show them before it has heard the log.
 Invariants: the file says so before files are dropped or records of another history are entered; a kept end counts only
 for records that the log no longer has, all others come back by themselves.
 Callers: the event loop's thread, and `keep` whoever drops files. Layout: docs/formats/reput_files.md. RocketMQ has no
@@ -12,7 +13,7 @@ such file: it keeps the queue files.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -54,6 +55,11 @@ class LogHistory:
     def epochs(self) -> Sequence[Epoch]:
         """The epochs of the log as of the last handshake that changed what is held. Empty if they are not known."""
         return self._content.epochs
+
+    @property
+    def topic_begins(self) -> Mapping[str, int]:
+        """Where the messages of topics begin that were deleted, as the log told last."""
+        return self._content.topic_begins
 
     @property
     def is_complete(self) -> bool:
@@ -105,6 +111,10 @@ class LogHistory:
         """Go by this name of the log's history, if it has one, and by its epochs from now on. Durable on return."""
         name = history_id or self._content.history_id
         await asyncio.to_thread(self._save, history_id=name, epochs=list(epochs))
+
+    async def learn_topic_begins(self, begins: Mapping[str, int]) -> None:
+        """Remember where the messages of deleted topics begin, and nothing else of that. Durable on return."""
+        await asyncio.to_thread(self._save, topic_begins=dict(begins))
 
     def _save(self, **changes: object) -> None:
         content = msgspec.structs.replace(self._content, **changes)

@@ -11,7 +11,7 @@ RocketMQ's counterpart is CommitLogDispatcher and its two implementations.
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -86,6 +86,7 @@ class Indexes:
         With `anew` nothing of it is believed, so that all indexes are dropped; so it is when files are missing.
         """
         self.history.load()
+        self.queues.begin_topics(self.history.topic_begins)
         progress = self.progress.forget() if anew else self.progress.load()
         try:
             self._load(progress)
@@ -204,6 +205,12 @@ class Indexes:
         """Go by the log's epochs, and by the name of its history if it has one. Both are durable on return."""
         await self.history.adopt(history_id, epochs)
         self.reached = self.reached._replace(epoch=epoch)
+
+    async def begin_topics(self, begins: Mapping[str, int]) -> None:
+        """Show no message of a deleted topic below its begin. Durable on return."""
+        if begins != self.history.topic_begins:
+            self.queues.begin_topics(begins)
+            await self.history.learn_topic_begins(begins)
 
     async def undo(self, end_physical_offset: int) -> None:
         """Forget all records at or past this offset. Progress is lowered first: a crash in between loses nothing.

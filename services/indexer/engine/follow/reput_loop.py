@@ -197,7 +197,11 @@ class ReputLoop:
             await self._enter(step)
             self.is_disk_full = False
             self.confirmed_physical_offset = max(self.confirmed_physical_offset, step.end_physical_offset)
-        elif isinstance(step, Heartbeat) or await self._agree(step):
+        elif isinstance(step, Heartbeat):
+            if step.topic_begins:
+                await uninterrupted(self._indexes.begin_topics(self._begins_after(step)))
+            self._hear(step)
+        elif await self._agree(step):
             self._hear(step)
         else:
             return False
@@ -209,6 +213,10 @@ class ReputLoop:
         else:
             self._states.on(Event.BEHIND if self._completeness.is_complete else Event.LACKING)
         return True
+
+    def _begins_after(self, heartbeat: Heartbeat) -> dict[str, int]:
+        begins = {**self._indexes.history.topic_begins, **heartbeat.topic_begins}
+        return {topic: begin for topic, begin in begins.items() if begin > 0}
 
     def _hear(self, step: Handshake | Heartbeat) -> None:
         self.confirmed_physical_offset = step.confirmed_physical_offset
@@ -231,6 +239,7 @@ class ReputLoop:
     async def _agree(self, handshake: Handshake) -> bool:
         """Agree with the log on what the indexes hold. Returns False if the stream must be asked for again."""
         self._indexes.queues.set_apart.learn(handshake.set_apart)
+        await uninterrupted(self._indexes.begin_topics(handshake.topic_begins))
         theirs = Theirs(
             handshake.history_id,
             handshake.epoch,

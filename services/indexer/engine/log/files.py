@@ -31,7 +31,7 @@ from libs.log import tail_search
 from libs.log.end import KnownDurable, ScanEnd, ScanEndKind
 from libs.log.files import MappedLogFile
 from libs.log.state import directories as log_directories
-from libs.log.state import topics_file
+from libs.log.state import small_files, topics_file
 from libs.log.state.set_apart import SetApart
 from libs.log.walk import LogWalk
 from libs.machine.fs import Fs
@@ -99,6 +99,7 @@ class LogFiles:
             self.min_physical_offset,
             self.estimated_end_physical_offset,
             set_apart=SetApart.load(self._fs, self._data_dir).reasons,
+            topic_begins=small_files.load_topic_begins(self._fs, self._data_dir).begins,
         )
         at = max(common_end, self.min_physical_offset)
         walk = LogWalk(

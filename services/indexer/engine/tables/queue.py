@@ -226,6 +226,11 @@ class ConsumeQueue:
         self._min_queue_offset = self.first_kept(min_physical_offset)
         self._min_physical_offset = min_physical_offset
 
+    def forget_min(self) -> None:
+        """Let all units count again that the files still have, up to the next `correct_min`."""
+        self._recover()
+        self._min_queue_offset, self._min_physical_offset = self._first_message_offset() or 0, 0
+
     def first_kept(self, min_physical_offset: int) -> int:
         """Return the first queue offset whose record is at or past this offset of the log, or the end if none is."""
         kept = range(self.min_queue_offset, self.max_queue_offset)

@@ -9,7 +9,7 @@ Layout: `<directory>/<topic>/<queueId>/`; other names are left alone. RocketMQ's
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -79,6 +79,8 @@ class ConsumeQueueTable:
         self._placed: list[QueueRows] = []
         self.min_physical_offset = 0
         """First byte of the log that is kept, as last heard; units below it no longer count."""
+        self._topic_begins: Mapping[str, int] = {}
+        """Where the messages of topics begin that were deleted."""
         self._spared = spared
         self._before_removal = before_removal
 
@@ -123,8 +125,23 @@ class ConsumeQueueTable:
         """Return the queue, its min offset up to date, or None if there never was a message for it."""
         queue = self._topics.get(topic, {}).get(queue_id)
         if queue is not None:
-            queue.correct_min(self.min_physical_offset)
+            queue.correct_min(self.kept_from(topic))
         return queue
+
+    def kept_from(self, topic: str) -> int:
+        """Return the physical offset below which no record of the topic counts.
+
+        It is the log's first byte, or where the log ended when the topic was deleted.
+        """
+        return max(self.min_physical_offset, self._topic_begins.get(topic, 0))
+
+    def begin_topics(self, begins: Mapping[str, int]) -> None:
+        """Count no record of these topics below their begins, and of all others what the log has."""
+        lowered = [topic for topic, begin in self._topic_begins.items() if begins.get(topic, 0) < begin]
+        self._topic_begins = dict(begins)
+        for topic in lowered:  # as after a failover that lost the deletion
+            for queue in self._topics.get(topic, {}).values():
+                queue.forget_min()
 
     def has_units(self, topic: str, queue_id: int) -> bool:
         """Return whether there is such a queue, and a unit in it."""

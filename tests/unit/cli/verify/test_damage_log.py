@@ -200,6 +200,7 @@ FILES = [
     Case("HISTORY_DAMAGED", lambda t: t.flip(t.root / "reput" / "history", 40)),
     Case("REPLICA_DAMAGED", lambda t: (t.root / "reput" / "replica").write_bytes(b"x")),
     Case("IN_SYNC_DAMAGED", lambda t: (t.root / "reput" / "in_sync_set").write_bytes(b"x")),
+    Case("TOPIC_BEGINS_DAMAGED", lambda t: (t.root / "reput" / "topic_begins").write_bytes(b"x")),
     Case("EPOCHS_DAMAGED", lambda t: t.flip(t.root / "epochFileCheckpoint", 4)),
     Case(
         "EPOCH_BEYOND_LOG",

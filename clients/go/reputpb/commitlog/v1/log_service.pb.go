@@ -813,7 +813,10 @@ type DispatchHandshake struct {
 	// could make.
 	SetApartTopics []*DispatchSetApart `protobuf:"bytes,6,rep,name=set_apart_topics,json=setApartTopics,proto3" json:"set_apart_topics,omitempty"`
 	// The log's epochs, ascending, without those of which nothing is kept. The follower asks with them from now on.
-	Epochs        []*Epoch `protobuf:"bytes,7,rep,name=epochs,proto3" json:"epochs,omitempty"`
+	Epochs []*Epoch `protobuf:"bytes,7,rep,name=epochs,proto3" json:"epochs,omitempty"`
+	// Where the messages of topics begin that were deleted: all that the log knows of, in the place of those that the follower
+	// knew. Readers get no record of such a topic below its begin.
+	TopicBegins   []*DispatchTopicBegin `protobuf:"bytes,8,rep,name=topic_begins,json=topicBegins,proto3" json:"topic_begins,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -897,6 +900,68 @@ func (x *DispatchHandshake) GetEpochs() []*Epoch {
 	return nil
 }
 
+func (x *DispatchHandshake) GetTopicBegins() []*DispatchTopicBegin {
+	if x != nil {
+		return x.TopicBegins
+	}
+	return nil
+}
+
+// Where in the log the messages of a topic begin that was deleted.
+type DispatchTopicBegin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Topic as stored in its records.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// End of the log when the topic was deleted. Records below it are not shown any more. 0 if there is no such begin any more.
+	BeginPhysicalOffset int64 `protobuf:"varint,2,opt,name=begin_physical_offset,json=beginPhysicalOffset,proto3" json:"begin_physical_offset,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *DispatchTopicBegin) Reset() {
+	*x = DispatchTopicBegin{}
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DispatchTopicBegin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DispatchTopicBegin) ProtoMessage() {}
+
+func (x *DispatchTopicBegin) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DispatchTopicBegin.ProtoReflect.Descriptor instead.
+func (*DispatchTopicBegin) Descriptor() ([]byte, []int) {
+	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *DispatchTopicBegin) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *DispatchTopicBegin) GetBeginPhysicalOffset() int64 {
+	if x != nil {
+		return x.BeginPhysicalOffset
+	}
+	return 0
+}
+
 // A topic that RocketMQ keeps in a way that is not served.
 type DispatchSetApart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -910,7 +975,7 @@ type DispatchSetApart struct {
 
 func (x *DispatchSetApart) Reset() {
 	*x = DispatchSetApart{}
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[8]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -922,7 +987,7 @@ func (x *DispatchSetApart) String() string {
 func (*DispatchSetApart) ProtoMessage() {}
 
 func (x *DispatchSetApart) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[8]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -935,7 +1000,7 @@ func (x *DispatchSetApart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchSetApart.ProtoReflect.Descriptor instead.
 func (*DispatchSetApart) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{8}
+	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DispatchSetApart) GetTopic() string {
@@ -983,7 +1048,7 @@ type DispatchColumns struct {
 
 func (x *DispatchColumns) Reset() {
 	*x = DispatchColumns{}
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[9]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -995,7 +1060,7 @@ func (x *DispatchColumns) String() string {
 func (*DispatchColumns) ProtoMessage() {}
 
 func (x *DispatchColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[9]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1008,7 +1073,7 @@ func (x *DispatchColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchColumns.ProtoReflect.Descriptor instead.
 func (*DispatchColumns) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{9}
+	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DispatchColumns) GetStartPhysicalOffset() int64 {
@@ -1104,7 +1169,7 @@ type DispatchQueue struct {
 
 func (x *DispatchQueue) Reset() {
 	*x = DispatchQueue{}
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[10]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1116,7 +1181,7 @@ func (x *DispatchQueue) String() string {
 func (*DispatchQueue) ProtoMessage() {}
 
 func (x *DispatchQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[10]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1129,7 +1194,7 @@ func (x *DispatchQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchQueue.ProtoReflect.Descriptor instead.
 func (*DispatchQueue) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{10}
+	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DispatchQueue) GetTopic() string {
@@ -1160,13 +1225,16 @@ type DispatchHeartbeat struct {
 	ConfirmedPhysicalOffset int64 `protobuf:"varint,1,opt,name=confirmed_physical_offset,json=confirmedPhysicalOffset,proto3" json:"confirmed_physical_offset,omitempty"`
 	// First byte that is kept.
 	MinPhysicalOffset int64 `protobuf:"varint,2,opt,name=min_physical_offset,json=minPhysicalOffset,proto3" json:"min_physical_offset,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Begins that changed since the handshake or the last heartbeat that told of some. They come before the records that
+	// follow the deletion.
+	TopicBegins   []*DispatchTopicBegin `protobuf:"bytes,3,rep,name=topic_begins,json=topicBegins,proto3" json:"topic_begins,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DispatchHeartbeat) Reset() {
 	*x = DispatchHeartbeat{}
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[11]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1178,7 +1246,7 @@ func (x *DispatchHeartbeat) String() string {
 func (*DispatchHeartbeat) ProtoMessage() {}
 
 func (x *DispatchHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[11]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1191,7 +1259,7 @@ func (x *DispatchHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchHeartbeat.ProtoReflect.Descriptor instead.
 func (*DispatchHeartbeat) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{11}
+	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DispatchHeartbeat) GetConfirmedPhysicalOffset() int64 {
@@ -1206,6 +1274,13 @@ func (x *DispatchHeartbeat) GetMinPhysicalOffset() int64 {
 		return x.MinPhysicalOffset
 	}
 	return 0
+}
+
+func (x *DispatchHeartbeat) GetTopicBegins() []*DispatchTopicBegin {
+	if x != nil {
+		return x.TopicBegins
+	}
+	return nil
 }
 
 // How far the Indexer is.
@@ -1229,7 +1304,7 @@ type ReportProgressRequest struct {
 
 func (x *ReportProgressRequest) Reset() {
 	*x = ReportProgressRequest{}
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[12]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1241,7 +1316,7 @@ func (x *ReportProgressRequest) String() string {
 func (*ReportProgressRequest) ProtoMessage() {}
 
 func (x *ReportProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[12]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1254,7 +1329,7 @@ func (x *ReportProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportProgressRequest.ProtoReflect.Descriptor instead.
 func (*ReportProgressRequest) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{12}
+	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReportProgressRequest) GetIndexedPhysicalOffset() int64 {
@@ -1312,7 +1387,7 @@ type ReportProgressResponse struct {
 
 func (x *ReportProgressResponse) Reset() {
 	*x = ReportProgressResponse{}
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[13]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1324,7 +1399,7 @@ func (x *ReportProgressResponse) String() string {
 func (*ReportProgressResponse) ProtoMessage() {}
 
 func (x *ReportProgressResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[13]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1337,7 +1412,7 @@ func (x *ReportProgressResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportProgressResponse.ProtoReflect.Descriptor instead.
 func (*ReportProgressResponse) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{13}
+	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReportProgressResponse) GetIsFollower() bool {
@@ -1372,7 +1447,7 @@ type CheckQueueOffsetsRequest struct {
 
 func (x *CheckQueueOffsetsRequest) Reset() {
 	*x = CheckQueueOffsetsRequest{}
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[14]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1384,7 +1459,7 @@ func (x *CheckQueueOffsetsRequest) String() string {
 func (*CheckQueueOffsetsRequest) ProtoMessage() {}
 
 func (x *CheckQueueOffsetsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[14]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1397,7 +1472,7 @@ func (x *CheckQueueOffsetsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckQueueOffsetsRequest.ProtoReflect.Descriptor instead.
 func (*CheckQueueOffsetsRequest) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{14}
+	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CheckQueueOffsetsRequest) GetEpoch() int32 {
@@ -1445,7 +1520,7 @@ type QueueEnd struct {
 
 func (x *QueueEnd) Reset() {
 	*x = QueueEnd{}
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[15]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1457,7 +1532,7 @@ func (x *QueueEnd) String() string {
 func (*QueueEnd) ProtoMessage() {}
 
 func (x *QueueEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[15]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1470,7 +1545,7 @@ func (x *QueueEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueEnd.ProtoReflect.Descriptor instead.
 func (*QueueEnd) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{15}
+	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *QueueEnd) GetTopic() string {
@@ -1515,7 +1590,7 @@ type CheckQueueOffsetsResponse struct {
 
 func (x *CheckQueueOffsetsResponse) Reset() {
 	*x = CheckQueueOffsetsResponse{}
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[16]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +1602,7 @@ func (x *CheckQueueOffsetsResponse) String() string {
 func (*CheckQueueOffsetsResponse) ProtoMessage() {}
 
 func (x *CheckQueueOffsetsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[16]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +1615,7 @@ func (x *CheckQueueOffsetsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckQueueOffsetsResponse.ProtoReflect.Descriptor instead.
 func (*CheckQueueOffsetsResponse) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{16}
+	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CheckQueueOffsetsResponse) GetRaisedQueueCount() int32 {
@@ -1566,7 +1641,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[17]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1578,7 +1653,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[17]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1591,7 +1666,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{17}
+	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{18}
 }
 
 // The state of the log.
@@ -1678,7 +1753,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[18]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1690,7 +1765,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[18]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1703,7 +1778,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{18}
+	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetStatusResponse) GetRole() Role {
@@ -1984,7 +2059,7 @@ type Election struct {
 
 func (x *Election) Reset() {
 	*x = Election{}
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[19]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1996,7 +2071,7 @@ func (x *Election) String() string {
 func (*Election) ProtoMessage() {}
 
 func (x *Election) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[19]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2009,7 +2084,7 @@ func (x *Election) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Election.ProtoReflect.Descriptor instead.
 func (*Election) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{19}
+	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Election) GetEpoch() int32 {
@@ -2095,7 +2170,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[20]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2107,7 +2182,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[20]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,7 +2195,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{20}
+	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Replica) GetReplicaId() string {
@@ -2207,7 +2282,7 @@ type Following struct {
 
 func (x *Following) Reset() {
 	*x = Following{}
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[21]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2294,7 @@ func (x *Following) String() string {
 func (*Following) ProtoMessage() {}
 
 func (x *Following) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[21]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2307,7 @@ func (x *Following) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Following.ProtoReflect.Descriptor instead.
 func (*Following) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{21}
+	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Following) GetLeaderTarget() string {
@@ -2300,7 +2375,7 @@ type LogDirectory struct {
 
 func (x *LogDirectory) Reset() {
 	*x = LogDirectory{}
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[22]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2312,7 +2387,7 @@ func (x *LogDirectory) String() string {
 func (*LogDirectory) ProtoMessage() {}
 
 func (x *LogDirectory) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[22]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2325,7 +2400,7 @@ func (x *LogDirectory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogDirectory.ProtoReflect.Descriptor instead.
 func (*LogDirectory) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{22}
+	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LogDirectory) GetPath() string {
@@ -2394,7 +2469,7 @@ type RecoveryProgress struct {
 
 func (x *RecoveryProgress) Reset() {
 	*x = RecoveryProgress{}
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[23]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2406,7 +2481,7 @@ func (x *RecoveryProgress) String() string {
 func (*RecoveryProgress) ProtoMessage() {}
 
 func (x *RecoveryProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[23]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2419,7 +2494,7 @@ func (x *RecoveryProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoveryProgress.ProtoReflect.Descriptor instead.
 func (*RecoveryProgress) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{23}
+	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RecoveryProgress) GetScannedBytes() int64 {
@@ -2475,7 +2550,7 @@ type RecoveryReport struct {
 
 func (x *RecoveryReport) Reset() {
 	*x = RecoveryReport{}
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[24]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2487,7 +2562,7 @@ func (x *RecoveryReport) String() string {
 func (*RecoveryReport) ProtoMessage() {}
 
 func (x *RecoveryReport) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[24]
+	mi := &file_reput_commitlog_v1_log_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2500,7 +2575,7 @@ func (x *RecoveryReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoveryReport.ProtoReflect.Descriptor instead.
 func (*RecoveryReport) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{24}
+	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RecoveryReport) GetWasCleanStop() bool {
@@ -2599,7 +2674,7 @@ const file_reput_commitlog_v1_log_service_proto_rawDesc = "" +
 	"\thandshake\x18\x01 \x01(\v2%.reput.commitlog.v1.DispatchHandshakeH\x00R\thandshake\x12?\n" +
 	"\acolumns\x18\x02 \x01(\v2#.reput.commitlog.v1.DispatchColumnsH\x00R\acolumns\x12E\n" +
 	"\theartbeat\x18\x03 \x01(\v2%.reput.commitlog.v1.DispatchHeartbeatH\x00R\theartbeatB\x06\n" +
-	"\x04step\"\xf4\x02\n" +
+	"\x04step\"\xbf\x03\n" +
 	"\x11DispatchHandshake\x12;\n" +
 	"\x1acommon_end_physical_offset\x18\x01 \x01(\x03R\x17commonEndPhysicalOffset\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x12.\n" +
@@ -2608,7 +2683,11 @@ const file_reput_commitlog_v1_log_service_proto_rawDesc = "" +
 	"\n" +
 	"history_id\x18\x05 \x01(\tR\thistoryId\x12N\n" +
 	"\x10set_apart_topics\x18\x06 \x03(\v2$.reput.commitlog.v1.DispatchSetApartR\x0esetApartTopics\x121\n" +
-	"\x06epochs\x18\a \x03(\v2\x19.reput.commitlog.v1.EpochR\x06epochs\":\n" +
+	"\x06epochs\x18\a \x03(\v2\x19.reput.commitlog.v1.EpochR\x06epochs\x12I\n" +
+	"\ftopic_begins\x18\b \x03(\v2&.reput.commitlog.v1.DispatchTopicBeginR\vtopicBegins\"^\n" +
+	"\x12DispatchTopicBegin\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x122\n" +
+	"\x15begin_physical_offset\x18\x02 \x01(\x03R\x13beginPhysicalOffset\":\n" +
 	"\x10DispatchSetApart\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\"\xd6\x03\n" +
@@ -2631,10 +2710,11 @@ const file_reput_commitlog_v1_log_service_proto_rawDesc = "" +
 	"\rDispatchQueue\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\x05R\aqueueId\x12\x19\n" +
-	"\bis_batch\x18\x03 \x01(\bR\aisBatch\"\x7f\n" +
+	"\bis_batch\x18\x03 \x01(\bR\aisBatch\"\xca\x01\n" +
 	"\x11DispatchHeartbeat\x12:\n" +
 	"\x19confirmed_physical_offset\x18\x01 \x01(\x03R\x17confirmedPhysicalOffset\x12.\n" +
-	"\x13min_physical_offset\x18\x02 \x01(\x03R\x11minPhysicalOffset\"\xa2\x02\n" +
+	"\x13min_physical_offset\x18\x02 \x01(\x03R\x11minPhysicalOffset\x12I\n" +
+	"\ftopic_begins\x18\x03 \x03(\v2&.reput.commitlog.v1.DispatchTopicBeginR\vtopicBegins\"\xa2\x02\n" +
 	"\x15ReportProgressRequest\x126\n" +
 	"\x17indexed_physical_offset\x18\x01 \x01(\x03R\x15indexedPhysicalOffset\x126\n" +
 	"\x17flushed_physical_offset\x18\x02 \x01(\x03R\x15flushedPhysicalOffset\x121\n" +
@@ -2653,15 +2733,15 @@ const file_reput_commitlog_v1_log_service_proto_rawDesc = "" +
 	"\n" +
 	"history_id\x18\x03 \x01(\tR\thistoryId\x12\x1f\n" +
 	"\vis_complete\x18\x04 \x01(\bR\n" +
-	"isComplete\"\x97\x01\n" +
+	"isComplete\"\x9d\x01\n" +
 	"\bQueueEnd\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\x05R\aqueueId\x12(\n" +
 	"\x10end_queue_offset\x18\x03 \x01(\x03R\x0eendQueueOffset\x120\n" +
-	"\x14last_physical_offset\x18\x04 \x01(\x03R\x12lastPhysicalOffset\"\x85\x01\n" +
+	"\x14last_physical_offset\x18\x04 \x01(\x03R\x12lastPhysicalOffsetJ\x04\b\x05\x10\x06\"\x8b\x01\n" +
 	"\x19CheckQueueOffsetsResponse\x12,\n" +
 	"\x12raised_queue_count\x18\x01 \x01(\x05R\x10raisedQueueCount\x12:\n" +
-	"\x19contradicting_queue_count\x18\x02 \x01(\x05R\x17contradictingQueueCount\"\x12\n" +
+	"\x19contradicting_queue_count\x18\x02 \x01(\x05R\x17contradictingQueueCountJ\x04\b\x03\x10\x04\"\x12\n" +
 	"\x10GetStatusRequest\"\xeb\r\n" +
 	"\x11GetStatusResponse\x12,\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x18.reput.commitlog.v1.RoleR\x04role\x12\x14\n" +
@@ -2808,7 +2888,7 @@ func file_reput_commitlog_v1_log_service_proto_rawDescGZIP() []byte {
 }
 
 var file_reput_commitlog_v1_log_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_reput_commitlog_v1_log_service_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_reput_commitlog_v1_log_service_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_reput_commitlog_v1_log_service_proto_goTypes = []any{
 	(RecordView)(0),                   // 0: reput.commitlog.v1.RecordView
 	(Role)(0),                         // 1: reput.commitlog.v1.Role
@@ -2822,71 +2902,74 @@ var file_reput_commitlog_v1_log_service_proto_goTypes = []any{
 	(*Epoch)(nil),                     // 9: reput.commitlog.v1.Epoch
 	(*DispatchResponse)(nil),          // 10: reput.commitlog.v1.DispatchResponse
 	(*DispatchHandshake)(nil),         // 11: reput.commitlog.v1.DispatchHandshake
-	(*DispatchSetApart)(nil),          // 12: reput.commitlog.v1.DispatchSetApart
-	(*DispatchColumns)(nil),           // 13: reput.commitlog.v1.DispatchColumns
-	(*DispatchQueue)(nil),             // 14: reput.commitlog.v1.DispatchQueue
-	(*DispatchHeartbeat)(nil),         // 15: reput.commitlog.v1.DispatchHeartbeat
-	(*ReportProgressRequest)(nil),     // 16: reput.commitlog.v1.ReportProgressRequest
-	(*ReportProgressResponse)(nil),    // 17: reput.commitlog.v1.ReportProgressResponse
-	(*CheckQueueOffsetsRequest)(nil),  // 18: reput.commitlog.v1.CheckQueueOffsetsRequest
-	(*QueueEnd)(nil),                  // 19: reput.commitlog.v1.QueueEnd
-	(*CheckQueueOffsetsResponse)(nil), // 20: reput.commitlog.v1.CheckQueueOffsetsResponse
-	(*GetStatusRequest)(nil),          // 21: reput.commitlog.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),         // 22: reput.commitlog.v1.GetStatusResponse
-	(*Election)(nil),                  // 23: reput.commitlog.v1.Election
-	(*Replica)(nil),                   // 24: reput.commitlog.v1.Replica
-	(*Following)(nil),                 // 25: reput.commitlog.v1.Following
-	(*LogDirectory)(nil),              // 26: reput.commitlog.v1.LogDirectory
-	(*RecoveryProgress)(nil),          // 27: reput.commitlog.v1.RecoveryProgress
-	(*RecoveryReport)(nil),            // 28: reput.commitlog.v1.RecoveryReport
-	(*v1.StoredMessage)(nil),          // 29: reput.common.v1.StoredMessage
-	(*timestamppb.Timestamp)(nil),     // 30: google.protobuf.Timestamp
+	(*DispatchTopicBegin)(nil),        // 12: reput.commitlog.v1.DispatchTopicBegin
+	(*DispatchSetApart)(nil),          // 13: reput.commitlog.v1.DispatchSetApart
+	(*DispatchColumns)(nil),           // 14: reput.commitlog.v1.DispatchColumns
+	(*DispatchQueue)(nil),             // 15: reput.commitlog.v1.DispatchQueue
+	(*DispatchHeartbeat)(nil),         // 16: reput.commitlog.v1.DispatchHeartbeat
+	(*ReportProgressRequest)(nil),     // 17: reput.commitlog.v1.ReportProgressRequest
+	(*ReportProgressResponse)(nil),    // 18: reput.commitlog.v1.ReportProgressResponse
+	(*CheckQueueOffsetsRequest)(nil),  // 19: reput.commitlog.v1.CheckQueueOffsetsRequest
+	(*QueueEnd)(nil),                  // 20: reput.commitlog.v1.QueueEnd
+	(*CheckQueueOffsetsResponse)(nil), // 21: reput.commitlog.v1.CheckQueueOffsetsResponse
+	(*GetStatusRequest)(nil),          // 22: reput.commitlog.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),         // 23: reput.commitlog.v1.GetStatusResponse
+	(*Election)(nil),                  // 24: reput.commitlog.v1.Election
+	(*Replica)(nil),                   // 25: reput.commitlog.v1.Replica
+	(*Following)(nil),                 // 26: reput.commitlog.v1.Following
+	(*LogDirectory)(nil),              // 27: reput.commitlog.v1.LogDirectory
+	(*RecoveryProgress)(nil),          // 28: reput.commitlog.v1.RecoveryProgress
+	(*RecoveryReport)(nil),            // 29: reput.commitlog.v1.RecoveryReport
+	(*v1.StoredMessage)(nil),          // 30: reput.common.v1.StoredMessage
+	(*timestamppb.Timestamp)(nil),     // 31: google.protobuf.Timestamp
 }
 var file_reput_commitlog_v1_log_service_proto_depIdxs = []int32{
 	0,  // 0: reput.commitlog.v1.ReadRecordsRequest.view:type_name -> reput.commitlog.v1.RecordView
-	29, // 1: reput.commitlog.v1.ReadRecordsResponse.messages:type_name -> reput.common.v1.StoredMessage
+	30, // 1: reput.commitlog.v1.ReadRecordsResponse.messages:type_name -> reput.common.v1.StoredMessage
 	0,  // 2: reput.commitlog.v1.StreamRecordsRequest.view:type_name -> reput.commitlog.v1.RecordView
-	29, // 3: reput.commitlog.v1.StreamRecordsResponse.messages:type_name -> reput.common.v1.StoredMessage
+	30, // 3: reput.commitlog.v1.StreamRecordsResponse.messages:type_name -> reput.common.v1.StoredMessage
 	9,  // 4: reput.commitlog.v1.DispatchRequest.epochs:type_name -> reput.commitlog.v1.Epoch
 	11, // 5: reput.commitlog.v1.DispatchResponse.handshake:type_name -> reput.commitlog.v1.DispatchHandshake
-	13, // 6: reput.commitlog.v1.DispatchResponse.columns:type_name -> reput.commitlog.v1.DispatchColumns
-	15, // 7: reput.commitlog.v1.DispatchResponse.heartbeat:type_name -> reput.commitlog.v1.DispatchHeartbeat
-	12, // 8: reput.commitlog.v1.DispatchHandshake.set_apart_topics:type_name -> reput.commitlog.v1.DispatchSetApart
+	14, // 6: reput.commitlog.v1.DispatchResponse.columns:type_name -> reput.commitlog.v1.DispatchColumns
+	16, // 7: reput.commitlog.v1.DispatchResponse.heartbeat:type_name -> reput.commitlog.v1.DispatchHeartbeat
+	13, // 8: reput.commitlog.v1.DispatchHandshake.set_apart_topics:type_name -> reput.commitlog.v1.DispatchSetApart
 	9,  // 9: reput.commitlog.v1.DispatchHandshake.epochs:type_name -> reput.commitlog.v1.Epoch
-	14, // 10: reput.commitlog.v1.DispatchColumns.queues:type_name -> reput.commitlog.v1.DispatchQueue
-	19, // 11: reput.commitlog.v1.CheckQueueOffsetsRequest.queues:type_name -> reput.commitlog.v1.QueueEnd
-	1,  // 12: reput.commitlog.v1.GetStatusResponse.role:type_name -> reput.commitlog.v1.Role
-	30, // 13: reput.commitlog.v1.GetStatusResponse.indexed_time:type_name -> google.protobuf.Timestamp
-	30, // 14: reput.commitlog.v1.GetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
-	28, // 15: reput.commitlog.v1.GetStatusResponse.recovery:type_name -> reput.commitlog.v1.RecoveryReport
-	3,  // 16: reput.commitlog.v1.GetStatusResponse.state:type_name -> reput.commitlog.v1.LogState
-	27, // 17: reput.commitlog.v1.GetStatusResponse.recovery_progress:type_name -> reput.commitlog.v1.RecoveryProgress
-	26, // 18: reput.commitlog.v1.GetStatusResponse.log_directories:type_name -> reput.commitlog.v1.LogDirectory
-	24, // 19: reput.commitlog.v1.GetStatusResponse.replicas:type_name -> reput.commitlog.v1.Replica
-	25, // 20: reput.commitlog.v1.GetStatusResponse.following:type_name -> reput.commitlog.v1.Following
-	23, // 21: reput.commitlog.v1.GetStatusResponse.election:type_name -> reput.commitlog.v1.Election
-	30, // 22: reput.commitlog.v1.Replica.connected_time:type_name -> google.protobuf.Timestamp
-	30, // 23: reput.commitlog.v1.Replica.heard_time:type_name -> google.protobuf.Timestamp
-	30, // 24: reput.commitlog.v1.Replica.had_all_time:type_name -> google.protobuf.Timestamp
-	2,  // 25: reput.commitlog.v1.Following.state:type_name -> reput.commitlog.v1.FollowingState
-	30, // 26: reput.commitlog.v1.Following.heard_time:type_name -> google.protobuf.Timestamp
-	4,  // 27: reput.commitlog.v1.LogService.ReadRecords:input_type -> reput.commitlog.v1.ReadRecordsRequest
-	6,  // 28: reput.commitlog.v1.LogService.StreamRecords:input_type -> reput.commitlog.v1.StreamRecordsRequest
-	8,  // 29: reput.commitlog.v1.LogService.Dispatch:input_type -> reput.commitlog.v1.DispatchRequest
-	16, // 30: reput.commitlog.v1.LogService.ReportProgress:input_type -> reput.commitlog.v1.ReportProgressRequest
-	18, // 31: reput.commitlog.v1.LogService.CheckQueueOffsets:input_type -> reput.commitlog.v1.CheckQueueOffsetsRequest
-	21, // 32: reput.commitlog.v1.LogService.GetStatus:input_type -> reput.commitlog.v1.GetStatusRequest
-	5,  // 33: reput.commitlog.v1.LogService.ReadRecords:output_type -> reput.commitlog.v1.ReadRecordsResponse
-	7,  // 34: reput.commitlog.v1.LogService.StreamRecords:output_type -> reput.commitlog.v1.StreamRecordsResponse
-	10, // 35: reput.commitlog.v1.LogService.Dispatch:output_type -> reput.commitlog.v1.DispatchResponse
-	17, // 36: reput.commitlog.v1.LogService.ReportProgress:output_type -> reput.commitlog.v1.ReportProgressResponse
-	20, // 37: reput.commitlog.v1.LogService.CheckQueueOffsets:output_type -> reput.commitlog.v1.CheckQueueOffsetsResponse
-	22, // 38: reput.commitlog.v1.LogService.GetStatus:output_type -> reput.commitlog.v1.GetStatusResponse
-	33, // [33:39] is the sub-list for method output_type
-	27, // [27:33] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	12, // 10: reput.commitlog.v1.DispatchHandshake.topic_begins:type_name -> reput.commitlog.v1.DispatchTopicBegin
+	15, // 11: reput.commitlog.v1.DispatchColumns.queues:type_name -> reput.commitlog.v1.DispatchQueue
+	12, // 12: reput.commitlog.v1.DispatchHeartbeat.topic_begins:type_name -> reput.commitlog.v1.DispatchTopicBegin
+	20, // 13: reput.commitlog.v1.CheckQueueOffsetsRequest.queues:type_name -> reput.commitlog.v1.QueueEnd
+	1,  // 14: reput.commitlog.v1.GetStatusResponse.role:type_name -> reput.commitlog.v1.Role
+	31, // 15: reput.commitlog.v1.GetStatusResponse.indexed_time:type_name -> google.protobuf.Timestamp
+	31, // 16: reput.commitlog.v1.GetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
+	29, // 17: reput.commitlog.v1.GetStatusResponse.recovery:type_name -> reput.commitlog.v1.RecoveryReport
+	3,  // 18: reput.commitlog.v1.GetStatusResponse.state:type_name -> reput.commitlog.v1.LogState
+	28, // 19: reput.commitlog.v1.GetStatusResponse.recovery_progress:type_name -> reput.commitlog.v1.RecoveryProgress
+	27, // 20: reput.commitlog.v1.GetStatusResponse.log_directories:type_name -> reput.commitlog.v1.LogDirectory
+	25, // 21: reput.commitlog.v1.GetStatusResponse.replicas:type_name -> reput.commitlog.v1.Replica
+	26, // 22: reput.commitlog.v1.GetStatusResponse.following:type_name -> reput.commitlog.v1.Following
+	24, // 23: reput.commitlog.v1.GetStatusResponse.election:type_name -> reput.commitlog.v1.Election
+	31, // 24: reput.commitlog.v1.Replica.connected_time:type_name -> google.protobuf.Timestamp
+	31, // 25: reput.commitlog.v1.Replica.heard_time:type_name -> google.protobuf.Timestamp
+	31, // 26: reput.commitlog.v1.Replica.had_all_time:type_name -> google.protobuf.Timestamp
+	2,  // 27: reput.commitlog.v1.Following.state:type_name -> reput.commitlog.v1.FollowingState
+	31, // 28: reput.commitlog.v1.Following.heard_time:type_name -> google.protobuf.Timestamp
+	4,  // 29: reput.commitlog.v1.LogService.ReadRecords:input_type -> reput.commitlog.v1.ReadRecordsRequest
+	6,  // 30: reput.commitlog.v1.LogService.StreamRecords:input_type -> reput.commitlog.v1.StreamRecordsRequest
+	8,  // 31: reput.commitlog.v1.LogService.Dispatch:input_type -> reput.commitlog.v1.DispatchRequest
+	17, // 32: reput.commitlog.v1.LogService.ReportProgress:input_type -> reput.commitlog.v1.ReportProgressRequest
+	19, // 33: reput.commitlog.v1.LogService.CheckQueueOffsets:input_type -> reput.commitlog.v1.CheckQueueOffsetsRequest
+	22, // 34: reput.commitlog.v1.LogService.GetStatus:input_type -> reput.commitlog.v1.GetStatusRequest
+	5,  // 35: reput.commitlog.v1.LogService.ReadRecords:output_type -> reput.commitlog.v1.ReadRecordsResponse
+	7,  // 36: reput.commitlog.v1.LogService.StreamRecords:output_type -> reput.commitlog.v1.StreamRecordsResponse
+	10, // 37: reput.commitlog.v1.LogService.Dispatch:output_type -> reput.commitlog.v1.DispatchResponse
+	18, // 38: reput.commitlog.v1.LogService.ReportProgress:output_type -> reput.commitlog.v1.ReportProgressResponse
+	21, // 39: reput.commitlog.v1.LogService.CheckQueueOffsets:output_type -> reput.commitlog.v1.CheckQueueOffsetsResponse
+	23, // 40: reput.commitlog.v1.LogService.GetStatus:output_type -> reput.commitlog.v1.GetStatusResponse
+	35, // [35:41] is the sub-list for method output_type
+	29, // [29:35] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_reput_commitlog_v1_log_service_proto_init() }
@@ -2905,7 +2988,7 @@ func file_reput_commitlog_v1_log_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reput_commitlog_v1_log_service_proto_rawDesc), len(file_reput_commitlog_v1_log_service_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -44,7 +44,8 @@ type TopicServiceClient interface {
 	GetTopic(ctx context.Context, in *GetTopicRequest, opts ...grpc.CallOption) (*GetTopicResponse, error)
 	// Lists topics by name. Idempotent.
 	ListTopics(ctx context.Context, in *ListTopicsRequest, opts ...grpc.CallOption) (*ListTopicsResponse, error)
-	// Forgets a topic: no more appends. Its stored messages stay until they expire; made again, its queues go on counting.
+	// Forgets a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is made again
+	// or not; made again, its queues go on counting. The bytes stay on the disk until they expire.
 	DeleteTopic(ctx context.Context, in *DeleteTopicRequest, opts ...grpc.CallOption) (*DeleteTopicResponse, error)
 }
 
@@ -122,7 +123,8 @@ type TopicServiceServer interface {
 	GetTopic(context.Context, *GetTopicRequest) (*GetTopicResponse, error)
 	// Lists topics by name. Idempotent.
 	ListTopics(context.Context, *ListTopicsRequest) (*ListTopicsResponse, error)
-	// Forgets a topic: no more appends. Its stored messages stay until they expire; made again, its queues go on counting.
+	// Forgets a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is made again
+	// or not; made again, its queues go on counting. The bytes stay on the disk until they expire.
 	DeleteTopic(context.Context, *DeleteTopicRequest) (*DeleteTopicResponse, error)
 	mustEmbedUnimplementedTopicServiceServer()
 }

@@ -43,7 +43,7 @@ class AsyncAdmin(AsyncPart):
     async def remove_unused_queues(self, *, dry_run: bool) -> index_service_pb2.RemoveQueuesResponse:
         """Remove the queues of topics that the CommitLog does not know any more, or tell which they are.
 
-        Their messages stay until they expire, and are found by key and by id. Durable when it returns. The answer names
+        It frees space: no reader gets their messages since the deletion. Durable when it returns. The answer names
         1,000 queues at most.
         """
         return await self._remove_queues(index_service_pb2.QUEUE_SELECTION_UNUSED_TOPICS, dry_run=dry_run)

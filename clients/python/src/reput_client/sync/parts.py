@@ -86,7 +86,7 @@ class Topics(Part):
         return self._channels.pages(request, lambda page: map(topic_of, page.topics))
 
     def delete(self, name: str) -> None:
-        """Forget a topic. Its messages stay until they expire. Raises NotFoundError."""
+        """Delete a topic. No reader gets its messages any more, also if it is made again. Raises NotFoundError."""
         self._channels.run(Call(topic_service_pb2.DeleteTopicRequest(name=name), done, is_repeatable=False))
 
 

@@ -402,6 +402,7 @@ class DispatchHandshake(_message.Message):
     HISTORY_ID_FIELD_NUMBER: _builtins.int
     SET_APART_TOPICS_FIELD_NUMBER: _builtins.int
     EPOCHS_FIELD_NUMBER: _builtins.int
+    TOPIC_BEGINS_FIELD_NUMBER: _builtins.int
     common_end_physical_offset: _builtins.int
     """End of the common history, exclusive. Below the request's start offset: the follower must drop what it built from
     records at or past it; the stream goes on from here.
@@ -426,6 +427,12 @@ class DispatchHandshake(_message.Message):
     def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Epoch]:
         """The log's epochs, ascending, without those of which nothing is kept. The follower asks with them from now on."""
 
+    @_builtins.property
+    def topic_begins(self) -> _containers.RepeatedCompositeFieldContainer[Global___DispatchTopicBegin]:
+        """Where the messages of topics begin that were deleted: all that the log knows of, in the place of those that the follower
+        knew. Readers get no record of such a topic below its begin.
+        """
+
     def __init__(
         self,
         *,
@@ -436,14 +443,41 @@ class DispatchHandshake(_message.Message):
         history_id: _builtins.str = ...,
         set_apart_topics: _abc.Iterable[Global___DispatchSetApart] | None = ...,
         epochs: _abc.Iterable[Global___Epoch] | None = ...,
+        topic_begins: _abc.Iterable[Global___DispatchTopicBegin] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["common_end_physical_offset", b"common_end_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "epoch", b"epoch", "epochs", b"epochs", "history_id", b"history_id", "min_physical_offset", b"min_physical_offset", "set_apart_topics", b"set_apart_topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["common_end_physical_offset", b"common_end_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "epoch", b"epoch", "epochs", b"epochs", "history_id", b"history_id", "min_physical_offset", b"min_physical_offset", "set_apart_topics", b"set_apart_topics", "topic_begins", b"topic_begins"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DispatchHandshake: _TypeAlias = DispatchHandshake  # noqa: Y015
+
+@_typing.final
+class DispatchTopicBegin(_message.Message):
+    """Where in the log the messages of a topic begin that was deleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    BEGIN_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic as stored in its records."""
+    begin_physical_offset: _builtins.int
+    """End of the log when the topic was deleted. Records below it are not shown any more. 0 if there is no such begin any more."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        begin_physical_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_physical_offset", b"begin_physical_offset", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DispatchTopicBegin: _TypeAlias = DispatchTopicBegin  # noqa: Y015
 
 @_typing.final
 class DispatchSetApart(_message.Message):
@@ -591,19 +625,27 @@ class DispatchHeartbeat(_message.Message):
 
     CONFIRMED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     MIN_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    TOPIC_BEGINS_FIELD_NUMBER: _builtins.int
     confirmed_physical_offset: _builtins.int
     """End of the confirmed log, exclusive."""
     min_physical_offset: _builtins.int
     """First byte that is kept."""
+    @_builtins.property
+    def topic_begins(self) -> _containers.RepeatedCompositeFieldContainer[Global___DispatchTopicBegin]:
+        """Begins that changed since the handshake or the last heartbeat that told of some. They come before the records that
+        follow the deletion.
+        """
+
     def __init__(
         self,
         *,
         confirmed_physical_offset: _builtins.int = ...,
         min_physical_offset: _builtins.int = ...,
+        topic_begins: _abc.Iterable[Global___DispatchTopicBegin] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed_physical_offset", b"confirmed_physical_offset", "min_physical_offset", b"min_physical_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed_physical_offset", b"confirmed_physical_offset", "min_physical_offset", b"min_physical_offset", "topic_begins", b"topic_begins"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

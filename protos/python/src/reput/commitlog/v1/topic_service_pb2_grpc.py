@@ -99,7 +99,8 @@ class TopicServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTopic(self, request, context):
-        """Forgets a topic: no more appends. Its stored messages stay until they expire; made again, its queues go on counting.
+        """Forgets a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is made again
+        or not; made again, its queues go on counting. The bytes stay on the disk until they expire.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

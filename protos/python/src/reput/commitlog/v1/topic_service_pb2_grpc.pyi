@@ -45,7 +45,9 @@ class TopicServiceStub:
     ListTopics: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.ListTopicsRequest, _topic_service_pb2.ListTopicsResponse]
     """Lists topics by name. Idempotent."""
     DeleteTopic: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.DeleteTopicRequest, _topic_service_pb2.DeleteTopicResponse]
-    """Forgets a topic: no more appends. Its stored messages stay until they expire; made again, its queues go on counting."""
+    """Forgets a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is made again
+    or not; made again, its queues go on counting. The bytes stay on the disk until they expire.
+    """
 
 @_typing.type_check_only
 class TopicServiceAsyncStub(TopicServiceStub):
@@ -64,7 +66,9 @@ class TopicServiceAsyncStub(TopicServiceStub):
     ListTopics: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.ListTopicsRequest, _topic_service_pb2.ListTopicsResponse]  # type: ignore[assignment]
     """Lists topics by name. Idempotent."""
     DeleteTopic: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.DeleteTopicRequest, _topic_service_pb2.DeleteTopicResponse]  # type: ignore[assignment]
-    """Forgets a topic: no more appends. Its stored messages stay until they expire; made again, its queues go on counting."""
+    """Forgets a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is made again
+    or not; made again, its queues go on counting. The bytes stay on the disk until they expire.
+    """
 
 class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
     """Topics: names with a number of queues and permissions, kept in config/topics.json.
@@ -110,6 +114,8 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topic_service_pb2.DeleteTopicRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topic_service_pb2.DeleteTopicResponse, _abc.Awaitable[_topic_service_pb2.DeleteTopicResponse]]:
-        """Forgets a topic: no more appends. Its stored messages stay until they expire; made again, its queues go on counting."""
+        """Forgets a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is made again
+        or not; made again, its queues go on counting. The bytes stay on the disk until they expire.
+        """
 
 def add_TopicServiceServicer_to_server(servicer: TopicServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

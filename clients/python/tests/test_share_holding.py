@@ -10,6 +10,7 @@ from reput.delivery.v1 import group_service_pb2
 from reput_client.aio.sharing.consumer import AsyncShareConsumer
 from reput_client.aio.transactions import AsyncTransaction
 from reput_client.core.errors import ReputError
+from reput_client.core.retry import RetryPolicy
 from reput_client.core.sharing.holding import Received, Sharing
 
 from clients.python.tests.support import LIMIT_S
@@ -21,11 +22,12 @@ class Channels:
 
     def __init__(self) -> None:
         self.left = [pb.ReceivedMessage(handle="h", attempt=1)]
+        self.retry = RetryPolicy()
         self.extended: list[str] = []
         self.was_asked = asyncio.Event()
         self.policy_is_told = asyncio.Event()
 
-    async def run(self, call: Any) -> Any:
+    async def run(self, call: Any, _retry: RetryPolicy | None = None) -> Any:
         """See AsyncChannels."""
         request = call.request
         if isinstance(request, group_service_pb2.GetGroupRequest):

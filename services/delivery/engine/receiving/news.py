@@ -22,6 +22,8 @@ class News:
         self._quiet: set[Wanted] = set()
         """Filters without news since a member received with them."""
         self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at_s = 0.0
+        """When the alarm rings. uvloop's handles of timers that are due at once do not tell."""
 
     @property
     def filters(self) -> Collection[Wanted]:
@@ -48,10 +50,10 @@ class News:
         loop = asyncio.get_running_loop()
         at_s = loop.time() + max(seconds, 0.0)
         if self._alarm is not None:
-            if self._alarm.when() <= at_s:
+            if self._alarm_at_s <= at_s:
                 return
             self._alarm.cancel()
-        self._alarm = loop.call_at(at_s, self._ring)
+        self._alarm, self._alarm_at_s = loop.call_at(at_s, self._ring), at_s
 
     def receives(self, wanted: Wanted) -> None:
         """Take note that a member receives, and so comes across all that is there now."""

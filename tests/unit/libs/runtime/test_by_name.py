@@ -24,7 +24,7 @@ CASES: list[tuple[type, type[Message], set[str]]] = [
             *("appended_batches_total", "repeated_batches_total", "rolls_total", "deleted_segments_total"),
             *("evicted_segments_total", "dispatch_stops_by_damage_total", "committed_physical_offset"),
             *("replica_count", "replica_lag_bytes", "leader_lag_bytes", "is_following"),
-            *("in_sync_count", "in_sync_changes_total", "in_sync_lag_ms", "min_in_sync_count"),
+            *("in_sync_count", "in_sync_changes_total", "in_sync_lag_ms"),
             *("is_leader", "is_out", "not_enough_replicas_total"),
         },
     ),
@@ -41,7 +41,7 @@ CASES: list[tuple[type, type[Message], set[str]]] = [
                 "gaps_total",
             ),
             *("locally_read_records_total", "scanned_rows_total", "scanned_frames_bytes_total", "sync_rounds_total"),
-            *("history_changes_total", "removed_queues_total"),
+            *("history_changes_total", "removed_queues_total", "is_other_log", "damaged_record_count"),
         },
     ),
     (
@@ -52,7 +52,7 @@ CASES: list[tuple[type, type[Message], set[str]]] = [
     (
         JanitorConfig,
         retention_service_pb2.GetPolicyResponse,
-        {"data_dir", "delete_when", "first_check_delay_ms"},
+        {"data_dir", "create_store", "delete_when", "first_check_delay_ms"},
     ),
 ]
 

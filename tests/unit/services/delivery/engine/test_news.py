@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import pytest
+import uvloop
 
 from libs.machine.testing.manual_clock import ManualClock
 from services.delivery.engine.owned import Wish
@@ -176,3 +177,16 @@ async def test_members_that_leave_lose_no_news() -> None:
             await owned.settle([Wish(one.handle, "ack") for one in found])
             got += [one.message for one in found]
         assert set(got) == {str(number) for number in range(20)}
+
+
+def test_alarms_in_the_loop_of_the_services() -> None:
+    """uvloop gives timers that are due at once another kind of handle than all others."""
+
+    async def alarms() -> None:
+        news = News()
+        news.receives(Wanted("*"))
+        for seconds in (0.0, 5.0, 0.0, -1.0):
+            news.tell_in(seconds)
+        assert await news.wait(Wanted("*"), LIMIT_S)
+
+    uvloop.run(alarms())

@@ -26,6 +26,7 @@ _STEP = r"(\d+(?:\.\d+)?)\s*([a-z]+)"
 _DISTANCE = rf"(?P<sign>[-+]|in\s)\s*(?P<far>(?:{_STEP}\s*)+)|(?P<ago>(?:{_STEP}\s*)+)\s+ago"
 _DAYS = {"today": 0, "yesterday": -1, "tomorrow": 1, None: 0}
 _CLOCK = r"(?:(?P<day>today|yesterday|tomorrow)(?:\s+|$))?(?P<clock>\d{1,2}:\d{2}(?::\d{2})?)?"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_MS = 10**14
 """About 3,000 years: what is farther away is a slip."""
 
@@ -52,6 +53,11 @@ def parse_time(text: str, *, now: datetime | None = None) -> int:
             f"{text!r} is no time: give ISO 8601 (2026-11-26T12:03), -1h, '2 hours ago', +1h, yesterday, 01:00, "
             "or milliseconds since the epoch"
         ) from None
+
+
+def parse_moment(text: str | None) -> datetime | None:
+    """Return the moment that `parse_time` understands, None for None."""
+    return None if text is None else _EPOCH + timedelta(milliseconds=parse_time(text))
 
 
 def time_text(time_ms: int) -> str:

@@ -17,8 +17,9 @@ from cli.connection.client import client_of
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.figures import many
 from cli.output.lines import JsonOption
-from cli.output.moments import TIME_FORMS, parse_time
+from cli.output.moments import TIME_FORMS, parse_moment
 from cli.output.tables import print_fields, print_rows
+from libs.formats.limits import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -203,8 +204,8 @@ def commit_group(
     context: typer.Context,
     group: GroupArgument,
     topic_name: TopicArgument,
-    queue: Annotated[int, typer.Option(help="Queue within the topic.")],
-    offset: Annotated[int, typer.Option(help="Next queue offset to read.")],
+    queue: Annotated[int, typer.Option(min=0, max=INT32_MAX, help="Queue within the topic.")],
+    offset: Annotated[int, typer.Option(min=0, max=INT64_MAX, help="Next queue offset to read.")],
     as_json: JsonOption = False,
 ) -> None:
     """Store the next queue offset of a group that keeps offsets.
@@ -254,7 +255,7 @@ def reset_group(
 
     Example: reput groups reset readers orders --to -1h --dry-run
     """
-    place: Place = to if to in ("earliest", "latest") else parse_time(to)  # type: ignore[assignment]  # those words
+    place: Place = to if to in ("earliest", "latest") else parse_moment(to)  # type: ignore[assignment]  # those words
     with client_of(context, "indexer") as client:
         sharing = find_sharing(context, client, group)
         is_shared = _shares(sharing, topic_name)

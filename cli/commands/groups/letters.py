@@ -16,7 +16,7 @@ from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.figures import many
 from cli.output.lines import JsonOption, print_json
 from cli.output.messages import message_fields, print_message
-from cli.output.moments import TIME_FORMS, parse_time, time_text
+from cli.output.moments import TIME_FORMS, parse_moment, time_text
 from cli.output.progress import progress
 from cli.output.tables import print_fields, print_rows
 
@@ -57,7 +57,7 @@ def list_letters(
     Example: reput dlq list billing --start -1d
     """
     with client_of(context, "delivery") as client:
-        found = client.dead_letters.list(group, where=where, start=_time(start), end=_time(end))
+        found = client.dead_letters.list(group, where=where, start=parse_moment(start), end=parse_moment(end))
         some = list(itertools.islice(found, limit))
     if not some:
         raise _none(group)
@@ -121,8 +121,8 @@ def replay_letters(
             group,
             places=[_place(place) for place in places or ()],
             where=where,
-            start=_time(start),
-            end=_time(end),
+            start=parse_moment(start),
+            end=parse_moment(end),
             per_second_max=rate or 0,
             count_max=limit or 0,
             dry_run=dry_run,
@@ -138,10 +138,6 @@ def replay_letters(
     if last.refused_count:
         text = "; ".join(f"{many(one.refused_count, 'letter')}: {one.refusal}" for one in last.topics if one.refusal)
         raise CommandFailed("NOT_REPLAYED", text, code=ExitCode.REFUSED)
-
-
-def _time(text: str | None) -> int | None:
-    return None if text is None else parse_time(text)
 
 
 def _place(text: str) -> tuple[int, int]:

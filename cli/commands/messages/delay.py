@@ -13,7 +13,7 @@ from cli.connection.client import client_of
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.lines import JsonOption, print_json
 from cli.output.messages import message_fields
-from cli.output.moments import TIME_FORMS, parse_time, time_text
+from cli.output.moments import TIME_FORMS, parse_moment, time_text
 from cli.output.tables import print_fields, print_rows
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def list_delayed(
     Example: reput delay list reminders --end +1h
     """
     with client_of(context, "delivery") as client:
-        found = client.delayed.list(topic, key=key, start=_time(start), end=_time(end))
+        found = client.delayed.list(topic, key=key, start=parse_moment(start), end=parse_moment(end))
         some = list(itertools.islice(found, limit))
     if not some:
         raise CommandFailed("NO_MESSAGES", "no such message waits for its time", code=ExitCode.NOT_FOUND)
@@ -72,10 +72,6 @@ def cancel_delayed(
         print_fields(
             {"cancelled": cancelled.message_id, "was_due": time_text(cancelled.delivery_time_ms)}, as_json=False
         )
-
-
-def _time(text: str | None) -> int | None:
-    return None if text is None else parse_time(text)
 
 
 def _row(one: DelayedMessage) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.figures import counted
 from cli.output.lines import JsonOption
 from cli.output.messages import print_message
-from cli.output.moments import TIME_FORMS, parse_time
+from cli.output.moments import TIME_FORMS, parse_moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -129,7 +129,7 @@ def query_key(
     _check_form(as_json=as_json, raw=raw)
     with client_of(context, "indexer") as client:
         found = client.query.by_key(
-            topic, key, start=_time(start), end=_time(end), where=where, page_size=min(limit or 0, 1024)
+            topic, key, start=parse_moment(start), end=parse_moment(end), where=where, page_size=min(limit or 0, 1024)
         )
         if not _print_some(found, limit, as_json=as_json, raw=raw):
             raise _nothing(client, topic, f"no message has the key {key!r}")
@@ -153,9 +153,8 @@ def query_time(
     """
     _check_form(as_json=as_json, raw=raw)
     with client_of(context, "indexer") as client:
-        found = client.query.by_time(
-            topic, start=_time(start), end=_time(end), queue_id=queue, where=where, page_size=min(limit or 0, 1024)
-        )
+        span, size = {"start": parse_moment(start), "end": parse_moment(end)}, min(limit or 0, 1024)
+        found = client.query.by_time(topic, **span, queue_id=queue, where=where, page_size=size)
         if not _print_some(found, limit, as_json=as_json, raw=raw):
             raise _nothing(client, topic, "no message in this time range", queue=queue)
 
@@ -252,7 +251,3 @@ def _check_exists(client: Client, topic: str, queue: int | None) -> None:
 def _check_form(*, as_json: bool, raw: bool) -> None:
     if as_json and raw:
         raise typer.BadParameter("give --json or --raw, not both")
-
-
-def _time(text: str | None) -> int | None:
-    return None if text is None else parse_time(text)

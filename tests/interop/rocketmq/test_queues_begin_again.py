@@ -111,29 +111,38 @@ async def test_rocketmq_makes_it_again(tmp_path: Path, major: str, *, is_killed:
 @pytest.mark.parametrize("is_killed", [False, True], ids=["clean", "killed"])
 @pytest.mark.parametrize("is_removed", [False, True], ids=["kept", "removed"])
 async def test_reput_makes_it_again(tmp_path: Path, major: str, *, is_killed: bool, is_removed: bool) -> None:
-    """The topic goes on counting, with its queues or without; a rebuild has the units of all records again.
+    """Both programs go on counting, and Reput shows no message of before the deletion, also after a rebuild."""
+    made, sizes = Drafts(11), Sizes()
 
-    RocketMQ takes the fillers before the first unit of a queue without them for messages while the log has its first
-    byte (decision 0057), so the indexes are built anew before it sees the store.
-    """
-    store = _Store(tmp_path, major, is_killed=is_killed)
-    async with store.reput() as reput:
-        await store.put(reput, 80, 0)
+    async def put(store: RocketMqStore | ReputStore, count: int, first: int) -> None:
+        drafts = [
+            msgspec.structs.replace(draft, queue_id=number % QUEUE_COUNT)
+            for number, draft in enumerate(made.take(count, topic=TOPIC))
+        ]
+        placed = await (store.put(drafts) if isinstance(store, RocketMqStore) else store.append(drafts))
+        assert [place[1] for place in placed] == [first + number // QUEUE_COUNT for number in range(count)]
+
+    async def check(store: ReputStore, end: int) -> None:
+        await store.settle()
+        shown = {queue.queue_id: queue.messages for queue in await store.read() if queue.topic == TOPIC}
+        offsets = {queue_id: [message.queue_offset for message in messages] for queue_id, messages in shown.items()}
+        assert offsets == {queue_id: list(range(20, end)) for queue_id in range(QUEUE_COUNT)}
+
+    async with ReputStore.served(tmp_path, sizes) as reput:
+        await put(reput, 80, 0)
         await reput.settle()
         await reput.log.topics.DeleteTopic(topic_pb.DeleteTopicRequest(name=TOPIC))
-        if not is_removed:
-            await store.put(reput, 40, 20)
-    if is_removed:
-        async with ReputStore.served(tmp_path, Sizes()) as reput:
+        if is_removed:
             request = index_pb.RemoveQueuesRequest(selection=index_pb.QUEUE_SELECTION_UNUSED_TOPICS)
             assert (await reput.index.index.RemoveQueues(request)).removed_queue_count >= QUEUE_COUNT
-            await reput.log.topics.CreateTopic(topic_pb.CreateTopicRequest(name=TOPIC))
-            await store.put(reput, 40, 20)
-        store.forget_indexes()
-        async with store.reput():
-            pass
-    async with store.rocketmq() as rocketmq:
-        await store.put(rocketmq, 8, 30)
-    store.forget_indexes()
-    async with store.reput() as reput:
-        await store.put(reput, 4, 32)
+        await reput.log.topics.CreateTopic(topic_pb.CreateTopicRequest(name=TOPIC))
+        await put(reput, 40, 20)
+        await check(reput, 30)
+    async with await RocketMqStore.open(major, tmp_path, sizes, index_safe=True) as rocketmq:
+        await put(rocketmq, 8, 30)
+        await rocketmq.settle()
+        await (rocketmq.kill() if is_killed else rocketmq.stop())
+    for _ in range(2):
+        async with ReputStore.served(tmp_path, sizes) as reput:
+            await check(reput, 32)
+        (tmp_path / store_layout.INDEX_PROGRESS).unlink()  # the second start builds all from the log

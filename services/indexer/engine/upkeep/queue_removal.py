@@ -86,6 +86,8 @@ class QueueRemoval:
             pass
 
     async def _remove(self, topics: list[str], *, are_unused: bool, dry_run: bool) -> RemovedQueues:
+        if not (are_unused and self._reput.is_disk_full):
+            self._indexes.completeness.begin()  # an Indexer that reads the log anew knows some of its topics only
         removed = RemovedQueues([], 0, 0)
         for start in range(0, len(topics), STEP_TOPIC_COUNT):
             some = topics[start : start + STEP_TOPIC_COUNT]

@@ -3,8 +3,10 @@
 
 import asyncio
 import concurrent.futures
+import importlib
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -12,6 +14,7 @@ import grpc
 import pytest
 import reput_client
 from reput_client import NewMessage, OutcomeUnknownError, ProducerOptions, ReputError, RetryPolicy, SendResult, aio
+from reput_client.core.telemetry.tracing import find_tracing
 
 from clients.python.tests.support import LIMIT_S, Log, serving, status
 
@@ -410,3 +413,16 @@ def _refuse_bad(messages: list) -> object:
             field = f"messages[{index}].properties"
             return status(grpc.StatusCode.INVALID_ARGUMENT, "BAD_PROPERTIES", field=field)
     return None
+
+
+def test_a_trace_asks_for_nothing(
+    log: Log, target: str, warnings: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failures are told also where a program makes spans, which look at the outcomes of their messages."""
+    monkeypatch.setitem(sys.modules, "opentelemetry", importlib.import_module("opentelemetry"))
+    log.plan = lambda _, messages: _refuse_bad(messages)
+    with client(target) as store, store.producer(options()) as producer:
+        assert find_tracing() is not None
+        producer.send("t", b"bad")
+        producer.flush()
+    assert [line.split(" ", 1)[0] for line in warnings()] == ["1"]

@@ -91,7 +91,7 @@ class Tracing:
         if done.cancelled():
             span.end()
             return
-        outcome = done.exception() or done.result()
+        outcome = done.look()
         errors = [each for each in (outcome if isinstance(outcome, list) else [outcome]) if isinstance(each, Exception)]
         if errors:
             _note(self._trace, span, errors[0])

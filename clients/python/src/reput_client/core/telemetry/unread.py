@@ -68,3 +68,7 @@ class AskedFuture:
     def watch(self: Any, callback: Callable[[Any], None]) -> None:
         """Add a callback that asks for nothing on the program's behalf."""
         super().add_done_callback(callback)  # type: ignore[misc]
+
+    def look(self: Any) -> Any:
+        """Return the exception or the result of a future that is done, without asking on the program's behalf."""
+        return super().exception() or super().result()  # type: ignore[misc]

@@ -125,6 +125,7 @@ def test_a_frame_without_the_data_source_api(spark: SparkSession, indexer: Any) 
     assert sorted(frame.collect()) == sorted(load(spark, indexer).collect())
     slim = read_frame(spark, parse(options | {"columns": "offset,tag", "tag": "even"}))
     assert slim.groupBy("tag").count().collect() == [("even", 30)]
+    indexer.made.add("nothing")
     assert read_frame(spark, parse(options | {"subscribe": "nothing"})).count() == 0
 
 
@@ -148,6 +149,7 @@ def test_export_writes_parquet_by_topic_and_date(spark: SparkSession, indexer: A
         export(spark, options, str(tmp_path / "lake"))
     assert "PATH_ALREADY_EXISTS" in first_cause(caught.value)
     assert isinstance(caught.value, failures())
+    indexer.made.add("nothing")
     nothing = export(spark, options | {"subscribe": "nothing"}, str(tmp_path / "empty"))
     assert (nothing.row_count, nothing.body_size_bytes) == (0, 0)
 

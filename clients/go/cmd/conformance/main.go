@@ -214,9 +214,6 @@ func (d *driver) sendMany(ctx context.Context, step *step) (fields, error) {
 		futures = append(futures, future)
 		time.Sleep(duration(step.PauseMs, time.Millisecond))
 	}
-	if err := producer.Flush(ctx); err != nil {
-		return nil, err
-	}
 	failed, lastQueueOffset := [][2]any{}, int64(-1)
 	for index, future := range futures {
 		result, err := future.Wait(ctx)

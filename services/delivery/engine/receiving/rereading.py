@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rereading: messages that were passed once are read again, from what was kept or from the index.
+"""Rereading: reads messages again that the feed has passed, from the cache of kept messages or from the index.
 
-Messages that lie near each other are one call, and those between them are dropped. Callers: the event loop's thread.
-Memory: that of what was kept, and the answers.
+One call reads wanted messages that lie near each other, and drops the messages between them.
+Callers: the event loop's thread. Memory: the cache's, and the answers of the index.
 """
 
 from services.delivery.engine.ports import Found, Index, Wanted
 from services.delivery.engine.receiving.kept import Kept
 
 GAP_COUNT_MAX = 32
-"""So many messages that are not meant may lie between two that one call reads."""
+"""Unwanted messages that may lie between two wanted messages of one call."""
 GAP_SIZE_BYTES = 1 << 20
-"""Of one call that reads others besides those that are meant, unless one message alone is larger."""
+"""Bytes of one call that reads unwanted messages, too; a single larger message still fits."""
 
 
 class Rereading:
-    """Of one topic."""
+    """Reads messages of one topic."""
 
     def __init__(self, index: Index, topic: str, kept: Kept) -> None:
         self._index, self._topic, self._kept = index, topic, kept
 
     async def read(self, queue_id: int, offsets: list[int], size_bytes_max: int) -> tuple[dict[int, Found], set[int]]:
-        """Read messages, those that lie near each other at once, and find those that are gone from the log.
+        """Return the messages at these queue offsets that were read, and the offsets that the log has dropped.
 
-        What is in neither was not reached: there was no room for it, or the index does not have it at the moment.
+        An offset in neither was not reached: the size was used up, or the index lacks the message at the moment.
         """
         found: dict[int, Found] = {}
         gone: set[int] = set()
@@ -53,7 +53,7 @@ class Rereading:
 
 
 def _near(offsets: list[int]) -> list[list[int]]:
-    """Return offsets that ascend in groups, each of which is read over at once."""
+    """Return ascending offsets in groups; one call reads each group."""
     groups: list[list[int]] = []
     for offset in offsets:
         if groups and offset - groups[-1][-1] <= GAP_COUNT_MAX + 1:

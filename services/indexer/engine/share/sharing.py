@@ -189,8 +189,13 @@ class Sharing:
     async def keep(self, physical_offset: int) -> None:
         """See to it that the log, if it leads, has a whole copy at or past this offset. Raises DependencyUnavailable.
 
-        What is below may go then: who comes later reads the copy.
+        What is below may go then: an Indexer that comes later reads the copy. Before the log has said whether it leads
+        in this epoch, nothing may go.
         """
+        if isinstance(self._sink, NoSink):
+            return
+        if self._standing is None or self._standing_epoch != self._indexes.reached.epoch:
+            raise DependencyUnavailable("commitlog", "it has not said yet whether it leads")
         if not self.is_on or not self._leads or self._copies.physical_offset >= physical_offset:
             return
         if self._queue.unreadable:  # a copy would lack it

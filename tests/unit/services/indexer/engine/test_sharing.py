@@ -85,6 +85,7 @@ async def test_who_comes_late_waits_for_a_copy() -> None:
     """Records that are gone are in the copy that was made before they went; until it is read nobody says anything."""
     copies = Copies()
     async with copies.leader.running() as one:
+        await eventually(lambda: one.follow.sharing.may_deliver)
         for queue_offset in range(3):
             one.groups.commit("g", {("T", 0): queue_offset})
             await one.follow.sharing.send()
@@ -99,6 +100,42 @@ async def test_who_comes_late_waits_for_a_copy() -> None:
         assert parts[-1].offsets == {"g": {"T": {0: 2}}}
         async with copies.side(is_leader=False).running() as late:
             await eventually(lambda: knows(late, 2) and found(late, queue_id=1) == 8)
+
+
+async def test_nothing_goes_before_the_log_says_whether_it_leads() -> None:
+    """A trim is refused until then: the Indexer of the leader would let records go that no copy holds."""
+    copies = Copies()
+    async with copies.leader.running() as one:
+        await eventually(lambda: one.follow.sharing.may_deliver)
+        one.groups.commit("g", {("T", 0): 5})
+        await one.follow.sharing.send()
+    end = copies.log.end_physical_offset
+    copies.leader.copy.is_silent = True
+    for fs in (copies.leader.fs, MemoryFs()):
+        copies.leader.fs = fs
+        async with copies.leader.running() as again:
+            await eventually(lambda: again.indexes.reached.indexed_physical_offset >= end)
+            with pytest.raises(DependencyUnavailable, match="whether it leads"):
+                await again.follow.sharing.keep(end)
+            copies.leader.copy.is_silent = False
+            again.follow.flush.wake()
+            await eventually(lambda: again.follow.sharing.may_deliver)
+            await again.follow.sharing.keep(end)
+            assert copies.sink.shared[-1].copy is not None
+            copies.leader.copy.is_silent = True
+
+
+async def test_no_trim_goes_by_what_a_former_epoch_said() -> None:
+    """The log may lead since: the records of consumer offsets stay until it has said so."""
+    copies = Copies()
+    async with copies.follower.running() as one:
+        await eventually(lambda: one.follow.sharing.is_on)
+        await one.follow.sharing.keep(1)  # a follower's Indexer makes no copies
+        copies.follower.copy.is_silent = True
+        copies.change_places()
+        await eventually(lambda: one.indexes.reached.epoch == copies.log.epoch)
+        with pytest.raises(DependencyUnavailable, match="whether it leads"):
+            await one.follow.sharing.keep(1)
 
 
 async def test_without_a_copy_nothing_is_said() -> None:
@@ -171,6 +208,7 @@ async def test_a_leader_s_indexer_that_lost_its_disk() -> None:
     copies = Copies()
     copies.log.segment_size_bytes = 1 << 12  # so that it comes in many steps
     async with copies.leader.running() as one:
+        await eventually(lambda: one.follow.sharing.may_deliver)
         one.groups.commit("g", {("T", 0): 5})
         await one.follow.sharing.send()
         begin = copies.log.end_physical_offset

@@ -112,8 +112,15 @@ class LiveStore:
     """
 
     def __init__(
-        self, nursery: Nursery, data_dir: Path, sizes: Sizes, *, ports: Mapping[str, int] | None = None
+        self,
+        nursery: Nursery,
+        data_dir: Path,
+        sizes: Sizes,
+        *,
+        ports: Mapping[str, int] | None = None,
+        clocks: Mapping[str, Path] | None = None,
     ) -> None:
+        """`clocks` are files that say how far the wall clocks of services are ahead, for the library of `fault`."""
         self.data_dir = data_dir
         self.sizes = sizes
         self.children: dict[str, Child] = {}
@@ -122,6 +129,7 @@ class LiveStore:
         self.trimmed_ahead_bytes = 0
         """So much of the log may still be there although the Indexer has forgotten it: the Janitor tells it first."""
         self._ports = ports or {}
+        self._clocks = clocks or {}
         self._nursery = nursery
         self._channels: list[grpc.aio.Channel] = []
 
@@ -251,6 +259,8 @@ class LiveStore:
         common = ("--port", str(self._ports.get(service, 0)), "--metrics-port", "0")
         common += () if service in WITHOUT_FILES else ("--data-dir", str(self.data_dir))
         named = {f"REPUT_{service.upper()}_LOG_FORMAT": "json", **environment}
+        if service in self._clocks:
+            named["REPUT_CLOCK"] = str(self._clocks[service])
         child = await self._nursery.spawn(service, (*common, *flags), named)
         child.ended.add_done_callback(self._count_kill)
         self.children[service] = child

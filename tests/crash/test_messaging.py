@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.crash.messaging.history import Death, Delivery, Group, History, Place, Sent
+from tests.crash.messaging.history import ClockStep, Death, Delivery, Group, History, Place, Sent
 from tests.crash.messaging.promises import check
 
 TOPIC, LANES = "orders", "lanes"
@@ -94,6 +94,32 @@ def is_early(history: History) -> None:
     history.sent["delayed-0"].deliver_ms = 221
 
 
+def is_early_by_a_clock_that_was_set_back(history: History) -> None:
+    history.sent["delayed-0"].deliver_ms = 221
+    history.clock_steps = [ClockStep("commitlog", 50, -1_000), ClockStep("delivery", 60, 1_000)]
+
+
+def is_early_by_more_than_the_clock_is_ahead(history: History) -> None:
+    history.sent["delayed-0"].deliver_ms = 290
+    history.clock_steps = [ClockStep("commitlog", 50, 60)]
+
+
+def is_early_by_a_clock_that_is_set_ahead_later(history: History) -> None:
+    history.sent["delayed-0"].deliver_ms = 221
+    history.clock_steps = [ClockStep("commitlog", 230, 1_000)]
+
+
+def ends_its_delay_early_although_the_clock_was_ahead_before(history: History) -> None:
+    history.sent["delayed-0"].deliver_ms, history.sent["delayed-0"].is_after_delay = 221, True
+    history.clock_steps = [ClockStep("commitlog", 1, 1_000)]
+
+
+def comes_before_its_time_is_over_although_the_clock_was_set_ahead(history: History) -> None:
+    history.deliveries[0].settled_ms = None
+    receive(history, "plain-0", 600, attempt=2)
+    history.clock_steps = [ClockStep("commitlog", 300, 3_600_000)]
+
+
 def comes_after_its_ack(history: History) -> None:
     receive(history, "plain-0", 5_000, attempt=2)
 
@@ -168,6 +194,11 @@ BROKEN: dict[Callable[[History], None], str] = {
     is_open: "its transaction is open",
     is_seen_before_its_commit: "before its transaction was committed",
     is_early: "before its time",
+    is_early_by_a_clock_that_was_set_back: "before its time",
+    is_early_by_more_than_the_clock_is_ahead: "before its time",
+    is_early_by_a_clock_that_is_set_ahead_later: "before its time",
+    ends_its_delay_early_although_the_clock_was_ahead_before: "before its time",
+    comes_before_its_time_is_over_although_the_clock_was_set_ahead: "it was the receiver's until",
     comes_after_its_ack: "although the ack of attempt 1 was answered",
     comes_after_its_ack_by_a_call_that_began_before: "although the ack of attempt 1 was answered",
     comes_before_the_one_before_is_settled: "was acknowledged",
@@ -223,6 +254,25 @@ def test_what_comes_twice_for_a_reason_is_counted_by_it() -> None:
         "came again: could not be settled in time, delivery and gateway had died": 1,
         "came again: could not be settled in time, gateway had died": 1,
     }
+
+
+def test_what_comes_early_by_the_clock_of_the_log_is_not_early() -> None:
+    """A time of the clock counts by the log's clock; a delay ends earlier by what the clock was set ahead meanwhile."""
+    for is_after_delay, at_ms in ((False, 5.0), (True, 100.0)):
+        history = make()
+        history.sent["delayed-0"].deliver_ms, history.sent["delayed-0"].is_after_delay = 700, is_after_delay
+        history.clock_steps = [ClockStep("commitlog", at_ms, 500), ClockStep("commitlog", 110.0, -500)]
+        assert check(history) == ([], {})
+
+
+def test_a_delivery_that_starts_by_a_clock_that_was_set_ahead() -> None:
+    """What its former process had given out may come again before its time is over; it is counted."""
+    history = make()
+    history.deliveries[0].settled_ms = None
+    receive(history, "plain-0", 600, attempt=2)
+    history.clock_steps = [ClockStep("commitlog", 300, 3_600_000)]
+    history.deaths = [Death("delivery", 300, 500)]
+    assert check(history) == ([], {"came again: Delivery died, and the log's clock was set ahead": 1})
 
 
 def test_what_is_stored_twice_for_a_reason_is_counted_by_it() -> None:

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One case: a store with Delivery and a gateway under load, whose processes are killed again and again.
+"""One case: a store with Delivery and a gateway under load, and what happens to its processes meanwhile.
 
 In the end producers stop, all runs, and all is drained; then the history is compared with what was promised.
 """
 
 import asyncio
 import contextlib
+import functools
 import random
 import shutil
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 from reput.indexer.v1 import index_service_pb2 as index_pb
@@ -28,11 +30,9 @@ from tests.crash.messaging.killing import ALONE, ANYBODY, SERVICES, Killing
 from tests.crash.messaging.load import Load
 from tests.crash.messaging.official import Official
 from tests.crash.messaging.promises import check
-from tests.crash.nursery import Nursery
+from tests.crash.nursery import Child, Nursery
 from tests.support.surroundings import free_port
 
-KILL_COUNT = 12
-"""Moments of one seed at which somebody is killed."""
 GATEWAY_PERIOD = 4
 """One of so many seeds kills gateways alone."""
 SIZES = Sizes(
@@ -52,14 +52,47 @@ class CaseReport:
     wrong: list[str] = field(default_factory=list)
 
 
+class Trouble(Protocol):
+    """What happens to a store under load."""
+
+    @property
+    def children(self) -> Sequence[Child]:
+        """All processes that were ever started."""
+        ...
+
+    async def start(self) -> None:
+        """Start what does not run."""
+        ...
+
+    async def run(self) -> None:
+        """Let all of it happen; all works again on return."""
+        ...
+
+
+class MakeTrouble(Protocol):
+    """Decides what happens by chance."""
+
+    def __call__(self, store: LiveStore, history: History, chance: random.Random, mode: str, /) -> Trouble:
+        """Return what is to happen to a store whose log flushes in a mode."""
+        ...
+
+
 async def run_case(seed: int, nursery: Nursery) -> CaseReport:
-    """Run the case of a seed; the store of one that goes wrong is kept."""
+    """Run the case of a seed, whose processes are killed again and again."""
+    whom = ALONE if seed % GATEWAY_PERIOD == 0 else ANYBODY
+    return await run_troubled(seed, nursery, functools.partial(Killing, whom=whom))
+
+
+async def run_troubled(
+    seed: int, nursery: Nursery, make: MakeTrouble, *, clocks: Mapping[str, Path] | None = None
+) -> CaseReport:
+    """Run a case; the store of one that goes wrong is kept. `clocks` as those of a LiveStore."""
     report, history = CaseReport(seed), History()
     directory = Path(tempfile.mkdtemp(prefix=f"reput-messaging-{seed}-"))
     ports = {service: free_port() for service in SERVICES}
-    store = LiveStore(nursery, directory / "store", SIZES, ports=ports)
+    store = LiveStore(nursery, directory / "store", SIZES, ports=ports, clocks=clocks)
     try:
-        report.wrong += await _run(random.Random(seed), seed % GATEWAY_PERIOD == 0, store, history, directory)
+        report.wrong += await _run(random.Random(seed), make, store, history, directory)
     except Exception:  # noqa: BLE001 - whatever it is, the other cases go on
         report.wrong.append(traceback.format_exc())
     finally:
@@ -75,23 +108,23 @@ async def run_case(seed: int, nursery: Nursery) -> CaseReport:
 
 
 async def _run(
-    chance: random.Random, is_gateway_alone: bool, store: LiveStore, history: History, directory: Path
+    chance: random.Random, make: MakeTrouble, store: LiveStore, history: History, directory: Path
 ) -> list[str]:
-    """Load, kill, drain; what is wrong besides the history."""
-    killing = Killing(store, history, chance, chance.choice(("async", "sync")))
-    await killing.start()
+    """Load, trouble, drain; what is wrong besides the history."""
+    trouble = make(store, history, chance, chance.choice(("async", "sync")))
+    await trouble.start()
     async with connect(commitlog=store.target("commitlog"), delivery=store.target("delivery")) as client:
         await _prepare(client, history)
         native = Load(client, history, chance)
         native.start()
         try:
             async with _official(history, chance, store, directory) as others:
-                await killing.run(KILL_COUNT, ALONE if is_gateway_alone else ANYBODY)
+                await trouble.run()
                 await asyncio.gather(native.end_producers(), others.end_producer())
                 await _drain(client, store, history)
         finally:
             await native.end()
-    return native.wrong + _bugs(killing)
+    return native.wrong + _bugs(trouble.children)
 
 
 @contextlib.asynccontextmanager
@@ -145,6 +178,7 @@ def _counts(history: History) -> Counter[str]:
     """What was done, by what it is."""
     sent, deliveries = history.sent.values(), history.deliveries
     counts = Counter(f"SIGKILLs of {one.service}" for one in history.deaths)
+    counts["clocks that were set"] = len(history.clock_steps)
     counts["moments with a SIGKILL"] = len({one.killed_ms for one in history.deaths})
     counts.update(f"{one.kind} messages acknowledged" for one in sent if one.answered_ms)
     counts.update(f"transactions: {one.end or 'left open'}" for one in sent if one.kind == "transaction")
@@ -156,11 +190,11 @@ def _counts(history: History) -> Counter[str]:
     return counts
 
 
-def _bugs(killing: Killing) -> list[str]:
+def _bugs(children: Sequence[Child]) -> list[str]:
     """Lines of the services' logs that only a bug writes."""
     return [
         f"{child.service} says: {line[:1000]}"
-        for child in killing.children
+        for child in children
         for line in child.lines
         if any(mark in line for mark in BUG_MARKS)
     ]

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""History: what was sent, delivered and settled while processes died. Values alone; times in ms since the epoch.
+"""History: what was sent, delivered and settled while processes died or clocks were set. Values alone; times in ms.
 
 A message's body is its name, which no other has, so a message that is stored twice is one name at two places. A time
-is None for what has not been, or was never answered. Callers: one event loop, whose clock is the store's, too.
+is None for what has not been, or was never answered. Times are those of the harness, whatever the clocks of services
+show. Callers: one event loop.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 Kind = Literal["plain", "keyed", "delayed", "transaction"]
@@ -33,6 +35,8 @@ class Sent:
     """Sent by the client of this project, not by RocketMQ's own through the gateway."""
     key: str = ""
     deliver_ms: int = 0
+    is_after_delay: bool = False
+    """Whether `deliver_ms` is the end of a delay, and not a time of the clock."""
     answered_ms: float | None = None
     given_up_ms: float | None = None
     """When its producer was told that nobody knows whether it is stored, and left it."""
@@ -92,6 +96,15 @@ class Death:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockStep:
+    """The wall clock of a service is ahead of the true one by so much from this time on; behind it, if negative."""
+
+    service: str
+    at_ms: float
+    ahead_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """Whose members share the messages of a topic."""
 
@@ -108,6 +121,8 @@ class History:
     sent: dict[str, Sent] = field(default_factory=dict)
     deliveries: list[Delivery] = field(default_factory=list)
     deaths: list[Death] = field(default_factory=list)
+    clock_steps: list[ClockStep] = field(default_factory=list)
+    """In the order of their times."""
 
     def died_within(self, start_ms: float, end_ms: float) -> list[str]:
         """Return which services were away at any moment from start to end, sorted."""
@@ -116,6 +131,25 @@ class History:
     def deaths_within(self, start_ms: float, end_ms: float) -> list[Death]:
         """Return the deaths that any moment from start to end belongs to."""
         return [one for one in self.deaths if one.killed_ms <= end_ms and one.back_ms >= start_ms]
+
+    def early_ms(self, sent: Sent, until_ms: float) -> float:
+        """Return how much too early a message may come by the log's clock, which is the one that counts.
+
+        A time of the clock is reached as early as the clock is ahead; a delay ends earlier by what the clock was set
+        ahead while the message waited.
+        """
+        if sent.is_after_delay:
+            return self.set_ahead_ms(sent.began_ms, until_ms)
+        return max(0.0, *(ahead_ms for at_ms, ahead_ms in self._aheads() if at_ms <= until_ms))
+
+    def set_ahead_ms(self, start_ms: float, end_ms: float) -> float:
+        """Return by how much the log's clock was set ahead within a time; steps back count nothing."""
+        steps = ((at_ms, ahead - former) for (_, former), (at_ms, ahead) in pairwise(self._aheads()))
+        return sum(max(0.0, step_ms) for at_ms, step_ms in steps if start_ms <= at_ms <= end_ms)
+
+    def _aheads(self) -> list[tuple[float, float]]:
+        steps = [(one.at_ms, one.ahead_ms) for one in self.clock_steps if one.service == "commitlog"]
+        return [(0.0, 0.0), *steps]
 
     def of_group(self, group: str) -> Iterator[Delivery]:
         """Yield the deliveries of a group as they arrived."""

@@ -22,6 +22,8 @@ ANYBODY: Sequence[Sequence[str]] = (
     *(("delivery",), ("delivery",), ("delivery",), ("commitlog",), ("commitlog",), ("indexer",), ("gateway",)),
     *(("commitlog", "delivery"), ("delivery", "gateway"), ("indexer", "delivery"), SERVICES),
 )
+KILL_COUNT = 12
+"""Moments of one seed at which somebody is killed."""
 BETWEEN_S_MIN, BETWEEN_S_MAX = 0.05, 1.2
 AWAY_S_MAX, AWAY_CHANCE = 0.8, 0.4
 EARLY_S_MAX, EARLY_CHANCE = 0.12, 0.2
@@ -30,8 +32,11 @@ EARLY_S_MAX, EARLY_CHANCE = 0.12, 0.2
 class Killing:
     """Of one store. `children` are all processes that were ever started."""
 
-    def __init__(self, store: LiveStore, history: History, chance: random.Random, mode: str) -> None:
+    def __init__(
+        self, store: LiveStore, history: History, chance: random.Random, mode: str, whom: Sequence[Sequence[str]]
+    ) -> None:
         self.children: list[Child] = []
+        self._whom = whom
         self._store, self._history, self._chance = store, history, chance
         self._starts: Mapping[str, Callable[[], Awaitable[None]]] = {
             "commitlog": lambda: store.start_commitlog(mode),
@@ -46,11 +51,11 @@ class Killing:
             if not self._store.is_running(service):
                 await self._start(service)
 
-    async def run(self, count: int, whom: Sequence[Sequence[str]]) -> None:
-        """Kill at so many moments. Raises EndedEarly for a process that ended by itself."""
-        for _ in range(count):
+    async def run(self) -> None:
+        """See `Trouble`. Raises EndedEarly for a process that ended by itself."""
+        for _ in range(KILL_COUNT):
             await asyncio.sleep(self._chance.uniform(BETWEEN_S_MIN, BETWEEN_S_MAX))
-            await self._kill(self._chance.choice(whom))
+            await self._kill(self._chance.choice(self._whom))
 
     async def _kill(self, victims: Sequence[str]) -> None:
         killed_ms = dict.fromkeys(victims, now_ms())

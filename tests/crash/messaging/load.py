@@ -101,7 +101,9 @@ class Load:
                 return
             began_ms = now_ms()
             due_ms = round(began_ms) + self._chance.randint(DELAY_MS_MIN, DELAY_MS_MAX)
-            await self._send(Sent(f"delayed-{number}", TOPIC, "delayed", began_ms, deliver_ms=due_ms))
+            sent = Sent(f"delayed-{number}", TOPIC, "delayed", began_ms, deliver_ms=due_ms)
+            sent.is_after_delay = bool(number % 2)
+            await self._send(sent)
             await self._pause(SLOW_PAUSE_S_MAX)
 
     async def _send(self, sent: Sent, queue_id: int | None = None) -> None:
@@ -112,7 +114,8 @@ class Load:
                 sent.name.encode(),
                 queue_id=queue_id,
                 sharding_key=sent.key or None,
-                deliver_at=sent.deliver_ms or None,
+                deliver_at=None if sent.is_after_delay else sent.deliver_ms or None,
+                delay_s=(sent.deliver_ms - sent.began_ms) / 1000 if sent.is_after_delay else None,
             )
             result = await future
         except ReputError:

@@ -52,7 +52,7 @@ def unasked(history: History) -> Iterator[str]:
             yield f"{seen}, and its transaction is {sent.end or 'open'}"
         elif sent.end_began_ms is not None and one.arrived_ms < sent.end_began_ms:
             yield f"{seen}, before its transaction was committed at {sent.end_began_ms}"
-        elif one.arrived_ms < sent.deliver_ms:
+        elif one.arrived_ms < sent.deliver_ms - history.early_ms(sent, one.arrived_ms):
             yield f"{seen}, before its time {sent.deliver_ms}"
 
 
@@ -122,6 +122,9 @@ def _cause(history: History, former: Delivery, again: Delivery) -> tuple[str, st
     began_ms = former.settle_began_ms
     if former.verb == "nack" and began_ms is not None and again.arrived_ms >= began_ms + former.delay_ms:
         return "its receiver gave it back", ""
+    has_restarted = "delivery" in history.died_within(former.began_ms, again.arrived_ms)
+    if again.arrived_ms < over_ms and has_restarted and history.set_ahead_ms(former.began_ms, again.arrived_ms):
+        return "Delivery died, and the log's clock was set ahead", ""
     if again.arrived_ms < over_ms:
         return "before its time was over", f"it was the receiver's until {over_ms}"
     if not former.verb:

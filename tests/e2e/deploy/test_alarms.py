@@ -15,8 +15,11 @@ from services.commitlog.engine.elect.member import ElectionStatistics
 from services.commitlog.engine.roles import RoleStatistics
 from services.commitlog.engine.statistics import statistics_of
 from services.delivery.engine.ownership import Counters
+from services.delivery.engine.receiving.all_filters import FilterCount
 from services.delivery.engine.standing.measuring import GroupLag
 from services.gateway.rpc.messaging_servicer import MessagingServicer
+from services.indexer.engine.statistics import IndexerStatistics
+from services.janitor.engine.retention_loop import RetentionCounters
 from tests.e2e.deploy.commands import ROOT, run, tool
 
 FILES = sorted((ROOT / "deploy/prometheus").glob("*.yaml"))
@@ -27,6 +30,7 @@ SOURCES = {
     "commitlog_roles": RoleStatistics, "delivery_group": Counters, "delivery_group_lag": GroupLag,
     "commitlog_clock": ClockStatistics, "indexer_clock": ClockStatistics, "janitor_clock": ClockStatistics,
     "delivery_clock": ClockStatistics, "gateway_clock": ClockStatistics,
+    "delivery_group_filter": FilterCount, "indexer_index": IndexerStatistics, "janitor_retention": RetentionCounters,
 }  # fmt: skip
 DURATIONS = re.compile(r"reput_(delivery|gateway)_rpc_duration_seconds_bucket\{method=~\"\.\*/(\w+)\"\}")
 """What each service counts of its calls, by their names (`libs/runtime/telemetry.py`)."""

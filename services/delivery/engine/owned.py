@@ -13,6 +13,7 @@ from typing import Literal
 
 from libs.formats.records.delivery_record import Event, Flight, Moved, Place, Policy, PolicySet, Postponed, Settled
 from libs.machine.clock import Clock
+from libs.machine.uninterrupted import uninterrupted
 from libs.requests.errors import DependencyUnavailable, ServiceError, WindowFull
 from services.delivery.config import DeliveryConfig
 from services.delivery.engine.attempts import Attempt, Attempts
@@ -226,16 +227,20 @@ class Owned:
         event = PolicySet(group, policy)
         self.groups.apply(event)
         written = self._journal.write([event], is_safe=True)
-        for (name, _), subscription in list(self._subscriptions.items()):
-            if name == group:
-                subscription.news.tell_all()
-                if policy is None:
-                    await self._drop(subscription)
+        subscriptions = [one for (name, _), one in self._subscriptions.items() if name == group]
         if policy is None:
-            self.filters.forget(group)
-            self.positions.forget(group)
-            self._stored = {place: offset for place, offset in self._stored.items() if place.group != group}
+            self._forget(group)  # before any wait, in which the group may begin anew
+            await uninterrupted(_stop_all(subscriptions))
+        for subscription in subscriptions:
+            subscription.news.tell_all()
         await written
+
+    def _forget(self, group: str) -> None:
+        """Be done with all that is known of a group besides its events."""
+        self._subscriptions = {key: one for key, one in self._subscriptions.items() if key[0] != group}
+        self.filters.forget(group)
+        self.positions.forget(group)
+        self._stored = {place: offset for place, offset in self._stored.items() if place.group != group}
 
     async def move(self, group: str, topic: str, positions: dict[int, int]) -> None:
         """Let a group go on at these queue offsets, by queue id. What is in flight there is settled."""
@@ -368,6 +373,8 @@ class Owned:
     async def _subscription(self, group: str, topic: str) -> Subscription:
         """Return what gives a topic's messages to a group; every queue of it has a position then."""
         await self.begin(group, topic)
+        if self._is_over:  # nothing would stop what it reads ahead
+            raise JournalLost("deliveries begin anew")
         subscription = self._subscriptions.get((group, topic))
         if subscription is None:
             if len(self._subscriptions) >= self._config.subscription_count_max:
@@ -390,7 +397,9 @@ class Owned:
         return subscription
 
     async def _drop(self, subscription: Subscription) -> None:
-        self._subscriptions.pop((subscription.group, subscription.topic), None)
+        key = subscription.group, subscription.topic
+        if self._subscriptions.get(key) is subscription:  # else it was dropped during a wait, and there is a new one
+            del self._subscriptions[key]
         await subscription.stop()
 
     @property
@@ -403,9 +412,10 @@ class Owned:
         policies: dict[str, Policy | None] = dict.fromkeys(self._stored_policies.keys() - self.groups.policies.keys())
         policies |= self.groups.policies.items() - self._stored_policies.items()
         if policies:
+            told = dict(self.groups.policies)
             with contextlib.suppress(DependencyUnavailable):
                 await self._index.store_policies(policies)
-                self._stored_policies = dict(self.groups.policies)
+                self._stored_policies = told
         changed: dict[str, dict[tuple[str, int], int]] = {}
         for queue in self.groups.all_queues():
             if self._stored.get(queue.place) != (committed := queue.committed):
@@ -413,7 +423,12 @@ class Owned:
         for group, offsets in changed.items():
             with contextlib.suppress(DependencyUnavailable):
                 await self._index.store_offsets(group, offsets)
-                self._stored.update({Place(group, *queue): offset for queue, offset in offsets.items()})
+                stored = {Place(group, *queue): offset for queue, offset in offsets.items()}
+                self._stored |= {one: offset for one, offset in stored.items() if self.groups.find(one) is not None}
+
+
+async def _stop_all(subscriptions: Sequence[Subscription]) -> None:
+    await asyncio.gather(*(subscription.stop() for subscription in subscriptions))
 
 
 def _now_s() -> float:

@@ -6,7 +6,8 @@ for it. A message that was given back too often goes to the dead
 letters instead, in one record with the event that settles it. Members may ask for different messages: a queue is read
 once, by all that any of them asks for, and what is for others than the receiver is held for them.
 Invariants: one receive chooses at a time, so that no message is given to two; what was chosen is in the journal before
-it is handed out; at most `open_count_max` messages of a queue are in flight or held.
+it is handed out; at most `open_count_max` messages of a queue are in flight or held; a group that is deleted while a
+receive waits for the index or the journal does not come back by it.
 Callers: the event loop's thread. Memory: that of its feeds.
 """
 
@@ -148,7 +149,7 @@ class Subscription:
         """Read no more, and let those who wait begin anew. Who takes messages at this moment gets what is chosen."""
         self._is_over = True
         self.news.stop()
-        self._kept.clear()
+        self._kept.close()
         await self.move(list(self._feeds))
 
     async def move(self, queue_ids: Iterable[int]) -> None:
@@ -206,6 +207,8 @@ class Subscription:
         }
         now_ms, chosen = self._time.now_ms(), list[_Chosen]()
         for queue, some in stamps.items():  # without a wait, so that a failure leaves all as it was
+            if not self._groups.has(queue):
+                continue
             same = [one for offset, one in found[queue].items() if _is_flight(queue, offset, some[offset])]
             former = [flight for one in same if (flight := queue.flight(one.queue_offset)) is not None]
             flights = [
@@ -312,12 +315,16 @@ class Subscription:
         self, queue: QueueState, chosen: list[_Chosen], room: _Room, policy: Policy, now_ms: int
     ) -> bool:
         """Choose some messages of a queue. Returns whether there may be more, behind some that were for others."""
+        if not self._groups.has(queue):
+            return False
         misfits = self.filters.misfits(room.wanted, queue)
         offsets = queue.ready(now_ms, room.count, misfits)
         if not offsets:
             return False
         before = {offset: queue.flight(offset) for offset in offsets}
         found, gone = await self._rereading.read(queue.place.queue_id, offsets, room.size_bytes)
+        if not self._groups.has(queue):
+            return False
         same = [
             offset
             for offset in offsets
@@ -353,6 +360,8 @@ class Subscription:
         """Let messages be delivered again at once, as if they had not been: their receiver has gone."""
         now_ms = self._time.now_ms()
         for one in chosen:
+            if not self._groups.has(one.queue):
+                continue
             flights = [replace(flight, attempt=flight.attempt - 1, stamp=flight.stamp + 1) for flight in one.flights]
             event = Postponed(one.queue.place, tuple(replace(flight, until_ms=now_ms) for flight in flights))
             self._groups.apply(event)

@@ -100,7 +100,7 @@ class Burying:
             _log.error("%s can't be a dead letter, and waits: %s", _named(queue.place, flight), error)
         elif error is None:
             self._tally.dead_letter_count += 1
-            if queue.flight(flight.offset) == flight:  # else the group was moved meanwhile
+            if self._is_same(queue, flight):  # else the group was moved or deleted meanwhile
                 self._groups.apply(event)
                 self._wake(queue.place)  # what waits for its key may come
 
@@ -110,7 +110,7 @@ class Burying:
         while some := last_attempts.take(self._time.now_ms(), READ_COUNT):
             results = await asyncio.gather(*map(self._bury_one, some), return_exceptions=True)
             for one, result in zip(some, results, strict=True):
-                if one.is_same:  # it was not buried, and is looked at again
+                if self._is_same(*one):  # it was not buried, and is looked at again
                     again_ms = LOOK_MS if result is None else LETTER_AGAIN_MS
                     last_attempts.note(one.queue.place, [one.flight], self._time.now_ms() + again_ms)
             for result in results:
@@ -130,12 +130,16 @@ class Burying:
         except (MessageDamaged, TopicNotFound) as error:
             _log.error("%s can't be a dead letter, and waits: %s", _named(place, one.flight), error)
             raise
-        if not one.is_same:
+        if not self._is_same(*one):
             return
         if found is not None:
             await asyncio.wait([self.bury(one.queue, found)])
         else:
             await self.pass_over(one.queue, offset)
+
+    def _is_same(self, queue: QueueState, flight: Flight) -> bool:
+        """Return whether nothing has happened to a message since, nor to its group."""
+        return self._groups.has(queue) and queue.flight(flight.offset) == flight
 
     async def pass_over(self, queue: QueueState, offset: int) -> None:
         """Be done with a message that is gone from the log. Raises why the journal can't be written."""

@@ -17,13 +17,13 @@ class Kept:
 
     def __init__(self, ahead: ReadAhead) -> None:
         self.size_bytes = 0
-        self._ahead = ahead
+        self._ahead, self._is_closed = ahead, False
         self._found: OrderedDict[tuple[int, int], Found] = OrderedDict()
 
     def put(self, queue_id: int, found: Found) -> None:
         """Keep a message, in the place of the oldest ones if need be."""
         self.take(queue_id, found.queue_offset)
-        if self._ahead.is_enough or found.size_bytes > SIZE_BYTES_MAX:
+        if self._is_closed or self._ahead.is_enough or found.size_bytes > SIZE_BYTES_MAX:
             return
         self._found[queue_id, found.queue_offset] = found
         self._hold(found.size_bytes)
@@ -38,8 +38,9 @@ class Kept:
             self._hold(-found.size_bytes)
         return found
 
-    def clear(self) -> None:
-        """Keep nothing any more."""
+    def close(self) -> None:
+        """Keep nothing any more: who receives at this moment would leave something behind."""
+        self._is_closed = True
         self._found.clear()
         self._hold(-self.size_bytes)
 

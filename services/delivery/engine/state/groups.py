@@ -63,14 +63,18 @@ class Groups:
         """Return what is known of a queue."""
         return self._queues.get(place.group, {}).get((place.topic, place.queue_id))
 
+    def has(self, queue: QueueState) -> bool:
+        """Return whether this is what is known of its queue still: the group may have been deleted since."""
+        return self.find(queue.place) is queue
+
     def queues(self, group: str) -> list[QueueState]:
         """Return the queues of a group, by topic and id."""
         return [queue for _, queue in sorted(self._queues.get(group, {}).items())]
 
     def all_queues(self) -> Iterator[QueueState]:
-        """Yield every queue that is known now, also when some come or go meanwhile."""
+        """Yield every queue that is known when its turn comes, also when some come or go meanwhile."""
         for group in list(self._queues):
-            yield from self.queues(group)
+            yield from (queue for queue in self.queues(group) if self.has(queue))
 
     def apply(self, event: Event) -> None:
         """Let this have happened."""

@@ -23,11 +23,6 @@ class LastAttempt(NamedTuple):
     queue: QueueState
     flight: Flight
 
-    @property
-    def is_same(self) -> bool:
-        """Whether nothing has happened to the message since."""
-        return self.queue.flight(self.flight.offset) == self.flight
-
 
 class LastAttempts:
     """`find` returns a queue, `attempts_max` how often a message of a group is delivered."""

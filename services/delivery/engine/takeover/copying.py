@@ -42,9 +42,10 @@ class Copying:
     async def _copy(self) -> None:
         self._number += 1
         begin = await self._write([CopyEdge(self._number, is_end=False)])
-        policies = [PolicySet(group, policy) for group, policy in self._groups.policies.items()]
-        for index in range(0, len(policies), PART_FLIGHT_COUNT):
-            await self._write(policies[index : index + PART_FLIGHT_COUNT])
+        groups, policies = list(self._groups.policies), self._groups.policies
+        for index in range(0, len(groups), PART_FLIGHT_COUNT):
+            some = groups[index : index + PART_FLIGHT_COUNT]  # as they are when they are written
+            await self._write([PolicySet(group, policies[group]) for group in some if group in policies])
         for delays in list(self._groups.delays.copied()):
             await self._write([delays])
         part: list[Event] = []

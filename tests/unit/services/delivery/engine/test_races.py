@@ -15,7 +15,7 @@ from services.delivery.engine.letters.burying import LETTER_AGAIN_MS
 from services.delivery.engine.owned import Owned, Wish
 from services.delivery.engine.ports import DeadLetter, Letter, Pulled, Wanted, Written
 from services.delivery.engine.subscription import Delivered
-from services.delivery.errors import AppendRefused, TopicNotFound
+from services.delivery.errors import AppendRefused, JournalLost, TopicNotFound
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
 from tests.support.patience import LIMIT_S, eventually
 
@@ -205,6 +205,20 @@ async def test_an_end_of_deliveries_leaves_no_feed_of_who_receives(clock: Manual
         async with held(store, "read 0"):
             await owned.stop()
         await asyncio.gather(receiving, return_exceptions=True)
+        assert not feeds()
+
+
+async def test_a_receive_that_begins_while_deliveries_end_reads_nothing_ahead(clock: ManualClock) -> None:
+    """Nothing would stop it any more: the receive begins anew with the next one that delivers."""
+    store = await filled(4)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        store.held_call = "stored offset"
+        waiting = asyncio.create_task(owned.wait(GROUP, TOPIC, Wanted(), LIMIT_S))
+        async with held(store, "stored offset"):
+            await owned.stop()
+        assert isinstance((await asyncio.gather(waiting, return_exceptions=True))[0], JournalLost)
+        assert not owned._subscriptions
         assert not feeds()
 
 

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A group is deleted while calls of its members wait: none of them brings it back, and what comes after is new."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from libs.formats.records.delivery_record import Policy
+from libs.machine.testing.manual_clock import ManualClock
+from services.delivery.engine import owned as owned_module
+from services.delivery.engine.owned import Owned, Wish
+from services.delivery.engine.ports import Letter, Pulled, Wanted, Written
+from services.delivery.engine.subscription import Delivered
+from services.delivery.engine.takeover import copying
+from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.patience import LIMIT_S, eventually
+
+GROUP, TOPIC = "g", "t"
+
+
+class HeldStore(MemoryStore):
+    """One whose next call of a kind waits until it is let go."""
+
+    def __init__(self, queue_count: int = 1) -> None:
+        super().__init__(queue_count)
+        self.held_call = ""
+        self.is_held, self.goes_on = asyncio.Event(), asyncio.Event()
+        self.keeps_reading = False
+        """Whether a pull that waits for news ends only once it is let go."""
+
+    async def hold(self, name: str) -> None:
+        """Wait if it is this call that is held."""
+        if name == self.held_call:
+            self.held_call = ""
+            self.goes_on.clear()
+            self.is_held.set()
+            await self.goes_on.wait()
+
+    async def until_held(self, name: str, call: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Begin a call, and return once it waits."""
+        self.held_call = name
+        self.is_held.clear()
+        task = asyncio.create_task(call)
+        async with asyncio.timeout(LIMIT_S):
+            await self.is_held.wait()
+        return task
+
+    async def pull(self, topic: str, queue_id: int, queue_offset: int, **words: Any) -> Pulled:
+        """See Index."""
+        if not words["wait_s"]:
+            await self.hold("read")
+        try:
+            return await super().pull(topic, queue_id, queue_offset, **words)
+        except asyncio.CancelledError:
+            if self.keeps_reading:
+                self.is_held.set()
+                await self.goes_on.wait()
+            raise
+
+    async def write(self, number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
+        """See Log."""
+        await self.hold("letter" if letters else "write")
+        return await super().write(number, body, letters, is_safe=is_safe)
+
+    async def store_policies(self, policies: Mapping[str, Policy | None]) -> None:
+        """See Index."""
+        await self.hold("policies")
+        await super().store_policies(policies)
+
+    async def store_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """See Index."""
+        await self.hold(f"offsets of {group}")
+        await super().store_offsets(group, offsets)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+async def filled(*queues: int) -> HeldStore:
+    """A store whose queues have so many messages."""
+    store = HeldStore(len(queues))
+    for queue_id, count in enumerate(queues):
+        for number in range(count):
+            await store.append(TOPIC, f"{number}/{queue_id}", queue_id=queue_id)
+    return store
+
+
+async def receive(owned: Owned, count: int = 10, **words: Any) -> list[Delivered]:
+    defaults = {"invisible_ms": 1_000, "wanted": Wanted(), "wait_s": 0.0}
+    return await owned.receive(GROUP, TOPIC, count=count, **(defaults | words))
+
+
+async def until_received(owned: Owned, count: int) -> list[Delivered]:
+    """Receive until so many came."""
+    found: list[Delivered] = []
+    async with asyncio.timeout(LIMIT_S):
+        while len(found) < count:
+            found += await receive(owned, count - len(found), wait_s=LIMIT_S)
+    return found
+
+
+async def deleted(owned: Owned) -> None:
+    """Delete the group."""
+    await owned.set_policy(GROUP, None)
+
+
+async def is_forgotten(store: MemoryStore, clock: ManualClock, owned: Owned) -> bool:
+    """Whether neither this process nor the next one knows the group."""
+    if owned.groups.is_known(GROUP):
+        return False
+    async with delivering(store, clock) as ownership:
+        return not (await owned_of(ownership)).groups.is_known(GROUP)
+
+
+async def test_a_receive_that_reads_again_what_failed(clock: ManualClock) -> None:
+    """It brings nothing, and the group stays deleted."""
+    store = await filled(2)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await until_received(owned, 2)
+        clock.advance(1_000)
+        receiving = await store.until_held("read", receive(owned))
+        await deleted(owned)
+        store.goes_on.set()
+        assert await receiving == []
+        assert await is_forgotten(store, clock, owned)
+
+
+async def test_a_receive_that_goes_while_the_group_is_deleted(clock: ManualClock) -> None:
+    """What it had chosen does not go back to a group that is no more."""
+    store = await filled(2)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await until_received(owned, 2)
+        clock.advance(1_000)
+        receiving = await store.until_held("write", receive(owned))
+        deleting = asyncio.create_task(deleted(owned))
+        await eventually(lambda: not owned.groups.is_known(GROUP))
+        receiving.cancel()
+        await asyncio.gather(receiving, return_exceptions=True)
+        store.goes_on.set()
+        await deleting
+        assert await is_forgotten(store, clock, owned)
+
+
+async def test_a_receive_that_is_repeated(clock: ManualClock) -> None:
+    """Its messages are nobody's any more."""
+    store = await filled(1)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await receive(owned, wait_s=LIMIT_S, attempt_id="a")
+        subscription = owned._subscriptions[GROUP, TOPIC]
+        handles = [one.handle for one in await receive(owned, attempt_id="a")]
+        repeating = await store.until_held("read", subscription.repeat(handles, 1_000))
+        await deleted(owned)
+        store.goes_on.set()
+        assert await repeating == []
+        assert await is_forgotten(store, clock, owned)
+
+
+async def test_a_last_attempt_that_is_over(clock: ManualClock) -> None:
+    """Its message becomes no dead letter of a group that is deleted while it is read."""
+    store = await filled(1)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await owned.set_policy(GROUP, Policy(attempts_max=1))
+        (one,) = await until_received(owned, 1)
+        nacking = await store.until_held("read", owned.settle([Wish(one.handle, "nack")]))
+        await deleted(owned)
+        store.goes_on.set()
+        await nacking
+        await owned.set_policy("another", Policy())
+        assert not any(store.queues(f"%DLQ%{GROUP}"))
+        assert await is_forgotten(store, clock, owned)
+
+
+async def test_a_letter_that_is_written(clock: ManualClock) -> None:
+    """The message is there as a dead letter, and its group is not."""
+    store = await filled(1)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (one,) = await until_received(owned, 1)
+        burying = await store.until_held("letter", owned.settle([Wish(one.handle, "bury")]))
+        deleting = asyncio.create_task(deleted(owned))
+        await eventually(lambda: not owned.groups.is_known(GROUP))
+        store.goes_on.set()
+        await asyncio.gather(burying, deleting)
+        assert len(store.queues(f"%DLQ%{GROUP}")[0]) == 1
+        assert await is_forgotten(store, clock, owned)
+
+
+async def test_a_copy_of_the_journal(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Policies are copied as they are when their part is written."""
+    monkeypatch.setattr(copying, "PART_FLIGHT_COUNT", 1)
+    store = await filled(1, 1, 1)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        for group in ("before", GROUP, "z"):
+            await owned.set_policy(group, Policy())
+        await until_received(owned, 3)
+        subject = copying.Copying(owned.groups, owned._journal, store, store)
+        copy = await store.until_held("write", subject.tend())
+        store.is_held.clear()
+        store.held_call = "write"
+        store.goes_on.set()
+        async with asyncio.timeout(LIMIT_S):
+            await store.is_held.wait()  # with the first policy
+        deleting = asyncio.create_task(deleted(owned))
+        await owned_changed(owned)
+        store.goes_on.set()
+        await asyncio.gather(copy, deleting)
+        assert await is_forgotten(store, clock, owned)
+
+
+async def owned_changed(owned: Owned) -> None:
+    """Wait until the group is deleted."""
+    await eventually(lambda: not owned.groups.is_known(GROUP))
+
+
+async def test_a_copy_of_the_journal_between_two_queues(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queues of a group that is deleted after its first one was copied are not copied."""
+    monkeypatch.setattr(copying, "PART_FLIGHT_COUNT", 1)
+    store = await filled(1, 1, 1)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await until_received(owned, 3)
+        subject = copying.Copying(owned.groups, owned._journal, store, store)
+        copied: list[str] = []
+        queue = owned.groups.queues(GROUP)[0]
+        original: Callable[[], Any] = queue.copied
+
+        def told() -> Any:
+            copied.append("first")
+            store.held_call = "write"
+            return original()
+
+        monkeypatch.setattr(queue, "copied", told)
+        copy = asyncio.create_task(subject.tend())
+        async with asyncio.timeout(LIMIT_S):
+            await store.is_held.wait()
+        deleting = asyncio.create_task(deleted(owned))
+        await owned_changed(owned)
+        store.goes_on.set()
+        await asyncio.gather(copy, deleting)
+        assert copied == ["first"]
+        assert await is_forgotten(store, clock, owned)
+
+
+async def test_a_group_that_begins_anew_while_the_former_one_ends(clock: ManualClock) -> None:
+    """The deletion forgets nothing of it: not its filter, and not what is read ahead for it."""
+    store = await filled(5)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await until_received(owned, 5)
+        store.keeps_reading = True
+        deleting = asyncio.create_task(deleted(owned))
+        async with asyncio.timeout(LIMIT_S):
+            await store.is_held.wait()
+        store.keeps_reading = False
+        assert len(await until_received(owned, 5)) == 5
+        store.goes_on.set()
+        await deleting
+        assert [filters.topic for filters in owned.filters.of_group(GROUP)] == [TOPIC]
+        assert (GROUP, TOPIC) in owned._subscriptions
+        owned._subscriptions[GROUP, TOPIC].used_s = -owned_module.IDLE_S - 1
+        await owned.tend()
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("feed of ")]
+
+
+async def test_a_place_that_is_told_while_the_group_is_deleted(clock: ManualClock) -> None:
+    """It is told again for the group that has the name next."""
+    store = await filled(1)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (one,) = await until_received(owned, 1)
+        await owned.settle([Wish(one.handle, "ack")])
+        telling = await store.until_held(f"offsets of {GROUP}", owned.store())
+        await deleted(owned)
+        store.offsets[GROUP].clear()
+        store.goes_on.set()
+        await telling
+        store.offsets[GROUP].clear()
+        (one,) = await until_received(owned, 1)
+        await owned.settle([Wish(one.handle, "ack")])
+        await owned.store()
+        assert store.offsets[GROUP] == {(TOPIC, 0): 1}
+
+
+async def test_a_policy_that_changes_while_it_is_told(clock: ManualClock) -> None:
+    """The index is told of the change, too."""
+    store = await filled(1)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await owned.set_policy(GROUP, Policy(attempts_max=2))
+        telling = await store.until_held("policies", owned.store())
+        await owned.set_policy(GROUP, Policy(attempts_max=3))
+        store.goes_on.set()
+        await telling
+        await owned.store()
+        assert store.policies[GROUP].attempts_max == 3
+
+
+async def test_a_member_of_another_filter_that_reads_while_its_subscription_ends(clock: ManualClock) -> None:
+    """What it meets that is for others counts as held by nobody: nothing would count it down again."""
+    store = HeldStore()
+    for text in ("a1", "b1"):
+        await store.append(TOPIC, text)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await receive(owned, wait_s=LIMIT_S, wanted=Wanted("a"))
+        await receive(owned, wait_s=0.1, wanted=Wanted("b"))
+        clock.advance(1_000)
+        subscription = owned._subscriptions[GROUP, TOPIC]
+        await receive(owned, wanted=Wanted("c"))
+        for queue_id, offset in [(0, 0), (0, 1)]:
+            subscription._kept.take(queue_id, offset)
+        clock.advance(1_000)
+        receiving = await store.until_held("read", receive(owned, wanted=Wanted("d")))
+        await subscription.stop()
+        store.goes_on.set()
+        await receiving
+        assert subscription.held_bytes == 0
+        await owned.stop()
+        assert owned.ahead.size_bytes == 0

@@ -293,16 +293,24 @@ class Owned:
         return Outcome()
 
     async def _bury_message(self, handle: Handle, wish: Wish) -> None:
-        """Put a message among the dead letters. Raises HandleOutdated, and what the journal and the index raise."""
-        self._in_flight(handle)
-        found = await self._burying.read(handle.place, handle.offset)
-        queue, _ = self._in_flight(handle)  # it may have been settled while it was read
-        self._repeats.note(wish, "")  # which counts once the message is settled
-        if found is None:
-            await self._burying.pass_over(queue, handle.offset)
-            return
+        """Put a message among the dead letters, or hear how that ends if it is under way.
+
+        Raises HandleOutdated, and what the journal and the index raise.
+        """
+        found, delivery = None, (handle.place, handle.offset, handle.stamp)
+        if (outcome := self._burying.outcome(*delivery)) is None:
+            self._in_flight(handle)
+            found = await self._burying.read(handle.place, handle.offset)
+            outcome = self._burying.outcome(*delivery)  # another burial may have begun while it was read
+        if outcome is None:
+            queue, _ = self._in_flight(handle)  # it may have been settled while it was read
+            self._repeats.note(wish, "")  # which counts once the message is settled
+            if found is None:
+                await self._burying.pass_over(queue, handle.offset)
+                return
+            outcome = self._burying.bury(queue, found)
         try:
-            await asyncio.shield(self._burying.bury(queue, found))
+            await asyncio.shield(outcome)
         except AppendRefused as error:
             raise DependencyUnavailable("commitlog", f"it does not take the dead letter: {error}") from error
 

@@ -3,8 +3,8 @@
 
 A letter is one record of the journal with the event that settles its message. While it is written the message is in
 flight for nobody, however long that takes; if the log does not take it, it is tried again after LETTER_AGAIN_MS.
-Invariants: a message has one letter on its way at most; of those who bury one message at once, the first one does: the
-delivery that the others name is over then.
+Invariants: a message has one letter on its way at most; of several that bury one message at once, the first one does,
+and those that name the same delivery hear its outcome; another delivery is over then.
 Callers: the event loop's thread. Memory: READ_COUNT messages, and those that the journal writes.
 """
 
@@ -54,6 +54,8 @@ class Burying:
         self._index, self._time, self._wake = index, time, wake
         self._under_way: dict[tuple[Place, int], Flight] = {}
         """Messages whose letters are being written, by queue and queue offset, as they are in flight meanwhile."""
+        self._outcomes: dict[tuple[Place, int, int], asyncio.Future[Written]] = {}
+        """What tells how the burials end that are under way, by queue, queue offset, and stamp of the delivery."""
         self._loop = SupervisedLoop(
             "last attempts",
             self._step,
@@ -86,7 +88,18 @@ class Burying:
         letter = DeadLetter(found, dead_letter_topic(queue.place.group), queue.place, flight.attempt)
         written = self._journal.write([event], [letter], is_safe=True, may_be_refused=True)
         written.add_done_callback(partial(self._buried, queue, flight, event))
+        self._told(queue.place, former, written)
         return written
+
+    def outcome(self, place: Place, offset: int, stamp: int) -> "asyncio.Future[Written] | None":
+        """Return what tells how the burial of a delivery ends that is under way, None if there is none."""
+        return self._outcomes.get((place, offset, stamp))
+
+    def _told(self, place: Place, former: Flight, written: "asyncio.Future[Written]") -> None:
+        """Let repeated burials of a delivery hear the outcome of the first, until that is known."""
+        key = place, former.offset, former.stamp
+        self._outcomes[key] = written
+        written.add_done_callback(lambda _: self._outcomes.pop(key, None))
 
     def is_under_way(self, queue: QueueState, offset: int) -> bool:
         """Return whether a message's letter is being written: a log that stalls may take longer than its flight."""
@@ -143,10 +156,13 @@ class Burying:
 
     async def pass_over(self, queue: QueueState, offset: int) -> None:
         """Be done with a message that is gone from the log. Raises why the journal can't be written."""
-        event = Settled(queue.place, (offset,))
+        event, former = Settled(queue.place, (offset,)), queue.flight(offset)
+        written = self._journal.write([event], is_safe=True)
         self._groups.apply(event)
         self._wake(queue.place)
-        await self._journal.write([event], is_safe=True)
+        if former is not None:
+            self._told(queue.place, former, written)
+        await asyncio.shield(written)
 
     async def read(self, place: Place, offset: int) -> Found | None:
         """Return a message, None if it is gone from the log.

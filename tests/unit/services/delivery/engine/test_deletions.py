@@ -2,7 +2,8 @@
 """A group is deleted while calls of its members wait: none of them brings it back, and what comes after is new."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import json
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -27,6 +28,8 @@ class HeldStore(MemoryStore):
         super().__init__(queue_count)
         self.held_call = ""
         self.is_held, self.goes_on = asyncio.Event(), asyncio.Event()
+        self.ended_copies: list[bytes] = []
+        """Records with an edge of a copy."""
         self.keeps_reading = False
         """Whether a pull that waits for news ends only once it is let go."""
 
@@ -61,8 +64,13 @@ class HeldStore(MemoryStore):
 
     async def write(self, number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
         """See Log."""
-        await self.hold("letter" if letters else "write")
-        return await super().write(number, body, letters, is_safe=is_safe)
+        kinds = [event[0] for event in json.loads(body)["events"]]
+        for name in ("letter" if letters else "write", *kinds[:1]):
+            await self.hold(name)
+        written = await super().write(number, body, letters, is_safe=is_safe)
+        if kinds[-1:] == ["edge"]:
+            self.ended_copies.append(body)
+        return written
 
     async def store_policies(self, policies: Mapping[str, Policy | None]) -> None:
         """See Index."""
@@ -148,18 +156,17 @@ async def test_a_receive_that_goes_while_the_group_is_deleted(clock: ManualClock
 
 
 async def test_a_receive_that_is_repeated(clock: ManualClock) -> None:
-    """Its messages are nobody's any more."""
+    """It begins the group anew: at what the group has committed, not where the former one was."""
     store = await filled(1)
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
         await receive(owned, wait_s=LIMIT_S, attempt_id="a")
-        subscription = owned._subscriptions[GROUP, TOPIC]
-        handles = [one.handle for one in await receive(owned, attempt_id="a")]
-        repeating = await store.until_held("read", subscription.repeat(handles, 1_000))
+        store.offsets[GROUP] = {(TOPIC, 0): 1}
+        repeating = await store.until_held("read", receive(owned, attempt_id="a"))
         await deleted(owned)
         store.goes_on.set()
         assert await repeating == []
-        assert await is_forgotten(store, clock, owned)
+        assert [queue.next for queue in owned.groups.queues(GROUP)] == [1]
 
 
 async def test_a_last_attempt_that_is_over(clock: ManualClock) -> None:
@@ -193,60 +200,25 @@ async def test_a_letter_that_is_written(clock: ManualClock) -> None:
         assert await is_forgotten(store, clock, owned)
 
 
-async def test_a_copy_of_the_journal(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Policies are copied as they are when their part is written."""
+@pytest.mark.parametrize("part", ["policy", "copied"])
+async def test_a_copy_of_the_journal(part: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has policies and queues as they are when their part is written, not as they were when it began."""
     monkeypatch.setattr(copying, "PART_FLIGHT_COUNT", 1)
     store = await filled(1, 1, 1)
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
-        for group in ("before", GROUP, "z"):
+        for group in ("before", GROUP):
             await owned.set_policy(group, Policy())
         await until_received(owned, 3)
-        subject = copying.Copying(owned.groups, owned._journal, store, store)
-        copy = await store.until_held("write", subject.tend())
-        store.is_held.clear()
-        store.held_call = "write"
-        store.goes_on.set()
+        store.segment_size_bytes, store.held_call = 1, part
         async with asyncio.timeout(LIMIT_S):
-            await store.is_held.wait()  # with the first policy
+            await store.is_held.wait()  # with the first one of this kind
         deleting = asyncio.create_task(deleted(owned))
-        await owned_changed(owned)
+        await eventually(lambda: not owned.groups.is_known(GROUP))
+        copy_count = len(store.ended_copies)
         store.goes_on.set()
-        await asyncio.gather(copy, deleting)
-        assert await is_forgotten(store, clock, owned)
-
-
-async def owned_changed(owned: Owned) -> None:
-    """Wait until the group is deleted."""
-    await eventually(lambda: not owned.groups.is_known(GROUP))
-
-
-async def test_a_copy_of_the_journal_between_two_queues(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queues of a group that is deleted after its first one was copied are not copied."""
-    monkeypatch.setattr(copying, "PART_FLIGHT_COUNT", 1)
-    store = await filled(1, 1, 1)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await until_received(owned, 3)
-        subject = copying.Copying(owned.groups, owned._journal, store, store)
-        copied: list[str] = []
-        queue = owned.groups.queues(GROUP)[0]
-        original: Callable[[], Any] = queue.copied
-
-        def told() -> Any:
-            copied.append("first")
-            store.held_call = "write"
-            return original()
-
-        monkeypatch.setattr(queue, "copied", told)
-        copy = asyncio.create_task(subject.tend())
-        async with asyncio.timeout(LIMIT_S):
-            await store.is_held.wait()
-        deleting = asyncio.create_task(deleted(owned))
-        await owned_changed(owned)
-        store.goes_on.set()
-        await asyncio.gather(copy, deleting)
-        assert copied == ["first"]
+        await deleting
+        await eventually(lambda: len(store.ended_copies) > copy_count)
         assert await is_forgotten(store, clock, owned)
 
 
@@ -265,8 +237,7 @@ async def test_a_group_that_begins_anew_while_the_former_one_ends(clock: ManualC
         store.goes_on.set()
         await deleting
         assert [filters.topic for filters in owned.filters.of_group(GROUP)] == [TOPIC]
-        assert (GROUP, TOPIC) in owned._subscriptions
-        owned._subscriptions[GROUP, TOPIC].used_s = -owned_module.IDLE_S - 1
+        clock.advance(int(owned_module.IDLE_S * 1000) + 1)
         await owned.tend()
         assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("feed of ")]
 
@@ -304,25 +275,20 @@ async def test_a_policy_that_changes_while_it_is_told(clock: ManualClock) -> Non
         assert store.policies[GROUP].attempts_max == 3
 
 
-async def test_a_member_of_another_filter_that_reads_while_its_subscription_ends(clock: ManualClock) -> None:
-    """What it meets that is for others counts as held by nobody: nothing would count it down again."""
+async def test_a_member_that_reads_what_is_for_others_while_deliveries_end(clock: ManualClock) -> None:
+    """What it met does not count as held: nothing would count it down again."""
     store = HeldStore()
     for text in ("a1", "b1"):
         await store.append(TOPIC, text)
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
-        await receive(owned, wait_s=LIMIT_S, wanted=Wanted("a"))
-        await receive(owned, wait_s=0.1, wanted=Wanted("b"))
+        size_bytes_max, owned.ahead.size_bytes_max = owned.ahead.size_bytes_max, 0
+        for tag in ("a", "b"):
+            await receive(owned, wait_s=LIMIT_S, wanted=Wanted(tag))
         clock.advance(1_000)
-        subscription = owned._subscriptions[GROUP, TOPIC]
-        await receive(owned, wanted=Wanted("c"))
-        for queue_id, offset in [(0, 0), (0, 1)]:
-            subscription._kept.take(queue_id, offset)
-        clock.advance(1_000)
-        receiving = await store.until_held("read", receive(owned, wanted=Wanted("d")))
-        await subscription.stop()
-        store.goes_on.set()
-        await receiving
-        assert subscription.held_bytes == 0
+        owned.ahead.size_bytes_max = size_bytes_max
+        receiving = await store.until_held("read", receive(owned, wanted=Wanted("c")))
         await owned.stop()
+        store.goes_on.set()
+        await asyncio.gather(receiving, return_exceptions=True)
         assert owned.ahead.size_bytes == 0

@@ -12,7 +12,7 @@ from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.letters.burying import LETTER_AGAIN_MS
-from services.delivery.engine.owned import Owned, Wish
+from services.delivery.engine.owned import Outcome, Owned, Wish
 from services.delivery.engine.ports import DeadLetter, Letter, Pulled, Wanted, Written
 from services.delivery.engine.subscription import Delivered
 from services.delivery.errors import AppendRefused, JournalLost, TopicNotFound
@@ -214,11 +214,10 @@ async def test_a_receive_that_begins_while_deliveries_end_reads_nothing_ahead(cl
     async with delivering(store, clock) as ownership:
         owned = await owned_of(ownership)
         store.held_call = "stored offset"
-        waiting = asyncio.create_task(owned.wait(GROUP, TOPIC, Wanted(), LIMIT_S))
+        waiting = asyncio.create_task(receive(owned, wait_s=LIMIT_S))
         async with held(store, "stored offset"):
             await owned.stop()
         assert isinstance((await asyncio.gather(waiting, return_exceptions=True))[0], JournalLost)
-        assert not owned._subscriptions
         assert not feeds()
 
 
@@ -270,6 +269,61 @@ async def test_what_is_settled_beside_a_burial_is_in_the_journal(clock: ManualCl
         owned = await owned_of(ownership)
         assert await received(owned, 1) == ["0/1"]
         assert await receive(owned) == []
+
+
+Burial = tuple[asyncio.Task[list[Outcome]], asyncio.Event]
+
+
+async def begun_burial(store: HeldStore, owned: Owned, handle: str) -> Burial:
+    """Bury a message, and return once its letter is on its way, and what lets the letter arrive."""
+    store.held = is_under_way, arrives = asyncio.Event(), asyncio.Event()
+    task = asyncio.create_task(owned.settle([Wish(handle, "bury")]))
+    async with asyncio.timeout(LIMIT_S):
+        await is_under_way.wait()
+    return task, arrives
+
+
+@pytest.mark.parametrize("takes_letters", [True, False])
+async def test_a_burial_that_is_repeated_hears_how_the_first_one_ends(takes_letters: bool, clock: ManualClock) -> None:
+    """Also if the caller of the first one has gone: the letter is on its way, and there is one."""
+    store = await filled(2)
+    store.takes_letters = takes_letters
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        for number, one in enumerate(await receive(owned, wait_s=LIMIT_S)):
+            first, arrives = await begun_burial(store, owned, one.handle)
+            second = asyncio.create_task(owned.settle([Wish(one.handle, "bury")]))
+            if number:
+                first.cancel()
+                await asyncio.gather(first, return_exceptions=True)
+            await asyncio.sleep(0)
+            assert not second.done()
+            arrives.set()
+            (outcome,) = await second
+            if takes_letters:
+                assert outcome == Outcome()
+            else:
+                assert "TOPIC_NOT_FOUND" in str(outcome.error)
+            if not number:
+                assert str((await first)[0].error) == str(outcome.error)
+        letters = [found.message for queue in store.queues(f"%DLQ%{GROUP}") for found in queue]
+        assert letters == (["0/0", "0/1"] if takes_letters else [])
+
+
+async def test_a_burial_of_what_is_gone_that_is_repeated_is_answered_when_it_is_done(clock: ManualClock) -> None:
+    """The log has the end of the message by then."""
+    store = await filled(1)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (one,) = await receive(owned, wait_s=LIMIT_S)
+        store.min_offsets[TOPIC, 0] = 1
+        first, arrives = await begun_burial(store, owned, one.handle)
+        second = asyncio.create_task(owned.settle([Wish(one.handle, "bury")]))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not second.done()
+        arrives.set()
+        assert await first == await second == [Outcome()]
 
 
 async def test_a_dead_letter_that_the_log_does_not_take_stops_nobody(clock: ManualClock) -> None:

@@ -28,6 +28,10 @@ class LogClock:
         """Return milliseconds since 1970."""
         return max(self._clock.now_ms(), self._least_ms())
 
+    def monotonic_s(self) -> float:
+        """Return the machine's monotonic time, for how long something took."""
+        return self._clock.monotonic_s()
+
     def ahead_ms(self) -> int:
         """Return how far the log's time is ahead of the wall clock, 0 if it is not."""
         return max(0, self._least_ms() - self._clock.now_ms())

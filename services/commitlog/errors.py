@@ -34,6 +34,17 @@ class BatchTooLarge(RequestRefused):
         super().__init__(reason, field="messages", value=value, limit=limit)
 
 
+class TooManyNewQueues(RequestRefused):
+    """Queues begin faster than the log lets them. The batch may be sent again: nothing of it was stored."""
+
+    def __init__(self, value: int, *, limit: int) -> None:
+        reason = (
+            f"too many new queues: {limit} a second may begin (new_queues_per_s_max), and there is no room now for a "
+            f"batch with the first messages of {value}; send it again a moment later"
+        )
+        super().__init__(reason, field="messages", value=value, limit=limit)
+
+
 class MessageTooLarge(RequestRefused):
     """A body is longer than the largest message, or its record would not fit into a segment."""
 

@@ -33,7 +33,10 @@ BORN_HOST_IPV6 = Host.parse("[2001:db8::a]:4567").to_bytes()
 
 
 def make_config(**changes: Any) -> CommitLogConfig:
-    """Small segments and no background work: a test that needs a flush asks for it, or for a mode that flushes."""
+    """Small segments, no background work and no bound of rates, because the clock of the tests stands still.
+
+    A test that needs a flush asks for it, or for a mode that flushes.
+    """
     quiet: dict[str, Any] = {
         "data_dir": DATA_DIR,
         "flush_mode": "async",
@@ -51,6 +54,7 @@ def make_config(**changes: Any) -> CommitLogConfig:
         "disk_full_percent": 100,
         "disk_ballast_bytes": 0,
         "dispatch_interval_ms": 0,
+        "new_queues_per_s_max": 0,
     }
     return CommitLogConfig(**{**quiet, **changes})
 

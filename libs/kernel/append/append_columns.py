@@ -48,6 +48,8 @@ class AppendColumns:
         """Messages that were placed; the columns' first values belong to them."""
         self.planned_count = 0
         """Messages with a row in the plan; all of the request when its only fault is an unknown topic."""
+        self.new_queue_count = 0
+        """Queues that were begun: the messages that were placed are the first ones of so many."""
         self.error_index = -1
         """Message that was refused, from 0; -1 if it is the request as a whole."""
         self.error_field = 0

@@ -80,19 +80,16 @@ def append(
             place_request(job, field, piece)
             outcome = job.position
     columns.count = job.count if outcome >= 0 or outcome == E_QUEUES else 0
+    columns.new_queue_count = job.new_queue_count
     columns.planned_count = job.count
-    columns.name_start = piece.name_start
-    columns.name_size = piece.name_size
-    columns.value_start = piece.value_start
-    columns.value_size = piece.value_size
+    columns.name_start, columns.name_size = piece.name_start, piece.name_size
+    columns.value_start, columns.value_size = piece.value_start, piece.value_size
     columns.durability = job.durability
     columns.error_index = job.error_index
     columns.error_field = job.error_field
     columns.error_value = job.error_value
-    columns.topic_start = job.topic_start
-    columns.topic_size = job.topic_size
-    columns.writer_start = job.writer_start
-    columns.writer_size = job.writer_size
+    columns.topic_start, columns.topic_size = job.topic_start, job.topic_size
+    columns.writer_start, columns.writer_size = job.writer_start, job.writer_size
     return outcome
 
 
@@ -104,7 +101,8 @@ def append_group(
 
     requests: bytes, of which each has a default_born_host. Answers a list with a tuple for each request that was
     placed: the position behind it, the number of its messages, and its durability. The columns describe their messages
-    on end; of a request that was not placed nothing is told, and nothing has changed. It keeps the GIL.
+    on end; of a request that was not placed nothing is told, and nothing has changed. All together begin as many queues
+    as one request may. It keeps the GIL.
     """
     job = new_job(segment, position, base_physical_offset, store_time_ms, store_host, table, limits, columns, b"")
     message: Message = Message()
@@ -119,6 +117,8 @@ def append_group(
         placed.append((job.position, job.count, job.durability))
         job.first += job.count
         job.message_count_max = min(job.message_count_max, len(job.queue_ids) - job.first)
+        job.begun_count_max = max(0, limits.begun_queue_count_max - job.new_queue_count)
+    columns.new_queue_count = job.new_queue_count
     return placed
 
 
@@ -158,7 +158,7 @@ def new_job(segment, position, base_physical_offset, store_time_ms, store_host, 
     schedule_row: cython.Py_ssize_t = job.redirect_rows[REDIRECT_LEVEL]
     if schedule_row >= 0 and job.rows[schedule_row + WRITE_QUEUE_COUNT] < job.delay_level_max:
         raise ValueError(f"the schedule topic has fewer queues than {job.delay_level_max} delay levels")
-    job.first = 0
+    job.first = job.new_queue_count = 0
     job.message_count_max = min(limits.message_count_max, len(columns.queue_ids))
     job.begun_count_max = limits.begun_queue_count_max
     job.refused_durabilities = limits.refused_durabilities

@@ -57,6 +57,7 @@ cdef class Job:
     cdef Py_ssize_t unknown_index
     cdef Py_ssize_t begun_count
     cdef Py_ssize_t begun_count_max
+    cdef Py_ssize_t new_queue_count
     cdef Py_ssize_t unknown_start
     cdef Py_ssize_t unknown_size
     cdef Py_ssize_t last_topic_start

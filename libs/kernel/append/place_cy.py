@@ -43,6 +43,7 @@ def place_message(job, index, field, piece):
         job.queue_offsets[answer] = job.counter_values[counter]
         if job.counter_values[counter] == 0:
             job.rows[row + BEGUN_COUNT] += 1
+            job.new_queue_count += 1
         job.counter_values[counter] += 1
     job.physical_offsets[answer] = job.base_physical_offset + job.position
     write_record(job, at, answer, field, piece)

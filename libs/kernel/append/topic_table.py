@@ -124,16 +124,17 @@ class TopicTable:
         return sum(map(max, counts, begun))
 
     def begun_count(self, places: Iterator[tuple[int, int]]) -> int:
-        """Return how many queues records would begin, by row and queue id each. -1 is any queue of the topic."""
+        """Return how many queues records would begin, by row and queue id each. -1 is the topic's next one in turn."""
         begun: set[tuple[int, int]] = set()
         chosen: dict[int, int] = {}
         for row, queue_id in places:
+            number = queue_id
             if queue_id < 0:
-                chosen[row] = chosen.get(row, 0) + 1
-            elif self.counter_values[self.rows[row + COUNTER_START] + queue_id] == 0:
-                begun.add((row, queue_id))
-        lefts = (max(0, self.rows[row + WRITE_QUEUE_COUNT] - self.rows[row + BEGUN_COUNT]) for row in chosen)
-        return len(begun) + sum(map(min, chosen.values(), lefts))
+                turn = chosen.get(row, self.rows[row + ROUND_ROBIN])
+                number, chosen[row] = turn % self.rows[row + WRITE_QUEUE_COUNT], turn + 1
+            if self.counter_values[self.rows[row + COUNTER_START] + number] == 0:
+                begun.add((row, number))
+        return len(begun)
 
     def counters(self) -> list[Counter]:
         """Return every counter above 0, for the snapshot."""

@@ -15,6 +15,7 @@ _SOURCES: dict[str, Callable[[OpenLog], int]] = {
     "appended_messages_total": lambda log: log.pipeline.message_count,
     "appended_batches_total": lambda log: log.pipeline.batch_count,
     "repeated_batches_total": lambda log: log.pipeline.repeated_batch_count,
+    "refused_new_queues_total": lambda log: log.pipeline.new_queues.refused_count,
     "syncs_total": lambda log: log.flusher.work_count,
     "rolls_total": lambda log: log.tail.roll_count,
     "deleted_segments_total": lambda log: log.segments.deleted_count,

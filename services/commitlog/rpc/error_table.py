@@ -15,6 +15,7 @@ ERROR_TABLE: ErrorTable = {
     errors.QueueOutOfRange: ErrorRow(_CODES.INVALID_ARGUMENT, "QUEUE_OUT_OF_RANGE", ("topic", *_ARGUMENT)),
     errors.BatchEmpty: ErrorRow(_CODES.INVALID_ARGUMENT, "BATCH_EMPTY", ("field",)),
     errors.BatchTooLarge: ErrorRow(_CODES.INVALID_ARGUMENT, "BATCH_TOO_LARGE", _ARGUMENT),
+    errors.TooManyNewQueues: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "WINDOW_FULL", _ARGUMENT, retry_after_ms=100),
     errors.MessageTooLarge: ErrorRow(_CODES.INVALID_ARGUMENT, "MESSAGE_TOO_LARGE", _ARGUMENT),
     errors.BadProperties: ErrorRow(_CODES.INVALID_ARGUMENT, "BAD_PROPERTIES", ("field",)),
     errors.PropertiesTooLarge: ErrorRow(_CODES.INVALID_ARGUMENT, "PROPERTIES_TOO_LARGE", _ARGUMENT),

@@ -28,6 +28,7 @@ from libs.requests.errors import BadArgument, ServiceError, Stopping
 from libs.segments.segment import Segment
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.write.gate import WriteGate
+from services.commitlog.engine.write.new_queues import NewQueueBudget
 from services.commitlog.engine.write.refusal import refusal_of
 from services.commitlog.engine.write.state import LogState
 from services.commitlog.engine.write.tail import LogTailWriter
@@ -91,12 +92,14 @@ class AppendPipeline:
     _writer_batch: WriterBatch | None = None
     """Of the request that is being placed: what it will be, or what the log has if it is REPEATED."""
     _durability_refusal: Callable[[], ServiceError] = Stopping
+    new_queues: NewQueueBudget = field(init=False)
     _limits: Limits = field(init=False)
     _internal_limits: Limits = field(init=False)
     _columns: AppendColumns = field(init=False)
 
     def __post_init__(self) -> None:
         config = self._config
+        self.new_queues = NewQueueBudget(self._time.monotonic_s, per_s_max=config.new_queues_per_s_max)
         first = AppendLimits(
             body_size_bytes_max=config.message_size_bytes_max,
             record_size_bytes_max=min(
@@ -155,6 +158,7 @@ class AppendPipeline:
             raise refusal_of(code, request, self._columns, limits.first, self._topics)
         start, columns = segment.end_physical_offset, self._columns
         self._publish(segment, code, columns.durability)
+        self.new_queues.take(columns.new_queue_count, is_owed=not limits.first.is_internal)
         return self._batch(start, segment.end_physical_offset, columns.durability, 0, columns.count)
 
     def append_group(self, requests: Sequence[bytes], born_hosts: Sequence[bytes]) -> list[AppendedBatch]:
@@ -170,11 +174,12 @@ class AppendPipeline:
         self._begin()
         start = segment.end_physical_offset
         place = segment.room, 0, start, self._store_time_ms, self._store_host, self._topics.table
-        limits = replace(self._limits.first, ahead_ms=self._ahead_ms) if self._ahead_ms else self._limits.first
+        limits = self._as_of_now(self._limits).first
         placed = append_cy.append_group(requests, born_hosts, *place, limits, self._columns)
         if not placed:
             return []
         self._publish(segment, placed[-1][0], max(durability for _, _, durability in placed))
+        self.new_queues.take(self._columns.new_queue_count)
         batches, first, at = [], 0, 0
         for position, count, durability in placed:
             batches.append(self._batch(start + at, start + position, durability, first, count))
@@ -193,11 +198,11 @@ class AppendPipeline:
     ) -> int:
         """Make the records of a request. Returns their size in bytes, REPEATED, or a negative code of the kernel."""
         self._begin()
-        limits = limits.changed(ahead_ms=self._ahead_ms) if self._ahead_ms else limits
+        limits = self._as_of_now(limits)
         place = request, room, 0, segment.end_physical_offset, self._store_time_ms, born_host, self._store_host, table
         code = append_cy.append(*place, limits.first, self._columns, b"")
         if code == layout.E_QUEUES:
-            self._check_begun(table)
+            self._check_begun(table, limits)
             code = append_cy.append(*place, limits.checked, self._columns, b"")
         if code == layout.E_WRITER:
             stamp = self._stamp(segment, request, limits)
@@ -213,12 +218,22 @@ class AppendPipeline:
         self._ahead_ms = self._time.ahead_ms()
         self._writer_batch = None
 
-    def _check_begun(self, table: TopicTable) -> None:
+    def _as_of_now(self, limits: Limits) -> Limits:
+        """Return the limits of this moment. What the store itself appends may begin queues at any time."""
+        if self._ahead_ms:
+            limits = limits.changed(ahead_ms=self._ahead_ms)
+        if not limits.first.is_internal and not self.new_queues.has_left():
+            limits = limits._replace(first=replace(limits.first, begun_queue_count_max=0))
+        return limits
+
+    def _check_begun(self, table: TopicTable, limits: Limits) -> None:
         """Count the queues that a batch begins, of which the kernel knows only that they may be too many."""
         count, limit = table.begun_count(self._columns.places()), self._config.batch_new_queue_count_max
         if count > limit:
             reason = f"a batch with the first messages of {count} queues is too large, the limit is {limit}"
             raise BatchTooLarge(reason, value=count, limit=limit)
+        if count > limits.first.begun_queue_count_max:
+            raise self.new_queues.refusal(count)
 
     def _stamp(self, segment: Segment, request: bytes, limits: Limits) -> bytes | None:
         """Return the stamp for a request that names a writer, or None if the log has it.

@@ -139,7 +139,30 @@ def test_queues_that_a_batch_may_begin(build: Build) -> None:
     assert appender.append(request(*[message(b"t", queue_id=number) for number in range(3)])) > 0
     assert appender.append(four) > 0
     assert appender.append(request(*[message(b"t", queue_id=None) for _ in range(4)])) == layout.E_QUEUES
-    assert appender.table.begun_count(appender.columns.places()) == 4
+    assert appender.table.begun_count(appender.columns.places()) == 0
     assert appender.append(request(*[message(b"t", queue_id=number) for number in range(4, 7)])) > 0
     assert appender.append(request(message(b"t", queue_id=7))) > 0
     assert appender.append(request(*[message(b"t", queue_id=None) for _ in range(20)])) > 0
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=label)
+def test_queues_that_a_batch_began(build: Build) -> None:
+    """The columns tell how many queues got their first message, also of those that the server chose in turn."""
+    appender = Appender(build)
+    appender.table.put_topic(b"t", write_queue_count=3, is_writable=True)
+    for queue_ids, began in (([1], 1), ([1, 2, 1], 1), ([None], 1), ([None, 0, 1, 2], 0)):
+        assert appender.append(request(*[message(b"t", queue_id=queue_id) for queue_id in queue_ids])) > 0
+        assert appender.columns.new_queue_count == began
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=label)
+def test_queues_that_the_server_would_choose(build: Build) -> None:
+    """Those count that have a message of the batch in turn, and had none: not all that the topic has besides."""
+    appender = Appender(build)
+    appender.limits["begun_queue_count_max"] = 0
+    appender.table.put_topic(b"t", write_queue_count=4, is_writable=True)
+    appender.table.set_next_queue_offset(b"t", 0, 5)
+    appender.table.set_next_queue_offset(b"t", 2, 5)
+    for count, would_begin in ((1, 0), (2, 1), (3, 1), (4, 2), (9, 2)):
+        assert appender.append(request(*[message(b"t", queue_id=None) for _ in range(count)])) == layout.E_QUEUES
+        assert appender.table.begun_count(appender.columns.places()) == would_begin

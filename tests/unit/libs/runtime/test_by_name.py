@@ -25,7 +25,7 @@ CASES: list[tuple[type, type[Message], set[str]]] = [
             *("evicted_segments_total", "dispatch_stops_by_damage_total", "committed_physical_offset"),
             *("replica_count", "replica_lag_bytes", "leader_lag_bytes", "is_following"),
             *("in_sync_count", "in_sync_changes_total", "in_sync_lag_ms"),
-            *("is_leader", "is_out", "not_enough_replicas_total"),
+            *("is_leader", "is_out", "not_enough_replicas_total", "refused_new_queues_total"),
         },
     ),
     (

@@ -17,6 +17,7 @@ ARGUMENTS = {
     "LeaseOver": (),
     "NotElected": ("it is not in sync",),
     "BatchTooLarge": {"reason": "bad", "value": 9, "limit": 3},
+    "TooManyNewQueues": {"value": 9, "limit": 3},
     "MessageTooLarge": {"what": "body", "field": "messages[0].body", "value": 9, "limit": 3},
     "QueueOutOfRange": {"field": "messages[0].queue_id", "topic": "orders", "value": 9, "limit": 3},
     "TopicNotFound": {"topic": "orders", "field": "name"},

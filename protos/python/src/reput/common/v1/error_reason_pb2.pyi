@@ -71,7 +71,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     RetryInfo. Metadata, of indexes: indexed, target.
     """
     ERROR_REASON_WINDOW_FULL: _ErrorReason.ValueType  # 22
-    """Too many requests or bytes are in flight. Retry after the delay in RetryInfo. Metadata: limit."""
+    """Too many requests or bytes are in flight, or too many queues begin. Retry after the delay in RetryInfo.
+    Metadata: limit; of queues that begin also field, value.
+    """
     ERROR_REASON_NOT_LEADER: _ErrorReason.ValueType  # 23
     """The log is written by another node. Metadata: leader."""
     ERROR_REASON_STALE_EPOCH: _ErrorReason.ValueType  # 24
@@ -219,7 +221,9 @@ ERROR_REASON_RECOVERING: ErrorReason.ValueType  # 21
 RetryInfo. Metadata, of indexes: indexed, target.
 """
 ERROR_REASON_WINDOW_FULL: ErrorReason.ValueType  # 22
-"""Too many requests or bytes are in flight. Retry after the delay in RetryInfo. Metadata: limit."""
+"""Too many requests or bytes are in flight, or too many queues begin. Retry after the delay in RetryInfo.
+Metadata: limit; of queues that begin also field, value.
+"""
 ERROR_REASON_NOT_LEADER: ErrorReason.ValueType  # 23
 """The log is written by another node. Metadata: leader."""
 ERROR_REASON_STALE_EPOCH: ErrorReason.ValueType  # 24

@@ -15,6 +15,7 @@ from libs.runtime.settings import ServerConfig
 from libs.runtime.telemetry import Telemetry
 from libs.runtime.trust.roles import ROLES, Role
 from libs.runtime.trust.tokens import TokenFile, ensure_local_token
+from libs.runtime.trust.trail import Trail
 
 AUTHORIZATION = "authorization"
 BEARER = "Bearer "
@@ -23,8 +24,9 @@ BEARER = "Bearer "
 class Guard(grpc.GenericRpcHandler):
     """See the module. Raises ConfigError for a token file that can't be used."""
 
-    def __init__(self, config: ServerConfig, telemetry: Telemetry) -> None:
+    def __init__(self, config: ServerConfig, telemetry: Telemetry, trail: Trail) -> None:
         self._telemetry = telemetry
+        self._trail = trail
         self._open_roles = Role.CLIENT if config.token_file is None else Role.NOBODY
         self._open_methods = frozenset(method for method, role in ROLES.items() if role in self._open_roles)
         self._tokens = [
@@ -64,6 +66,7 @@ class Guard(grpc.GenericRpcHandler):
         async def refuse(_requests: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
             if method in ROLES:
                 self._telemetry.count_rpc(method.removeprefix("/"), code_of(status).name, 0.0)
+                self._trail.refused(method, peer=context.peer(), reason=code_of(status).name)
             await context.abort(code_of(status), status.message, ((STATUS_METADATA_KEY, status.SerializeToString()),))
 
         return grpc.stream_stream_rpc_method_handler(refuse)

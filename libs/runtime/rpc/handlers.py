@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
@@ -27,6 +27,7 @@ from libs.runtime.rpc.errors import STATUS_METADATA_KEY, ErrorTable, NotReady, S
 from libs.runtime.rpc.request_check import DEFAULT_LIMITS, Limits, RequestParser
 from libs.runtime.telemetry import Telemetry, end_span
 from libs.runtime.trust.roles import ROLES, Role
+from libs.runtime.trust.trail import TOLD, Trail
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 Handler = Callable[[Any, Context], Awaitable[bytes | None]]
@@ -56,6 +57,7 @@ class Surroundings:
     bounds: CallBounds
     trusted_bounds: CallBounds
     telemetry: Telemetry
+    trail: Trail = field(default_factory=Trail)
 
 
 def service_handler(
@@ -134,10 +136,11 @@ class _Call:
         answer: Handler = self._answer_stream if self.method.server_streaming else self._answer_unary
         is_client_streaming = self.method.client_streaming
         telemetry, errors = self.surroundings.telemetry, self.surroundings.errors
+        trail = self.surroundings.trail if f"/{name}" in TOLD else None
 
         async def handle(request: Any, context: Context) -> bytes | None:
             started_s = time.monotonic()
-            code, argument = grpc.StatusCode.CANCELLED, None
+            code, argument, text = grpc.StatusCode.CANCELLED, None, ""
             with telemetry.server_span(name, context) as span:
                 try:
                     with self.bounds.calls:
@@ -146,13 +149,15 @@ class _Call:
                         reply = await answer(argument, context)
                 except Exception as error:  # noqa: BLE001 - the boundary where errors become statuses
                     status = status_of(error, errors)
-                    code = code_of(status)
+                    code, text = code_of(status), f": {status.message}"
                 else:
                     code = grpc.StatusCode.OK
                     return reply
                 finally:
                     end_span(span, code)
                     telemetry.count_rpc(name, code.name, time.monotonic() - started_s)
+                    if trail is not None:
+                        trail.ended(f"/{name}", argument, peer=context.peer(), outcome=code.name + text)
             # gRPC keeps the exception of an abort, and with it this frame, until the cyclic collector comes by.
             request = argument = None
             metadata = (*context.trailing_metadata(), (STATUS_METADATA_KEY, status.SerializeToString()))

@@ -79,7 +79,7 @@ class GrpcServer:
         rooms = (config.concurrent_rpc_max, TRUSTED_CALL_COUNT_MAX, HEALTH_CALL_COUNT_MAX, REFLECTION_CALL_COUNT_MAX)
         self._front = front_of(config, request_size_bytes_max=request_size_bytes_max, call_count_max=sum(rooms))
         self._front.observe(telemetry)
-        self._front.add_generic_rpc_handlers((Guard(config, telemetry),))
+        self._front.add_generic_rpc_handlers((Guard(config, telemetry, self._surroundings.trail),))
 
     def add_service(
         self,

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import grpc
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
-from reput.commitlog.v1 import append_service_pb2, log_service_pb2
+from reput.commitlog.v1 import append_service_pb2, log_service_pb2, topic_service_pb2
 
 from libs.runtime.rpc.errors import ErrorRow
 from libs.runtime.rpc.server import GrpcServer
@@ -24,6 +24,7 @@ APPEND = "/reput.commitlog.v1.AppendService/Append"
 APPEND_STREAM = "/reput.commitlog.v1.AppendService/AppendStream"
 GET_STATUS = "/reput.commitlog.v1.LogService/GetStatus"
 DISPATCH = "/reput.commitlog.v1.LogService/Dispatch"
+DELETE_TOPIC = "/reput.commitlog.v1.TopicService/DeleteTopic"
 
 
 FRONTS = ("http2", "grpcio")
@@ -107,6 +108,14 @@ class LogServicer:
             self.ended.set()
 
 
+class TopicServicer:
+    """What operators ask for."""
+
+    async def DeleteTopic(self, request: topic_service_pb2.DeleteTopicRequest, context: object) -> object:  # noqa: N802
+        """Answer with a message."""
+        return topic_service_pb2.DeleteTopicResponse()
+
+
 class Served:
     """A started server with its servicers and a channel to it."""
 
@@ -120,6 +129,7 @@ class Served:
         """Refuses calls of the log's methods, before they begin and before an answer leaves."""
         log_service = log_service_pb2.DESCRIPTOR.services_by_name["LogService"]
         server.add_service(log_service, self.log, around={"GetStatus": self._block, "Dispatch": self._block})
+        server.add_service(topic_service_pb2.DESCRIPTOR.services_by_name["TopicService"], TopicServicer())
         self.channel: grpc.aio.Channel
 
     @contextlib.contextmanager

@@ -275,6 +275,7 @@ async def test_reflection_lists_what_is_served() -> None:
         assert names == {
             "reput.commitlog.v1.AppendService",
             "reput.commitlog.v1.LogService",
+            "reput.commitlog.v1.TopicService",
             "grpc.health.v1.Health",
             "grpc.reflection.v1alpha.ServerReflection",
         }

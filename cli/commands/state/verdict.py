@@ -21,6 +21,8 @@ from cli.output.figures import duration_text, many, size_text
 
 DISK_FREE = "make room or add a disk; `reput janitor run --dry-run` tells what could go"
 RIGHT_LOG = "mount the disk and start the CommitLog again; if this log is the right one, `reput index rebuild`"
+NOT_LEADER = "NOT_LEADER"
+"""The refusal of a log that does not lead, as one whose lease is over."""
 AHEAD_MS_MAX = 5_000
 """So far the store times may be ahead of the clock before somebody should look."""
 
@@ -67,11 +69,16 @@ def _of_log(states: States) -> Iterator[Trouble]:
         yield Trouble(f"the CommitLog looks for the end of its log{share}", "wait: it serves when it has found it")
         return
     if log.refusals and not log.HasField("following"):
-        is_full = any("FULL" in reason for reason in log.refusals)
-        action = DISK_FREE if is_full else "look into the CommitLog's log"
-        if "STORE_REPLACED" in log.refusals:
+        reasons = ", ".join(log.refusals)
+        action = "look into the CommitLog's log"
+        if NOT_LEADER in log.refusals:
+            reasons += ", this log does not lead"
+            action = "`reput replicas` with the addresses of all logs tells which one leads"
+        elif "STORE_REPLACED" in log.refusals:
             action = RIGHT_LOG
-        yield Trouble(f"appends are refused: {', '.join(log.refusals)}", action)
+        elif any("FULL" in reason for reason in log.refusals):
+            action = DISK_FREE
+        yield Trouble(f"appends are refused: {reasons}", action)
     yield from _of_recovery(log)
     yield from _of_replicas(log)
     if log.store_time_ahead_ms > AHEAD_MS_MAX:
@@ -110,7 +117,7 @@ def _of_replicas(log: GetStatusResponse) -> Iterator[Trouble]:
             yield Trouble(
                 f"no stream from {following.leader_target}: {following.last_error}", "see that the leader runs"
             )
-    else:
+    elif NOT_LEADER not in log.refusals:
         yield from _of_in_sync_set(log)
     if log.HasField("election") and log.election.last_error:
         yield Trouble(f"the coordinator can't be asked: {log.election.last_error}", "see that it runs")

@@ -201,6 +201,12 @@ def _no_coordinator(states: Any) -> None:
     states.log.election.last_error = "connection refused"
 
 
+def _without_lease(states: Any) -> None:
+    _too_few(states)
+    _away_replica(states)
+    states.log.refusals.append("NOT_LEADER")
+
+
 def _damaged(states: Any) -> None:
     states.index.damaged_records.add(segment="00000000000000000000", position=7, reason="checksum")
 
@@ -242,6 +248,7 @@ def _out(states: Any) -> None:
         (_full, "appends are refused: DISK_FULL", "make room"),
         (_too_few, "appends are refused: NOT_ENOUGH_REPLICAS, 1 of 2 logs", "reput replicas"),
         (_no_coordinator, "the coordinator can't be asked: connection refused", "see that it runs"),
+        (_without_lease, "appends are refused: NOT_LEADER, this log does not lead", "`reput replicas`"),
         (_damaged, "segment 00000000000000000000 is damaged at byte 7: checksum", "copy"),
         (_silent, "the Indexer has heard nothing of its CommitLog for 7 s", "commitlog_target"),
         (_stopped, "indexing stands still: byte 5", "reput index rebuild"),
@@ -263,6 +270,17 @@ def test_troubles(spoil: Callable[[Any], None], text: str, action: str) -> None:
     lines = page(states)
     assert lines[0] == "not well"
     assert lines[1].startswith(f"- {text}")
+
+
+def test_a_log_that_lost_its_lease_says_why_first() -> None:
+    """That it has no lease, then that it can't ask for one; others may lead by now, so their absence is no trouble."""
+    states = healthy()
+    _without_lease(states)
+    assert states.log is not None
+    states.log.election.last_error = "connection refused"
+    first, second = troubles_of(states)
+    assert first.text.startswith("appends are refused: NOT_LEADER")
+    assert second.text == "the coordinator can't be asked: connection refused"
 
 
 def test_notes_do_not_wake_anybody() -> None:

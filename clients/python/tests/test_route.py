@@ -59,6 +59,15 @@ def test_other_errors_change_nothing() -> None:
     assert route.target == "a:1"
 
 
+def test_the_delivery_that_delivers_is_found() -> None:
+    """A Delivery whose log follows another one refuses with RECOVERING, and the next of the list is asked."""
+    route = Route(["a:1", "b:1"], "delivery")
+    route.on_failure("a:1", refused("RECOVERING"))
+    assert route.target == "b:1"
+    route.on_failure("b:1", refused("RECOVERING"))
+    assert route.target == "a:1"
+
+
 def test_lists() -> None:
     """Targets are separated by commas."""
     assert Options(commitlog="a:1, b:1,").targets("commitlog") == ["a:1", "b:1"]

@@ -3,7 +3,7 @@
 
 The target stays until a call shows that another one is better: a log that follows another one names its leader, and one
 that can't be reached, does not answer in time, is shutting down, or lacks a service that it needs, makes room for the
-next of the list.
+next of the list. So does a Delivery that does not deliver.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,17 @@ NOT_LEADER = "NOT_LEADER"
 LEASE_OVER = "LEASE_OVER"
 ELSEWHERE = frozenset({NOT_LEADER, LEASE_OVER, "STOPPING", "DEPENDENCY_UNAVAILABLE"})
 """Reasons after which the next of the list may do better: the second one leads, say, or hears its log."""
+ELSEWHERE_BY_SERVICE = {"delivery": ELSEWHERE | {"RECOVERING"}}
+"""Where a service has more of them. A Delivery says RECOVERING for as long as its log follows another one."""
 
 
 class Route:
     """Of one service. `target` is where the next call goes."""
 
-    def __init__(self, targets: Sequence[str]) -> None:
+    def __init__(self, targets: Sequence[str], service: str = "") -> None:
         assert targets
         self._targets = list(targets)
+        self._elsewhere = ELSEWHERE_BY_SERVICE.get(service, ELSEWHERE)
         self.target = self._targets[0]
 
     def on_failure(self, target: str, error: ReputError) -> None:
@@ -30,7 +33,7 @@ class Route:
             return
         if error.reason == NOT_LEADER and error.metadata.get("leader"):
             self.target = error.metadata["leader"]
-        elif error.reason in ELSEWHERE or (
+        elif error.reason in self._elsewhere or (
             isinstance(error, UnavailableError | DeadlineExceededError) and not error.reason
         ):
             self.target = self._after(target)

@@ -27,7 +27,7 @@ class Channels:
     def __init__(self, options: Options, retry: RetryPolicy) -> None:
         self.options, self.retry = options, retry
         self._credentials = options.credentials()
-        self._routes = {name: Route(options.targets(name)) for name in SERVICES}
+        self._routes = {name: Route(options.targets(name), name) for name in SERVICES}
         self._channels: dict[str, grpc.Channel] = {}
         self._methods: dict[tuple[str, str, object], Any] = {}
 

@@ -93,6 +93,10 @@ class RebuildRunning(ServiceError):
         super().__init__(f"a rebuild is under way since {self.started}")
 
 
+class LogFollows(DependencyUnavailable):
+    """The log follows another one, which alone can tell or do what was asked for."""
+
+
 class LogEndsEarlier(DependencyUnavailable):
     """The log ends before a record that is indexed: it lost its tail, and the indexes have yet to follow."""
 

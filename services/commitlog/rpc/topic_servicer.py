@@ -14,6 +14,7 @@ from libs.runtime.rpc.by_name import named
 from services.commitlog.engine.durable.topic_changes import TopicChanges
 from services.commitlog.engine.write.gate import WriteGate
 from services.commitlog.engine.write.topics import TopicRegistry
+from services.commitlog.errors import TopicNotFound
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
 LIST = "topics"
@@ -38,8 +39,13 @@ class TopicServicer:
         return pb.UpdateTopicResponse(topic=self._topic(topic))
 
     async def GetTopic(self, request: pb.GetTopicRequest, _: object) -> pb.GetTopicResponse:
-        """Return one topic."""
-        return pb.GetTopicResponse(topic=self._topic(self._topics.get(request.name)))
+        """Return one topic. That there is none the log that leads alone can tell: others may not have it yet."""
+        try:
+            topic = self._topics.get(request.name)
+        except TopicNotFound:
+            self._gate.check_leads()
+            raise
+        return pb.GetTopicResponse(topic=self._topic(topic))
 
     async def ListTopics(self, request: pb.ListTopicsRequest, _: object) -> pb.ListTopicsResponse:
         """Return one page, by name."""

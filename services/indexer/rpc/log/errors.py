@@ -8,7 +8,7 @@ import grpc
 
 from libs.requests.errors import DependencyUnavailable, RecordDamaged
 from libs.runtime.rpc.errors import describe, error_info
-from services.indexer.errors import LogEndsEarlier, NotARecord, TopicNotFound
+from services.indexer.errors import LogEndsEarlier, LogFollows, NotARecord, TopicNotFound
 
 SERVICE = "commitlog"
 
@@ -25,6 +25,8 @@ def commitlog_errors() -> Iterator[None]:
             raise NotARecord(_number(info.metadata["value"])) from error
         if info.reason == "OFFSET_BEYOND_END":
             raise LogEndsEarlier(SERVICE, text) from error
+        if info.reason == "NOT_LEADER":
+            raise LogFollows(SERVICE, text) from error
         if info.reason in ("TOPIC_NOT_FOUND", "BAD_TOPIC_NAME"):
             raise TopicNotFound(info.metadata["topic"]) from error
         if info.reason == "RECORD_DAMAGED":

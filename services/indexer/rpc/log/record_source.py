@@ -15,7 +15,7 @@ from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.requests.errors import DependencyUnavailable
 from libs.runtime.rpc.peer import Connection
 from services.indexer.engine.log.source import RecordBlock
-from services.indexer.errors import TopicNotFound
+from services.indexer.errors import LogFollows, TopicNotFound
 from services.indexer.rpc.log.errors import SERVICE, commitlog_errors
 from services.indexer.rpc.log.tail import LOG_SERVICE
 
@@ -35,7 +35,7 @@ class LogRecords:
         try:
             with commitlog_errors():
                 await self._get_topic(topic_messages.GetTopicRequest(name=topic), **self._log.options())
-        except TopicNotFound:
+        except (TopicNotFound, LogFollows):  # what the log beside this Indexer knows is what counts here
             return False
         return True
 

@@ -208,9 +208,12 @@ async def test_refusals_keep_their_meaning(reason: str, metadata: dict[str, str]
             await anext(tail.follow(0, 0))
 
 
-@pytest.mark.parametrize("reason", ["TOPIC_NOT_FOUND", "BAD_TOPIC_NAME"])
+@pytest.mark.parametrize("reason", ["TOPIC_NOT_FOUND", "BAD_TOPIC_NAME", "NOT_LEADER"])
 async def test_the_log_is_asked_for_topics(reason: str) -> None:
-    """A topic exists if the log says so; any other refusal than that it lacks the topic is no answer."""
+    """A topic exists if the log says so; any other refusal than that it lacks the topic is no answer.
+
+    A log that follows another one says NOT_LEADER of a topic that it lacks.
+    """
     service = FakeService()
     async with clients(service) as (_, records):
         assert await records.has_topic("orders")

@@ -85,7 +85,8 @@ class TopicServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetTopic(self, request, context):
-        """Returns a topic. Idempotent.
+        """Returns a topic. Idempotent. A log that follows another one may lack it, and says NOT_LEADER instead of
+        TOPIC_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -41,7 +41,9 @@ class TopicServiceStub:
     UpdateTopic: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.UpdateTopicRequest, _topic_service_pb2.UpdateTopicResponse]
     """Changes the queue counts or permissions of a topic. Idempotent."""
     GetTopic: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.GetTopicRequest, _topic_service_pb2.GetTopicResponse]
-    """Returns a topic. Idempotent."""
+    """Returns a topic. Idempotent. A log that follows another one may lack it, and says NOT_LEADER instead of
+    TOPIC_NOT_FOUND.
+    """
     ListTopics: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.ListTopicsRequest, _topic_service_pb2.ListTopicsResponse]
     """Lists topics by name. Idempotent."""
     DeleteTopic: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.DeleteTopicRequest, _topic_service_pb2.DeleteTopicResponse]
@@ -62,7 +64,9 @@ class TopicServiceAsyncStub(TopicServiceStub):
     UpdateTopic: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.UpdateTopicRequest, _topic_service_pb2.UpdateTopicResponse]  # type: ignore[assignment]
     """Changes the queue counts or permissions of a topic. Idempotent."""
     GetTopic: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.GetTopicRequest, _topic_service_pb2.GetTopicResponse]  # type: ignore[assignment]
-    """Returns a topic. Idempotent."""
+    """Returns a topic. Idempotent. A log that follows another one may lack it, and says NOT_LEADER instead of
+    TOPIC_NOT_FOUND.
+    """
     ListTopics: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.ListTopicsRequest, _topic_service_pb2.ListTopicsResponse]  # type: ignore[assignment]
     """Lists topics by name. Idempotent."""
     DeleteTopic: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.DeleteTopicRequest, _topic_service_pb2.DeleteTopicResponse]  # type: ignore[assignment]
@@ -98,7 +102,9 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topic_service_pb2.GetTopicRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topic_service_pb2.GetTopicResponse, _abc.Awaitable[_topic_service_pb2.GetTopicResponse]]:
-        """Returns a topic. Idempotent."""
+        """Returns a topic. Idempotent. A log that follows another one may lack it, and says NOT_LEADER instead of
+        TOPIC_NOT_FOUND.
+        """
 
     @_abc_1.abstractmethod
     def ListTopics(

@@ -46,17 +46,19 @@ async def until_durable(
     *,
     is_repeatable: bool,
     is_passing: Callable[[Exception], bool],
+    describe: Callable[[Exception], str] = str,
     within_s: float = DURABLE_S,
 ) -> R:
     """Append a batch, and return the answer that tells where it is, once it is as durable as the log promises.
 
     `is_repeatable`: the batch names its writer, so it is sent again, and the log waits for it again. `is_passing` tells
-    of an error of a repeated batch whether the next one may go well. Raises what the first append raises, for which it
-    means what it says, and NotDurableYet from then on: the batch is in the log, and may be given up.
+    of an error of a repeated batch whether the next one may go well, `describe` what it says in a line. Raises what the
+    first append raises, for which it means what it says, and NotDurableYet from then on: the batch is in the log, and
+    may be given up.
     """
     clock = asyncio.get_running_loop().time
     until_s = clock() + within_s
-    first = last = await append()
+    stored = last = await append()
     while last.is_late:
         if not is_repeatable or clock() >= until_s:
             raise NotDurableYet(durability=last.durability)
@@ -64,6 +66,8 @@ async def until_durable(
             last = await append()
         except Exception as error:
             if not is_passing(error):
-                raise NotDurableYet(durability=last.durability, reason=str(error)) from error
+                raise NotDurableYet(durability=last.durability, reason=describe(error)) from error
             await asyncio.sleep(AGAIN_S)
-    return first if last.is_repeated else last
+        else:
+            stored = stored if last.is_repeated else last  # a failover took it, and the new leader stored it anew
+    return stored

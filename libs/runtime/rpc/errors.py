@@ -179,9 +179,9 @@ def is_passing(error: Exception) -> bool:
     return isinstance(error, grpc.aio.AioRpcError) and error_info(error).reason in PASSING
 
 
-def describe(error: grpc.aio.AioRpcError) -> str:
+def describe(error: Exception) -> str:
     """Return what a failed call says, as a part of a line."""
-    return f"{error.code().name}: {error.details()}"
+    return f"{error.code().name}: {error.details()}" if isinstance(error, grpc.aio.AioRpcError) else str(error)
 
 
 def _find(error: Exception, table: ErrorTable) -> ErrorRow | None:

@@ -114,11 +114,11 @@ async def test_deliverys_journal() -> None:
 
 async def test_deliverys_journal_when_it_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal ends, so that what is known is read anew; all that wait hear that nothing is certain."""
-    monkeypatch.setattr(durable.until_durable, "__kwdefaults__", {"within_s": 0.0})
     async with store() as one:
         journal = Journal(DeliveryLog(one.log), "o" * 32)
         await journal.begin(EVENT)
         one.hold()
+        monkeypatch.setitem(durable.until_durable.__kwdefaults__, "within_s", 0.0)
         for written in (journal.write([EVENT], is_safe=True), journal.write([EVENT], is_safe=False)):
             with pytest.raises(JournalNotDurable):
                 await written
@@ -192,13 +192,14 @@ async def test_shared_state_of_an_indexer() -> None:
 
 async def test_shared_state_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was not told as done is sent again, by a writer that begins anew."""
-    monkeypatch.setattr(durable.until_durable, "__kwdefaults__", {"within_s": 0.0})
     async with store() as one:
         appender = LogAppender(one.log, lambda _: one.log)
         await appender.share([StateRecord(origin="o" * 32, number=1)])
         one.hold()
+        monkeypatch.setitem(durable.until_durable.__kwdefaults__, "within_s", 0.0)
         with pytest.raises(NotDurableYet):
             await appender.share([StateRecord(origin="o" * 32, number=2)])
+        monkeypatch.undo()
         one.go_on()
         await appender.share([StateRecord(origin="o" * 32, number=2)])
         assert one.is_replicated()

@@ -84,7 +84,7 @@ class LogClient:
         with errors_of(SERVICE):
             try:
                 result = await until_durable(
-                    lambda: self._append_state(request), is_repeatable=True, is_passing=is_passing
+                    lambda: self._append_state(request), is_repeatable=True, is_passing=is_passing, describe=describe
                 )
             except NotDurableYet as error:
                 raise JournalNotDurable(str(error)) from error

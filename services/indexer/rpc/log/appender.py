@@ -21,7 +21,7 @@ from libs.formats.records.state_record import StateRecord
 from libs.formats.state.system_topics import STATE_QUEUE_ID, STATE_TOPIC
 from libs.machine.workers import workers
 from libs.requests.durable import until_durable
-from libs.runtime.rpc.errors import error_info, is_passing
+from libs.runtime.rpc.errors import describe, error_info, is_passing
 from libs.runtime.rpc.peer import Connection
 from services.indexer.engine.log.source import Appended, StateBatch
 from services.indexer.errors import AppendRefused
@@ -82,7 +82,7 @@ class LogAppender:
             result: messages.AppendResult = response.result
             return result
 
-        return await until_durable(append, is_repeatable=True, is_passing=is_passing)
+        return await until_durable(append, is_repeatable=True, is_passing=is_passing, describe=describe)
 
     async def _follow(self, target: str) -> Connection:
         """Send to this log from now on, or to the own one."""

@@ -67,6 +67,8 @@ async def test_a_batch_that_was_given_up_is_stored_anew() -> None:
     """The answer that stored it tells where it is."""
     anew = Answer()
     assert await appended(Log(LATE, anew)) is anew
+    late_anew = Answer(is_late=True)
+    assert await appended(Log(LATE, late_anew, AGAIN_LATE, AGAIN)) is late_anew
 
 
 async def test_a_late_batch_without_a_writer() -> None:
@@ -83,6 +85,17 @@ async def test_a_refusal_before_and_after_the_log_has_it() -> None:
         await appended(Log(ValueError("no")))
     with pytest.raises(NotDurableYet, match="another leads"):
         await appended(Log(LATE, ValueError("another leads")))
+
+
+async def test_why_a_batch_is_not_done_is_a_line() -> None:
+    """An error of gRPC has several, which the caller's own words take the place of."""
+    with pytest.raises(NotDurableYet, match="in other words"):
+        await until_durable(
+            Log(LATE, ValueError("many\nlines")).append,
+            is_repeatable=True,
+            is_passing=lambda _: False,
+            describe=lambda _: "in other words",
+        )
 
 
 async def test_the_wait_has_an_end() -> None:

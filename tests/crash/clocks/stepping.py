@@ -18,7 +18,7 @@ from tests.crash.live_store import LiveStore
 from tests.crash.messaging.case import CaseReport, run_troubled
 from tests.crash.messaging.history import ClockStep, Death, History
 from tests.crash.messaging.killing import SERVICES, Killing
-from tests.crash.messaging.load import now_ms
+from tests.crash.messaging.members import now_ms
 from tests.crash.nursery import Child, Nursery
 
 STEP_COUNT = 8

@@ -123,6 +123,8 @@ class History:
     deaths: list[Death] = field(default_factory=list)
     clock_steps: list[ClockStep] = field(default_factory=list)
     """In the order of their times."""
+    attempts_last: bool = True
+    """Whether the number of an attempt tells which one was later: a failover may forget the last deliveries."""
 
     def died_within(self, start_ms: float, end_ms: float) -> list[str]:
         """Return which services were away at any moment from start to end, sorted."""

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tests.crash.live_store import LiveStore
 from tests.crash.messaging.history import Death, History
-from tests.crash.messaging.load import now_ms
+from tests.crash.messaging.members import now_ms
 from tests.crash.nursery import Child, EndedEarly
 
 SERVICES = ("commitlog", "indexer", "delivery", "gateway")

@@ -16,7 +16,8 @@ from typing import Any
 
 from services.delivery.engine.state.handle import Handle
 from tests.crash.messaging.history import Delivery, Group, History, Place, Sent
-from tests.crash.messaging.load import KEYED_TOPIC, TOPIC, now_ms
+from tests.crash.messaging.load import KEYED_TOPIC, TOPIC
+from tests.crash.messaging.members import now_ms
 from tests.gateway import drivers
 
 GROUPS = {

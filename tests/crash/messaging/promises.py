@@ -8,7 +8,7 @@ which needs none, however often.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from tests.crash.messaging.history import Delivery, History, Place, Sent
@@ -19,15 +19,18 @@ Rule = Callable[[History], Iterator[str]]
 
 def check(history: History) -> tuple[list[str], Counter[str]]:
     """Return what is wrong, in words, and the counts of what was received or stored more than once, by cause."""
-    wrong: list[str] = []
+    wrong = broken(history, RULES)
     counts: Counter[str] = Counter()
-    for rule in RULES:
-        wrong += _shown(list(rule(history)))
     for judge in (redelivered, stored_twice):
         found = list(judge(history))
         counts.update(cause for cause, _ in found)
         wrong += _shown([what for _, what in found if what])
     return wrong, counts
+
+
+def broken(history: History, rules: Sequence[Rule]) -> list[str]:
+    """Return what is wrong by some of the rules, in words."""
+    return [what for rule in rules for what in _shown(list(rule(history)))]
 
 
 def lost(history: History) -> Iterator[str]:
@@ -62,7 +65,8 @@ def after_ack(history: History) -> Iterator[str]:
         for done in (one for one in deliveries if one.verb == "ack" and one.settled_ms is not None):
             assert done.settled_ms is not None
             for one in deliveries:
-                if one is not done and (one.began_ms > done.settled_ms or one.attempt > done.attempt):
+                is_later = history.attempts_last and one.attempt > done.attempt
+                if one is not done and (one.began_ms > done.settled_ms or is_later):
                     yield (
                         f"{one.name} at {place} came to group {group} at {one.arrived_ms} as attempt {one.attempt}, "
                         f"although the ack of attempt {done.attempt} was answered at {done.settled_ms}"

@@ -8,11 +8,13 @@ verify`). The next round begins with the same stores.
 
 import asyncio
 import contextlib
+import logging
 import random
 import shutil
 import tempfile
 import traceback
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,12 +27,17 @@ from libs.formats import store_layout
 from libs.formats.state import epoch_file
 from tests.crash.check import read_log
 from tests.crash.live_store import BUG_MARKS
-from tests.crash.nursery import EndedEarly, Nursery
+from tests.crash.nursery import Child, EndedEarly, Nursery
 from tests.crash.rounds.faults import FAULTS, Scene, draw, heal
 from tests.crash.rounds.load import Load
 from tests.crash.rounds.machine import Machine
+from tests.crash.rounds.messaging import TOPICS as MESSAGING_TOPICS
+from tests.crash.rounds.messaging import Messaging
+from tests.crash.rounds.network import HARNESS
+from tests.crash.rounds.offsets import Offsets
 from tests.crash.rounds.promises import Promises
 from tests.crash.rounds.readers import reading
+from tests.crash.rounds.topics import Topics
 from tests.crash.rounds.trio import INDEX_SLOT_COUNT, NotTogether, Trio
 
 ROUND_COUNT = 5
@@ -53,6 +60,7 @@ class CaseReport:
 
 async def run_case(seed: int, nursery: Nursery) -> CaseReport:
     """Run all rounds of a seed; the first that goes wrong is the last, and its stores are kept."""
+    logging.getLogger("reput_client").setLevel(logging.ERROR)  # what clients warn of here is the daily bread
     report = CaseReport(seed)
     chance = random.Random(seed)
     directory = Path(tempfile.mkdtemp(prefix=f"reput-rounds-{seed}-"))
@@ -79,19 +87,27 @@ class Rounds:
 
     def __init__(self, trio: Trio, chance: random.Random, report: CaseReport) -> None:
         self._trio, self._chance, self._report = trio, chance, report
-        self.promises = Promises(trio.is_synchronous)
+        self.promises = Promises(trio.is_synchronous, MESSAGING_TOPICS)
         self._load = Load(trio, self.promises, chance)
+        self._messaging = Messaging(trio, chance)
+        self._offsets = Offsets(trio)
+        self._topics = Topics(trio, chance)
         self._story: list[str] = []
 
     @property
     def counts(self) -> Counter[str]:
         """What was done, by what it is."""
         machines = self._trio.machines.values()
-        return self.promises.counts + Counter(
-            {
-                "starts": sum(machine.start_count for machine in machines),
-                "elections": len(self.promises.led_by),
-            }
+        return (
+            self.promises.counts
+            + self._messaging.told()
+            + self._offsets.counts
+            + Counter(
+                {
+                    "starts": sum(machine.start_count for machine in machines),
+                    "elections": len(self.promises.led_by),
+                }
+            )
         )
 
     async def run_all(self) -> None:
@@ -99,7 +115,7 @@ class Rounds:
         for number in range(ROUND_COUNT):
             self._story.append(f"round {number}:")
             try:
-                self._report.wrong += await self._run()
+                self._report.wrong += await self._run(is_last=number == ROUND_COUNT - 1)
             except (EndedEarly, NotTogether) as error:
                 self._report.wrong.append(f"{type(error).__name__}: {error}")
             except Exception:  # noqa: BLE001 - it is told with what led to it
@@ -110,24 +126,44 @@ class Rounds:
                 await self._tell()
                 return
 
-    async def _run(self) -> list[str]:
+    async def _run(self, *, is_last: bool) -> list[str]:
         await self._trio.start()
         await self._trio.together()
         async with reading(self._trio, self.promises):
-            async with self._load.running():
+            async with self._load.running(), self._others(is_last=is_last):
                 await asyncio.sleep(BEFORE_S)
                 await self._play()
                 self.promises.wrong += [what for one in self._machines for what in one.ended_wrongly()]
                 await heal(self._trio)
                 await asyncio.sleep(AFTER_S)
             await self._trio.together()
-        leader, wrong = await self._check()
+        wrong = await self._stop_messaging()
+        leader, broken = await self._check(is_drained=is_last)
+        wrong += broken
         for machine in self._machines:
-            wrong += await machine.stop(only_index=True)
+            wrong += await machine.stop("indexer")
         await self._trio.together(are_indexed=False)  # an Indexer may have shared something until it stopped
         for machine in sorted(self._machines, key=lambda one: one is leader):  # so that nobody begins another epoch
             wrong += await machine.stop()
         return wrong + await asyncio.to_thread(self._compare_stores, leader)
+
+    @contextlib.asynccontextmanager
+    async def _others(self, *, is_last: bool) -> AsyncIterator[None]:
+        """What else works for the length of a block, where readers see what lasts."""
+        if not self._trio.is_synchronous:
+            yield
+            return
+        async with self._topics.running(), self._offsets.running(), self._messaging.running(drains=is_last):
+            yield
+
+    async def _stop_messaging(self) -> list[str]:
+        """End in order what writes into the log by itself; then nothing is appended any more but by Indexers."""
+        wrong = await self._trio.gateway.stop()
+        for machine in self._machines:
+            wrong += await machine.stop("delivery")
+        if self._trio.is_synchronous:
+            wrong += await self._offsets.check() + await self._topics.check()
+        return wrong
 
     async def _play(self) -> None:
         """Some faults, which overlap. Raises what one of them met."""
@@ -144,7 +180,7 @@ class Rounds:
         what = await FAULTS[name](scene)
         self._story.append(f"  {what}")
 
-    async def _check(self) -> tuple[Machine, list[str]]:
+    async def _check(self, *, is_drained: bool) -> tuple[Machine, list[str]]:
         """Compare all promises with the leader's log, when all are together and it stays the leader."""
         for _ in range(CHECK_COUNT_MAX):
             leader = await self._trio.together()
@@ -152,7 +188,8 @@ class Rounds:
                 state = await leader.calls.log.GetStatus(log_pb.GetStatusRequest())
                 messages = await read_log(leader.calls, 0)
                 epochs = epoch_file.decode((leader.data_dir / store_layout.EPOCHS).read_bytes())
-                return leader, self.promises.check(messages, epochs, state.max_physical_offset)
+                wrong = self.promises.check(messages, epochs, state.max_physical_offset)
+                return leader, wrong + self._messaging.check(messages, is_drained=is_drained)
         raise NotTogether(f"no leader could be read to the end, {CHECK_COUNT_MAX} times:\n{await self._trio.told()}")
 
     def _compare_stores(self, leader: Machine) -> list[str]:
@@ -181,20 +218,25 @@ class Rounds:
     def _bugs(self) -> list[str]:
         """Lines of the services' logs that only a bug writes."""
         return [
-            f"{child.service} of {machine.name} says: {line[:1500]}"
-            for machine in self._machines
-            for child in machine.children
+            f"{child.service} of {name} says: {line[:1500]}"
+            for name, children in self._children().items()
+            for child in children
             for line in child.lines
             if any(mark in line for mark in BUG_MARKS)
         ]
 
+    def _children(self) -> dict[str, list[Child]]:
+        """All processes that were started, by where they are."""
+        return {machine.name: machine.children for machine in self._machines} | {HARNESS: self._trio.gateway.children}
+
     async def _tell(self) -> None:
         """What led to what is wrong, and what all said last; then the stores are kept."""
         self._report.wrong.append(f"{self._trio}\n" + "\n".join(self._story))
-        for machine in self._machines:
-            for child in machine.children[-2:]:
+        for name, children in self._children().items():
+            for child in children[-3:]:
                 lines = "".join(f"{line.strip():.400}\n" for line in child.lines[-LAST_WORDS_COUNT:])
-                self._report.wrong.append(f"--- {child.service} of {machine.name}\n{lines}")
+                self._report.wrong.append(f"--- {child.service} of {name}\n{lines}")
+        for machine in self._machines:
             await machine.kill()
             with contextlib.suppress(OSError, shutil.Error):
                 await asyncio.to_thread(machine.keep)

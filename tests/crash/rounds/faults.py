@@ -56,17 +56,17 @@ Fault = Callable[[Scene], Awaitable[str]]
 
 
 async def kill(scene: Scene) -> str:
-    """SIGKILL: a log with its Indexer, one of both, or all three logs."""
+    """SIGKILL: a machine's processes, one of them, or the same of all three machines."""
     chance, machines = scene.chance, [await scene.anybody()]
     if chance.random() < 0.15:
         machines = list(scene.trio.machines.values())
-    what = chance.choice(("both", "log", "log", "index"))
+    what = chance.choice(("all", "commitlog", "commitlog", "indexer", "delivery"))
     async with contextlib.AsyncExitStack() as stack:
         for machine in sorted(machines, key=lambda one: one.name):
             await stack.enter_async_context(machine.busy)
         for machine in machines:
-            for child in {"both": (machine.log, machine.index), "log": (machine.log,), "index": (machine.index,)}[what]:
-                if child is not None:
+            for child in machine.living:
+                if what in ("all", child.service):
                     child.send(signal.SIGKILL)
                     await child.wait_ended()
         await scene.last()
@@ -235,6 +235,17 @@ async def harm_etcd(scene: Scene) -> str:
         return "stop etcd"
 
 
+async def kill_gateway(scene: Scene) -> str:
+    """SIGKILL of the gateway, which is started again after a while."""
+    trio = scene.trio
+    if not trio.gateway.is_running:
+        return "kill the gateway: there is none"
+    await trio.gateway.kill()
+    await scene.last()
+    await trio.start_gateway()
+    return "kill the gateway"
+
+
 FAULTS: Mapping[str, Fault] = {
     "SIGKILL": kill,
     "SIGSTOP": stop,
@@ -248,6 +259,7 @@ FAULTS: Mapping[str, Fault] = {
     "replaced disk": replace_disk,
     "handover": hand_over,
     "etcd killed or stopped": harm_etcd,
+    "gateway killed": kill_gateway,
 }
 WEIGHTS = {"SIGKILL": 3, "SIGSTOP": 3, "cut": 3, "handover": 2, "power cut": 2, "replaced disk": 2}
 """How often each is drawn; once where nothing is said."""

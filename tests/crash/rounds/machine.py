@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machine: a CommitLog and its Indexer with an address, a disk and a wall clock of their own.
+"""Machine: a CommitLog, its Indexer and perhaps a Delivery, with an address, a disk and a wall clock of their own.
 
 Disks: a directory of the real one; a small file system that may be filled up; a disk that loses its cache when its
 power fails. Faults that end, start or stop processes hold `busy`, one at a time.
@@ -20,7 +20,7 @@ import grpc.aio
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 
 from tests.crash.fault.small_disk import SmallDisk
-from tests.crash.live_store import CHANNEL_OPTIONS, CommitLogStubs, IndexerStubs
+from tests.crash.live_store import CHANNEL_OPTIONS, WITHOUT_FILES, CommitLogStubs, IndexerStubs
 from tests.crash.nursery import Child, EndedEarly, Nursery
 from tests.crash.power.disk import VolatileDisk
 from tests.crash.rounds.network import Network
@@ -29,7 +29,7 @@ from tests.support.patience import LIMIT_S
 DiskKind = Literal["plain", "small", "volatile"]
 DISK_KINDS: tuple[DiskKind, ...] = ("plain", "small", "volatile")
 SMALL_DISK_SIZE_BYTES = 96 << 20
-LOG_PORT, INDEX_PORT = 7101, 7102
+LOG_PORT, INDEX_PORT, DELIVERY_PORT = 7101, 7102, 7104
 STATUS_TIMEOUT_S = 0.5
 OPTIONS = (
     *CHANNEL_OPTIONS,
@@ -47,16 +47,19 @@ class Setup:
     token_file: Path
     log_flags: tuple[str, ...]
     index_flags: tuple[str, ...]
+    delivery_flags: tuple[str, ...] | None = None
+    """None if there is no Delivery."""
 
 
 class Machine:
-    """See the module. `log` and `index` are the processes that were started last, None before the first start."""
+    """See the module. `log`, `index` and `delivery` are the processes that were started last, None before the first."""
 
     def __init__(self, setup: Setup, directory: Path, name: str, kind: DiskKind, chance: random.Random) -> None:
         self.name, self.kind = name, kind
         self.busy = asyncio.Lock()
         self.log: Child | None = None
         self.index: Child | None = None
+        self.delivery: Child | None = None
         self.children: list[Child] = []
         """All that were started on a disk that did not die, the youngest last."""
         self.may_end = False
@@ -104,6 +107,17 @@ class Machine:
         return f"{self._setup.network.address(self.name)}:{INDEX_PORT}"
 
     @property
+    def delivery_target(self) -> str:
+        """Where Delivery listens."""
+        return f"{self._setup.network.address(self.name)}:{DELIVERY_PORT}"
+
+    @property
+    def living(self) -> list[Child]:
+        """Its processes that have not ended, those first that need the others."""
+        children = (self.delivery, self.index, self.log)
+        return [child for child in children if child is not None and not child.ended.done()]
+
+    @property
     def run(self) -> str:
         """The name of the process that is the CommitLog now."""
         return f"{self.name}/{self.log.pid if self.log is not None else 0}"
@@ -117,6 +131,12 @@ class Machine:
             flags = ("--commitlog-target", self.target, *self._setup.index_flags)
             self.index = await self._spawn("indexer", INDEX_PORT, flags)
         await self.index.wait_serving()
+        if self._setup.delivery_flags is None:
+            return
+        if self.delivery is None or self.delivery.ended.done():
+            behind = ("--commitlog-target", self.target, "--indexer-target", self.read_target)
+            self.delivery = await self._spawn("delivery", DELIVERY_PORT, (*behind, *self._setup.delivery_flags))
+        await self.delivery.wait_serving()
 
     async def start_patiently(self) -> None:
         """Start what does not run; what ends again for lack of space is tried again."""
@@ -130,23 +150,22 @@ class Machine:
                     await asyncio.sleep(0.1)
 
     def send(self, signal_number: int) -> None:
-        """Send a signal to both processes."""
-        for child in (self.log, self.index):
-            if child is not None:
-                child.send(signal_number)
+        """Send a signal to all of its processes."""
+        for child in self.living:
+            child.send(signal_number)
 
     async def kill(self) -> None:
-        """End both at once."""
+        """End all at once."""
+        children = self.living
         self.send(signal.SIGKILL)
-        for child in (self.log, self.index):
-            if child is not None:
-                await child.wait_ended()
+        for child in children:
+            await child.wait_ended()
 
-    async def stop(self, *, only_index: bool = False) -> list[str]:
-        """End both in order, or the Indexer; what is wrong with how they ended."""
+    async def stop(self, *services: str) -> list[str]:
+        """End all in order, or these services; what is wrong with how they ended."""
         wrong = []
-        for child in (self.index,) if only_index else (self.index, self.log):
-            if child is not None and not child.ended.done():
+        for child in self.living:
+            if not services or child.service in services:
                 child.send(signal.SIGTERM)
                 code = await child.wait_ended()
                 wrong += [f"{child.service} of {self.name} ended with {code} after SIGTERM"] if code else []
@@ -156,8 +175,8 @@ class Machine:
         """What has ended although nobody told it to."""
         if self.may_end:
             return []
-        children = [child for child in (self.log, self.index) if child is not None and child.ended.done()]
-        codes = {child.service: child.ended.result() for child in children}
+        children = (self.log, self.index, self.delivery)
+        codes = {child.service: child.ended.result() for child in children if child is not None and child.ended.done()}
         return [
             f"{service} of {self.name} ended with {code} although it was not told to"
             for service, code in codes.items()
@@ -172,7 +191,7 @@ class Machine:
             return log_pb.GetStatusResponse()
 
     def step_clock(self, seconds: float) -> None:
-        """Let the wall clock of both be wrong by so much from now on."""
+        """Let the wall clock of all be wrong by so much from now on."""
         with self._clock.open("r+b") as file:
             file.write(struct.pack("q", round(seconds * 1e9)))
 
@@ -197,7 +216,8 @@ class Machine:
 
     async def _spawn(self, service: str, port: int, flags: tuple[str, ...]) -> Child:
         network = self._setup.network
-        common = ("--data-dir", str(self.data_dir), "--port", str(port), "--metrics-port", "0")
+        common = ("--port", str(port), "--metrics-port", "0")
+        common += () if service in WITHOUT_FILES else ("--data-dir", str(self.data_dir))
         reach = ("--listen-host", network.address(self.name), "--allow-insecure", "true")
         token_file = str(self._setup.token_file)
         tokens = ("--service-token-file", token_file, "--operator-token-file", token_file)

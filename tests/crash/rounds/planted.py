@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m tests.crash.rounds.planted`: do the rounds catch bugs? Plants some in a copy, one at a time.
 
-Each plant breaks a rule of replication that a test of one process can't see broken. Seeds are run until one fails; what
+Each plant breaks a rule of copies that a test of one process can't see broken. Seeds are run until one fails; what
 is printed is the plant, the seed and the promise that broke. Exit code 1 if a plant is not caught or does not apply.
 """
 
@@ -59,6 +59,12 @@ PLANTS = (
         "libs/log/common_history.py",
         "    my_parts, their_parts = _parts(mine, my_end), _parts(theirs, their_end)\n",
         "    return min(my_end, their_end)\n",
+    ),
+    Planted(
+        "services do not look at the durability of an answer",
+        "libs/requests/durable.py",
+        "    while last.is_late:\n",
+        "    while False:\n",
     ),
 )
 

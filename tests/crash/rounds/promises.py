@@ -20,7 +20,7 @@ from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED, Durability, StoredMessage
 
 from libs.formats.epoch import Epoch
-from libs.formats.state.system_topics import STATE_TOPIC
+from libs.formats.state.system_topics import is_system_topic
 from tests.crash.check import settle
 from tests.crash.history import Batch, History, Sent, State
 
@@ -39,6 +39,8 @@ class Promises:
     """See the module. Of one case."""
 
     is_synchronous: bool
+    other_topics: Sequence[str] = ()
+    """Of programs whose messages are in another history."""
     history: History = field(default_factory=History)
     wrong: list[str] = field(default_factory=list)
     """What was wrong at once, when it was told or shown."""
@@ -99,7 +101,7 @@ class Promises:
         self.counts["messages read under load"] += len(messages)
         if not self.is_synchronous:
             return
-        for message in _of_clients(messages):
+        for message in self._known(messages):
             known = self.history.seen.setdefault(message.physical_offset, message.flag)
             if known != message.flag:
                 self.wrong.append(f"{reader} shows {message.flag} at {message.physical_offset}; it was {known} before")
@@ -117,7 +119,7 @@ class Promises:
 
     def check(self, messages: Sequence[StoredMessage], epochs: Sequence[Epoch], end_physical_offset: int) -> list[str]:
         """Compare all promises with a log that all have, from its first byte on; what is wrong."""
-        messages = _of_clients(messages)
+        messages = self._known(messages)
         found = {message.physical_offset: message.flag for message in messages}
         wrong = self.wrong + self._one_leader_each(found, epochs)
         wrong += self._forgive(found, epochs, end_physical_offset)
@@ -133,6 +135,10 @@ class Promises:
         self.counts["messages compared"] += len(messages)
         self._all_have_all()
         return wrong
+
+    def _known(self, messages: Sequence[StoredMessage]) -> list[StoredMessage]:
+        """Without those of others, and the records in which the store keeps its own state."""
+        return [one for one in messages if not is_system_topic(one.topic) and one.topic not in self.other_topics]
 
     def _count(self, durability: int) -> None:
         self.counts[f"batches acknowledged as {_name(durability)}"] += 1
@@ -198,11 +204,6 @@ class Promises:
         self._lost_power.clear()
         for number, told in self._told.items():
             self._told[number] = Told(told.leader, told.epoch_min, DURABILITY_REPLICATED)
-
-
-def _of_clients(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
-    """Without the records in which the store keeps its own state: of these nobody was told."""
-    return [message for message in messages if message.topic != STATE_TOPIC]
 
 
 def _epoch_at(epochs: Sequence[Epoch], physical_offset: int) -> int:

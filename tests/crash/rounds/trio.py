@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trio: three machines that elect one of them by an etcd on a fourth, all on one network, and waiting for them.
 
+With a `sync_master` each has a Delivery too, and one gateway is beside them, where the clients are.
 Small files, short leases and short intervals, so that a round of some seconds meets elections, rolls and syncs.
 Callers: one event loop.
 """
@@ -18,6 +19,7 @@ from reput.indexer.v1 import index_service_pb2 as index_pb
 
 from libs.formats.limits import KIB
 from tests.crash.nursery import Nursery
+from tests.crash.rounds.gateway import Gateway
 from tests.crash.rounds.machine import DISK_KINDS, Machine, Setup
 from tests.crash.rounds.network import Network
 from tests.support.etcd_server import EtcdServer
@@ -30,7 +32,7 @@ ROLES = ("sync_master", "sync_master", "sync_master", "async_master")
 FLUSH_MODES = ("sync", "async")
 LOG_FLAGS = (
     *("--coordinator", "etcd", "--bootstrap-replica-id", "a", "--lease-duration-ms", "2500", "--lease-renew-ms", "500"),
-    *("--replica-lag-ms-max", "1000", "--replica-silence-ms", "1500", "--replicate-timeout-ms", "1500"),
+    *("--replica-lag-ms-max", "1000", "--replica-silence-ms", "1500", "--replicate-timeout-ms", "600"),
     *("--reconnect-ms-max", "100", "--handover-timeout-ms", "1000", "--etcd-timeout-ms", "1000"),
     *("--flush-interval-ms", "20", "--flush-pages-min", "1", "--flush-thorough-interval-ms", "100"),
     *("--checkpoint-interval-ms", "50", "--snapshot-interval-ms", "200", "--dispatch-heartbeat-ms", "50"),
@@ -43,6 +45,7 @@ INDEX_FLAGS = (
     *("--reconnect-ms-max", "100", "--drain-timeout-ms", "1000", "--disk-ballast-bytes", "65536"),
     *("--deliver-delayed", "false"),
 )
+DELIVERY_FLAGS = ("--reconnect-ms-max", "100", "--drain-timeout-ms", "1000")
 INDEX_SLOT_COUNT = 500
 
 
@@ -66,7 +69,9 @@ class Trio:
         sizes = ("--segment-size-bytes", str(self.segment_size_bytes))
         own = ("--etcd-targets", self.etcd.target, "--role", self.role, "--flush-mode", self.flush_mode)
         flags = (*own, *sizes, *LOG_FLAGS)
-        self._setup = Setup(nursery, self.network, token_file, flags, INDEX_FLAGS)
+        delivery_flags = DELIVERY_FLAGS if self.is_synchronous else None
+        self._setup = Setup(nursery, self.network, token_file, flags, INDEX_FLAGS, delivery_flags)
+        self.gateway = Gateway(nursery, is_once=chance.random() < 0.5)
         self._chance = chance
         self.machines: dict[str, Machine] = {}
         self.etcd_is_busy = asyncio.Lock()
@@ -91,6 +96,16 @@ class Trio:
         """Where all logs are, as clients take it."""
         return ",".join(machine.target for machine in self.machines.values())
 
+    @property
+    def delivery_targets(self) -> str:
+        """Where each log's Delivery is, as clients take it."""
+        return ",".join(machine.delivery_target for machine in self.machines.values())
+
+    @property
+    def read_targets(self) -> str:
+        """Where each log's Indexer is, as clients take it."""
+        return ",".join(machine.read_target for machine in self.machines.values())
+
     def with_disk(self, kind: str) -> Machine:
         """The machine with a disk of this kind."""
         return next(machine for machine in self.machines.values() if machine.kind == kind)
@@ -108,6 +123,7 @@ class Trio:
                 machine = self.machines[name] = Machine(self._setup, self.directory / name, name, kind, self._chance)
                 stack.push_async_callback(machine.close)
                 machine.attach()
+            stack.push_async_callback(self.gateway.close)
             yield self
 
     async def start(self) -> None:
@@ -115,6 +131,12 @@ class Trio:
         async with asyncio.TaskGroup() as group:
             for machine in self.machines.values():
                 group.create_task(machine.start_patiently())
+        await self.start_gateway()
+
+    async def start_gateway(self) -> None:
+        """Start the gateway, if there is to be one and it does not run."""
+        if self.is_synchronous:
+            await self.gateway.start(self.targets, self.delivery_targets)
 
     async def leader(self) -> Machine | None:
         """Who leads, if exactly one says so."""

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transactions on the Python client: begun, and committed, rolled back or left open; all of it is written down.
+
+Invariants: a message is in the history before it is sent; an end is asked for until it is answered.
+Callers: one event loop.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterator
+
+from reput_client import ReputError
+from reput_client.aio import AsyncClient
+
+from tests.crash.messaging.history import History, Sent
+from tests.crash.messaging.members import AGAIN_S, now_ms
+
+PRODUCER_GROUP = "shop"
+NEVER_CHECKED_S = 24 * 3600
+"""Nobody is asked how an open transaction ends."""
+NOT_FOUND = "TRANSACTION_NOT_FOUND"
+REFUSED = ("TRANSACTION_ENDED", NOT_FOUND)
+PAUSE_S_MAX = 0.25
+
+
+class Transactions:
+    """Of one producer. `wrong` is what an answer said that can't be.
+
+    `may_be_forgotten`: a failover may take the message of one that was begun, whose answer says as little of that as a
+    send's; then its end is refused, and says so.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        history: History,
+        chance: random.Random,
+        topic: str,
+        *,
+        numbers: Iterator[int],
+        may_be_forgotten: bool = False,
+    ) -> None:
+        self.wrong: list[str] = []
+        self._client, self._history, self._chance, self._topic = client, history, chance, topic
+        self._numbers, self._may_be_forgotten = numbers, may_be_forgotten
+
+    async def run(self, is_over: Callable[[], bool]) -> None:
+        """One after the other, until it is over; each that was to end has ended then."""
+        while not is_over():
+            number = next(self._numbers)
+            await self._play(Sent(f"transaction-{number}", self._topic, "transaction", now_ms()))
+
+    async def _play(self, sent: Sent) -> None:
+        self._history.sent[sent.name] = sent
+        try:
+            transaction = await self._client.transactions.begin(
+                self._topic, sent.name.encode(), group=PRODUCER_GROUP, check_after_s=NEVER_CHECKED_S
+            )
+        except ReputError:
+            sent.given_up_ms = now_ms()
+            await asyncio.sleep(AGAIN_S)
+            return
+        sent.answered_ms = now_ms()
+        await asyncio.sleep(self._chance.random() * PAUSE_S_MAX)
+        sent.end = self._chance.choices(("commit", "rollback", ""), (6, 3, 1))[0]
+        if sent.end:
+            await self._end(sent, transaction.commit if sent.end == "commit" else transaction.rollback)
+
+    async def _end(self, sent: Sent, end: Callable[[], Awaitable[None]]) -> None:
+        sent.end_began_ms = now_ms()
+        while sent.ended_ms is None:
+            try:
+                await end()
+                sent.ended_ms = now_ms()
+            except ReputError as error:
+                if error.reason == NOT_FOUND and self._may_be_forgotten:
+                    return
+                if error.reason in REFUSED:
+                    self.wrong.append(f"the {sent.end} of {sent.name} is refused: {error}")
+                    return
+                await asyncio.sleep(AGAIN_S)

@@ -86,12 +86,14 @@ class Rounds:
     """The rounds of one case."""
 
     def __init__(self, trio: Trio, chance: random.Random, report: CaseReport) -> None:
-        self._trio, self._chance, self._report = trio, chance, report
+        """Each gets a chance of its own: how often a load draws depends on the machine, and faults are the seed's."""
+        self._trio, self._report = trio, report
+        self._chance, *others = (random.Random(chance.getrandbits(64)) for _ in range(4))
         self.promises = Promises(trio.is_synchronous, MESSAGING_TOPICS)
-        self._load = Load(trio, self.promises, chance)
-        self._messaging = Messaging(trio, chance)
+        self._load = Load(trio, self.promises, others[0])
+        self._messaging = Messaging(trio, others[1])
         self._offsets = Offsets(trio)
-        self._topics = Topics(trio, chance)
+        self._topics = Topics(trio, others[2])
         self._story: list[str] = []
 
     @property
@@ -167,12 +169,12 @@ class Rounds:
 
     async def _play(self) -> None:
         """Some faults, which overlap. Raises what one of them met."""
-        scene = Scene(self._trio, self.promises, random.Random(self._chance.getrandbits(32)))
-        names = draw(self._chance, self._chance.choice(FAULT_COUNTS))
-        delays_s = [self._chance.random() * BETWEEN_S_MAX for _ in names]
-        await asyncio.gather(
-            *(self._fault(name, delay_s, scene) for name, delay_s in zip(names, delays_s, strict=True))
-        )
+        once: set[str] = set()
+        faults = []
+        for name in draw(self._chance, self._chance.choice(FAULT_COUNTS)):
+            scene = Scene(self._trio, self.promises, random.Random(self._chance.getrandbits(32)), once)
+            faults.append(self._fault(name, self._chance.random() * BETWEEN_S_MAX, scene))
+        await asyncio.gather(*faults)
 
     async def _fault(self, name: str, delay_s: float, scene: Scene) -> None:
         await asyncio.sleep(delay_s)

@@ -31,16 +31,17 @@ STEPS_S = (0.5, -0.5, 5.0, -5.0, 600.0, -600.0, 86_400.0, -86_400.0)
 WRITE_COUNT_MAX = 60
 CUT_TIMEOUT_S = 1.0
 HANDOVER_TIMEOUT_S = 5.0
+LOST_DISK = "a disk is lost"
 
 
 @dataclass(slots=True)
 class Scene:
-    """What a fault plays on. `has_lost_disk` is of the round."""
+    """What a fault plays on. `once` has what may not happen again in the round; all faults share it."""
 
     trio: Trio
     promises: Promises
     chance: random.Random
-    has_lost_disk: bool = False
+    once: set[str]
 
     async def anybody(self) -> Machine:
         """A machine; more often the leader's."""
@@ -181,9 +182,10 @@ async def cut_power(scene: Scene) -> str:
 
 async def replace_disk(scene: Scene) -> str:
     """A machine dies, and comes back with an empty disk."""
-    if scene.has_lost_disk:
+    if LOST_DISK in scene.once:
         return await kill(scene)
-    machine, scene.has_lost_disk = await scene.anybody(), True
+    scene.once.add(LOST_DISK)
+    machine = await scene.anybody()
     async with machine.busy:
         scene.promises.loses_disk(machine.name)
         await machine.kill()

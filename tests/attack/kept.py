@@ -32,7 +32,7 @@ async def put(targets: dict[str, str]) -> dict[str, bytes]:
         request = consumer_offset_service_pb2.CommitConsumerOffsetRequest(group=KEPT, offsets=offsets)
         await _call(channel, "ConsumerOffsetService/CommitConsumerOffset", request)
     async with grpc.aio.insecure_channel(targets["delivery"]) as channel:
-        receive = delivery_service_pb2.ReceiveRequest(group=KEPT, topic=KEPT, invisible=Duration(seconds=3_600))
+        receive = delivery_service_pb2.ReceiveRequest(group=KEPT, topic=KEPT, invisible=HOUR, wait=WAIT)
         raw = await _call(channel, "DeliveryService/Receive", receive)
         received = delivery_service_pb2.ReceiveResponse.FromString(raw).messages
         acks = [delivery_service_pb2.SettleEntry(handle=one.handle, ack={}) for one in received[:5]]
@@ -41,6 +41,9 @@ async def put(targets: dict[str, str]) -> dict[str, bytes]:
     return await seen(targets)
 
 
+HOUR = Duration(seconds=3_600)
+WAIT = Duration(seconds=20)
+"""How long the first receive of a group may wait for its messages."""
 SETTLED_S = 12.0
 """After this time the files that follow an append by the clock are written."""
 
@@ -72,6 +75,7 @@ async def seen(targets: dict[str, str]) -> dict[str, bytes]:
         group_found = group_service_pb2.GetGroupResponse.FromString(raw).group
         for queue in group_found.queues:
             queue.ClearField("lag_time")  # it goes on
+        group_found.ClearField("filters")  # those of the last receivers, for as long as they were seen
         answers["deliveries"] = group_found.SerializeToString(deterministic=True)
     async with grpc.aio.insecure_channel(targets["commitlog"]) as channel:
         topic = topic_service_pb2.GetTopicRequest(name=KEPT)

@@ -64,7 +64,7 @@ class Service:
         halves = HalfClient(self._connections["indexer"], index)
         timers = TimerClient(self._connections["commitlog"], self._connections["indexer"], index)
         make = functools.partial(Owned, log=log, index=index, halves=halves, timers=timers, clock=clock, config=config)
-        self.ownership = Ownership(log, index, make, skip_below=config.journal_skip_below)
+        self.ownership = Ownership(log, index, make, clock, skip_below=config.journal_skip_below)
         self._measuring = Measuring(self.ownership)
         shell.telemetry.observe("group", self.ownership.counters)
         shell.telemetry.observe_each("group_lag", ("group", "topic"), lambda: self._measuring.lags, GroupLag)

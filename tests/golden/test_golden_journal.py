@@ -14,7 +14,7 @@ from services.delivery.engine.takeover import loading
 from tests.support.golden import DATA, golden
 from tests.support.memory_delivery import MemoryStore
 
-LAST = 12
+LAST = 13
 """Queue offset of the record with which the reading process begins."""
 COPY_BEGINS = 7
 
@@ -39,6 +39,7 @@ async def test_the_journal_of_format_1(start: int) -> None:
         Copied(place, 4, (Flight(1, 1, 1_700_000_000_001, 1_700_000_001_000),), ((2, 7),))
     ]
     assert (groups.delays.low, 1 in groups.delays, 2 in groups.delays) == (1, False, True)
+    assert groups.behind_ms == 3_600_000
     assert (reading.last, reading.format, reading.is_whole) == (LAST - 1, 1, True)
 
 

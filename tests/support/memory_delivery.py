@@ -133,6 +133,10 @@ class MemoryStore:
             raise JournalLost("nobody knows whether it was stored")
         return written
 
+    async def ahead_ms(self) -> int:
+        """See Log."""
+        return self.timers.ahead_ms()
+
     async def active_segment(self) -> int:
         """See Log."""
         return self.end // self.segment_size_bytes * self.segment_size_bytes
@@ -272,21 +276,27 @@ class MemoryStore:
 
 
 @asynccontextmanager
-async def delivering(store: MemoryStore, clock: ManualClock, **settings: int) -> AsyncIterator[Ownership]:
-    """Let a process deliver what is in a store."""
+async def delivering(
+    store: MemoryStore, clock: ManualClock, *, log_machine: ManualClock | None = None, **settings: int
+) -> AsyncIterator[Ownership]:
+    """Let a process deliver what is in a store. Without a `log_machine` the log has the same clock."""
     config, timers = DeliveryConfig(**settings), store.timers
-    log_clock = LogClock(clock, store.last_store_time_ms)
+    log_clock = LogClock(log_machine or clock, store.last_store_time_ms)
 
     def store_time_ms() -> int:
         log_clock.saw(max(store.last_store_time_ms, log_clock.now_ms()))
         store.last_store_time_ms = log_clock.now_ms()
         return store.last_store_time_ms
 
+    def ahead_ms() -> int:
+        log_clock.look()
+        return log_clock.ahead_ms()
+
     timers.now_ms = store.transactions.now_ms = store_time_ms
-    timers.ahead_ms = log_clock.ahead_ms
+    timers.ahead_ms = ahead_ms
     rooms = {"log": store, "index": store, "halves": store.transactions, "timers": timers}
     make = partial(Owned, **rooms, clock=clock, config=config)
-    ownership = Ownership(store, store, make, skip_below=config.journal_skip_below)
+    ownership = Ownership(store, store, make, clock, skip_below=config.journal_skip_below)
     ownership.start()
     try:
         yield ownership

@@ -192,8 +192,14 @@ class DelaysCopied(msgspec.Struct, frozen=True, array_like=True, tag="delays_cop
     """A bit for each offset that is done with, the lowest of a byte first, as zlib has them."""
 
 
+class TimeBehind(msgspec.Struct, frozen=True, array_like=True, tag="time"):
+    """From here on the times of flights are behind store times by so much: the log's time has jumped ahead."""
+
+    behind_ms: Offset
+
+
 Event: TypeAlias = (
-    Took | Settled | Postponed | Moved | PolicySet | Began | Copied | CopyEdge | DelaysDone | DelaysCopied
+    Took | Settled | Postponed | Moved | PolicySet | Began | Copied | CopyEdge | DelaysDone | DelaysCopied | TimeBehind
 )
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from libs.formats.records.delivery_record import FORMAT, DeliveryRecord, Event
 from services.delivery.engine.ports import Letter, Log, Written
+from services.delivery.engine.times.store_time import StoreTime
 from services.delivery.errors import AppendRefused, JournalLost
 
 EVENT_COUNT_MAX = 1_000
@@ -44,9 +45,9 @@ class _Entry:
 
 
 class Journal:
-    """Of one ownership. `begin` first; `close` in the end."""
+    """Of one ownership. `begin` first; `close` in the end. Each record tells `time` the log's time."""
 
-    def __init__(self, log: Log, owner: str) -> None:
+    def __init__(self, log: Log, owner: str, time: StoreTime) -> None:
         self.failure: Exception | None = None
         self.failed = asyncio.Event()
         self.event_count = 0
@@ -57,6 +58,7 @@ class Journal:
         """The format of the records that are written. A journal that has records of a later one gets that."""
         self.begun_ms = 0
         """Store time of the first record."""
+        self.time = time
         self._log = log
         self._owner = owner
         self._entries: deque[_Entry] = deque()
@@ -152,8 +154,10 @@ class Journal:
 
     async def _append(self, events: Sequence[Event], letters: Sequence[Letter], *, is_safe: bool) -> Written:
         record = DeliveryRecord(format=self.format, owner=self._owner, events=tuple(events))
+        asked_s = self.time.asks()
         written = await self._log.write(self._next_number, record.encode(), letters, is_safe=is_safe)
         self._next_number += 1
+        self.time.heard(written.store_time_ms, written.ahead_ms, asked_s)
         return written
 
     def _fail(self, error: Exception) -> None:

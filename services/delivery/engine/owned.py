@@ -7,11 +7,22 @@ that of the feeds of groups that receive.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from libs.formats.records.delivery_record import Event, Flight, Moved, Place, Policy, PolicySet, Postponed, Settled
+from libs.formats.records.delivery_record import (
+    Event,
+    Flight,
+    Moved,
+    Place,
+    Policy,
+    PolicySet,
+    Postponed,
+    Settled,
+    TimeBehind,
+)
 from libs.machine.clock import Clock
 from libs.machine.uninterrupted import uninterrupted
 from libs.requests.errors import DependencyUnavailable, ServiceError, WindowFull
@@ -33,9 +44,9 @@ from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.state.queue import QueueState
 from services.delivery.engine.state.repeats import Repeats
-from services.delivery.engine.steady_time import SteadyTime
 from services.delivery.engine.subscription import SIZE_BYTES_MAX, Delivered, Subscription
 from services.delivery.engine.tally import Tally
+from services.delivery.engine.times.group_time import GroupTime
 from services.delivery.engine.transactions.ports import HalfIndex
 from services.delivery.engine.transactions.transactions import Transactions
 from services.delivery.errors import AppendRefused, GroupNotFound, HandleOutdated, JournalLost
@@ -48,6 +59,8 @@ STORE_INTERVAL_S = 5.0
 Verb = Literal["ack", "nack", "extend", "terminate", "bury"]
 FINAL: frozenset[Verb] = frozenset({"ack", "terminate", "bury"})
 """Verbs after which a message is settled."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +105,8 @@ class Owned:
         self._tally = tally
         self._journal = journal
         self._log, self._index, self._clock, self._config = log, index, clock, config
-        self._time = SteadyTime(clock, journal.begun_ms)
+        self._time = GroupTime(journal.time, groups)
+        journal.time.on_jump = self._jumped
         self.delays = Delays(groups.delays, journal, tally, timers, clock, config)
         self.transactions = Transactions(journal, tally, log=log, halves=halves, time=self.delays.time, config=config)
         self.asking = Asking(self.delays, clock)
@@ -254,6 +268,14 @@ class Owned:
             await subscription.move(positions)
             subscription.news.tell_all()
         await written
+
+    def _jumped(self, jump_ms: int) -> None:
+        """Let deliveries last as long as they would have, also for the next process: the log's time jumped ahead."""
+        _log.warning("the log's time jumped ahead by %.1f s: deliveries end by time that passed", jump_ms / 1000)
+        event = TimeBehind(self.groups.behind_ms + jump_ms)
+        self.groups.apply(event)
+        if self._journal.failure is None:
+            self._journal.write([event], is_safe=False)
 
     async def lags(self, group: str) -> list[QueueLag]:
         """Return how far a group is, by topic and queue. Raises GroupNotFound and DependencyUnavailable."""

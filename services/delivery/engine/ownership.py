@@ -12,10 +12,12 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from libs.formats.records.delivery_record import Began
 from libs.formats.records.transaction_record import HALF_QUEUE_ID
 from libs.formats.state.system_topics import HALF_TOPIC, TIMER_TOPIC
+from libs.machine.clock import Clock
 from libs.machine.loop import SupervisedLoop
 from libs.machine.trouble import Trouble
 from libs.machine.workers import workers
@@ -30,6 +32,7 @@ from services.delivery.engine.takeover.copying import JOURNAL_GROUP, JOURNAL_PLA
 from services.delivery.engine.takeover.handover import come_back, leave
 from services.delivery.engine.takeover.loading import load
 from services.delivery.engine.tally import Tally
+from services.delivery.engine.times.store_time import StoreTime
 from services.delivery.errors import JournalLost, JournalUnreadable, LogFollows, NotOwner
 
 TEND_INTERVAL_S = 1.0
@@ -103,12 +106,13 @@ class Ownership:
         log: Log,
         index: Index,
         make: Callable[[Groups, Journal, Tally, Repeats], Owned],
+        clock: Clock,
         *,
         skip_below: int = 0,
     ) -> None:
         self.began_count = 0
         self.tally, self._repeats = Tally(), Repeats()
-        self._log, self._index, self._make = log, index, make
+        self._log, self._index, self._make, self._clock = log, index, make, clock
         self._skip_below = skip_below
         self._owned: Owned | None = None
         self._reason = "the journal is not read yet"
@@ -204,7 +208,7 @@ class Ownership:
         """Be the one that delivers, as long as that goes well. Raises why it ended."""
         await self._until_wanted()
         owner = f"{workers().chance().getrandbits(128):032x}"
-        journal = Journal(self._log, owner)
+        journal = Journal(self._log, owner, StoreTime(self._clock))
         try:
             began = await journal.begin(Began(owner))
             self._decided.clear()
@@ -234,7 +238,8 @@ class Ownership:
         groups = reading.groups
         _log.info("deliveries begin: %d groups, %d messages are open", len(groups.names()), groups.open_count)
         try:
-            await self._tend(journal, owned.tend, owned.asking.roll, copying.tend, owned.transactions.tend)
+            look = partial(self._look, journal)
+            await self._tend(journal, look, owned.tend, owned.asking.roll, copying.tend, owned.transactions.tend)
         finally:
             self._owned, self._reason = None, "the journal is read anew"
             self._decided.clear()
@@ -274,6 +279,12 @@ class Ownership:
             except DependencyUnavailable as error:
                 _log.debug("whether %s has a message is not known: %s", topic, error)
             await asyncio.sleep(WANTED_LOOK_S)
+
+    async def _look(self, journal: Journal) -> None:
+        """Learn whether the log's clock was set. Then a record tells its time."""
+        journal.time.told(await self._log.ahead_ms())
+        if journal.time.is_doubtful:
+            await journal.write([], is_safe=False)
 
     async def _tend(self, journal: Journal, *tasks: Callable[[], Awaitable[None]]) -> None:
         """Do what has to be done from time to time, until the journal fails. Raises why it did."""

@@ -146,6 +146,10 @@ class Log(Protocol):
         """
         ...
 
+    async def ahead_ms(self) -> int:
+        """Return how far the log's time is ahead of its machine's clock. Raises DependencyUnavailable."""
+        ...
+
     async def active_segment(self) -> int:
         """Return the physical offset of the segment that is written. Raises DependencyUnavailable.
 

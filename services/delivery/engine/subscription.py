@@ -34,8 +34,8 @@ from services.delivery.engine.standing.standstill import FeedFailure
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.state.queue import QueueState
-from services.delivery.engine.steady_time import SteadyTime
 from services.delivery.engine.tally import Tally
+from services.delivery.engine.times.group_time import GroupTime
 
 AGAIN_S = 0.2
 """When a receive looks again at messages that were due, and that it could not read."""
@@ -106,7 +106,7 @@ class Subscription:
         tally: Tally,
         burying: Burying,
         clock: Clock,
-        time: SteadyTime,
+        time: GroupTime,
         filters: Filters,
         *,
         ahead: ReadAhead,
@@ -189,7 +189,7 @@ class Subscription:
         await self._written(chosen)
         self._tally.received_count += sum(len(one.flights) for one in chosen)
         self._tally.redelivered_count += sum(flight.attempt > 1 for one in chosen for flight in one.flights)
-        return _all_delivered(chosen)
+        return self._delivered(chosen)
 
     async def repeat(self, handles: Iterable[str], invisible_ms: int) -> list[Delivered]:
         """Return those of these deliveries that are in flight as they were, in the same attempt, under new handles.
@@ -221,7 +221,16 @@ class Subscription:
                 one = _Chosen(queue, flights, [], queue.next, same)
                 self._choose(chosen, one, Postponed(queue.place, tuple(flights)))
         await self._written(chosen)
-        return _all_delivered(chosen)
+        return self._delivered(chosen)
+
+    def _delivered(self, chosen: Sequence[_Chosen]) -> list[Delivered]:
+        return [self._as_given(one, *pair) for one in chosen for pair in zip(one.flights, one.found, strict=True)]
+
+    def _as_given(self, one: _Chosen, flight: Flight, found: Found) -> Delivered:
+        place = one.queue.place
+        handle = Handle(place.group, place.topic, place.queue_id, flight.offset, flight.stamp).encode()
+        until_ms = self._time.shown_ms(flight.until_ms)
+        return Delivered(found.message, handle, flight.attempt, until_ms, found.size_bytes)
 
     def _choose(self, chosen: list[_Chosen], one: _Chosen, event: Took | Postponed) -> None:
         """Let messages be in flight from this moment on, so that a former handle of theirs fits no more.
@@ -472,13 +481,3 @@ def _is_flight(queue: QueueState, offset: int, stamp: int) -> bool:
 async def _stop_all(feeds: Sequence[Feed]) -> None:
     for feed in feeds:
         await feed.stop()
-
-
-def _all_delivered(chosen: Sequence[_Chosen]) -> list[Delivered]:
-    return [_delivered(one, *pair) for one in chosen for pair in zip(one.flights, one.found, strict=True)]
-
-
-def _delivered(one: _Chosen, flight: Flight, found: Found) -> Delivered:
-    place = one.queue.place
-    handle = Handle(place.group, place.topic, place.queue_id, flight.offset, flight.stamp).encode()
-    return Delivered(found.message, handle, flight.attempt, flight.until_ms, found.size_bytes)

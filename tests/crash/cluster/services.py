@@ -19,6 +19,7 @@ from libs.requests.errors import ServiceError
 from libs.runtime.rpc.peer import Connection
 from libs.segments.errors import StoreFull
 from services.delivery.engine.journal import Journal
+from services.delivery.engine.times.store_time import StoreTime
 from services.delivery.rpc.log.log_client import LogClient as DeliveryLog
 from services.gateway.rpc.store.leading import Leading
 from services.gateway.rpc.store.log_client import LogClient as GatewayLog
@@ -68,7 +69,7 @@ async def settle(world: "ClusterWorld", chance: random.Random) -> None:
         node = whom(world, chance)
         if node is None or node.log is None:
             continue
-        journal = Journal(DeliveryLog(connect(node)), chance.randbytes(16).hex())
+        journal = Journal(DeliveryLog(connect(node)), chance.randbytes(16).hex(), StoreTime(node.clock))
         is_good = await ask(world, node, lambda journal=journal: journal.begin(_settled(b"began")))  # type: ignore[misc]
         for _ in range(EVENT_COUNT_MAX):
             if not is_good or world.is_over:

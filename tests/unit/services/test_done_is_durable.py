@@ -24,6 +24,7 @@ from libs.runtime.rpc.errors import error_info
 from libs.runtime.rpc.peer import Connection
 from services.commitlog.engine.open_log import OpenLog
 from services.delivery.engine.journal import Journal
+from services.delivery.engine.times.store_time import StoreTime
 from services.delivery.errors import JournalNotDurable
 from services.delivery.rpc.log.log_client import LogClient as DeliveryLog
 from services.gateway.errors import PeerRefused, Refused
@@ -103,7 +104,7 @@ async def test_deliverys_journal() -> None:
     """An event is told as written when the in-sync set has its record; and each record comes once."""
     async with store() as one:
         log = DeliveryLog(one.log)
-        journal = Journal(log, "o" * 32)
+        journal = Journal(log, "o" * 32, StoreTime(ManualClock()))
         await journal.begin(EVENT)
         written = await not_done_before(one, lambda: journal.write([EVENT], is_safe=True))
         assert written.queue_offset == 1
@@ -115,7 +116,7 @@ async def test_deliverys_journal() -> None:
 async def test_deliverys_journal_when_it_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal ends, so that what is known is read anew; all that wait hear that nothing is certain."""
     async with store() as one:
-        journal = Journal(DeliveryLog(one.log), "o" * 32)
+        journal = Journal(DeliveryLog(one.log), "o" * 32, StoreTime(ManualClock()))
         await journal.begin(EVENT)
         one.hold()
         monkeypatch.setitem(durable.until_durable.__kwdefaults__, "within_s", 0.0)
@@ -129,7 +130,7 @@ async def test_a_journal_that_closes_meanwhile(monkeypatch: pytest.MonkeyPatch) 
     """A stop does not wait for an in-sync set that does not answer."""
     monkeypatch.setattr("services.delivery.engine.journal.CLOSE_S", 0.0)
     async with store() as one:
-        journal = Journal(DeliveryLog(one.log), "o" * 32)
+        journal = Journal(DeliveryLog(one.log), "o" * 32, StoreTime(ManualClock()))
         await journal.begin(EVENT)
         one.hold()
         written = journal.write([EVENT], is_safe=True)
@@ -142,7 +143,7 @@ async def test_a_journal_that_closes_meanwhile(monkeypatch: pytest.MonkeyPatch) 
 async def test_events_that_wait_for_nothing() -> None:
     """That a message was handed out is told as soon as the log has it."""
     async with store() as one:
-        journal = Journal(DeliveryLog(one.log), "o" * 32)
+        journal = Journal(DeliveryLog(one.log), "o" * 32, StoreTime(ManualClock()))
         await journal.begin(EVENT)
         one.hold()
         assert (await journal.write([EVENT], is_safe=False)).queue_offset == 1
@@ -153,7 +154,7 @@ async def test_an_asynchronous_master_answers_at_once() -> None:
     """It promises its own disk alone."""
     async with store("async_master") as one:
         one.hold()
-        journal = Journal(DeliveryLog(one.log), "o" * 32)
+        journal = Journal(DeliveryLog(one.log), "o" * 32, StoreTime(ManualClock()))
         await journal.begin(EVENT)
         await LogAppender(one.log, lambda _: one.log).share([StateRecord(origin="o" * 32, number=1)])
         await GatewayLog(Leading("commitlog", [one.log]), ManualClock(), creates_topics=True).append([MESSAGE])

@@ -23,7 +23,6 @@ from services.delivery.config import DeliveryConfig
 from services.delivery.engine.delays.done import Done
 from services.delivery.engine.delays.ports import Timed, TimerIndex
 from services.delivery.engine.delays.schedule import Entry, Schedules
-from services.delivery.engine.delays.store_time import StoreTime
 from services.delivery.engine.journal import Journal
 from services.delivery.engine.ports import Copy, Note, Written
 from services.delivery.engine.tally import Tally
@@ -53,7 +52,7 @@ class Delays:
     ) -> None:
         self.done, self.journal, self.tally, self.timers, self.config = done, journal, tally, timers, config
         self.schedule = Schedules()
-        self.time = StoreTime(clock)
+        self.time = journal.time
         self.next = done.low
         """Where to read on in the timer topic."""
         self.count = 0
@@ -114,8 +113,7 @@ class Delays:
             left, self._left = self._left, asyncio.Event()
             left.set()
 
-    def _heard(self, written: Written) -> None:
-        self.time.heard(written.store_time_ms, written.ahead_ms)
+    def _heard(self, _: Written) -> None:
         self._news.set()
 
     async def _read(self) -> None:

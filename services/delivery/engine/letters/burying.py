@@ -24,8 +24,8 @@ from services.delivery.engine.ports import DeadLetter, Found, Index, Wanted, Wri
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.last_attempts import LastAttempt
 from services.delivery.engine.state.queue import QueueState
-from services.delivery.engine.steady_time import SteadyTime
 from services.delivery.engine.tally import Tally
+from services.delivery.engine.times.group_time import GroupTime
 from services.delivery.errors import AppendRefused, JournalLost, MessageDamaged, TopicNotFound
 
 LETTER_AGAIN_MS = 30_000
@@ -47,7 +47,7 @@ class Burying:
         journal: Journal,
         tally: Tally,
         index: Index,
-        time: SteadyTime,
+        time: GroupTime,
         wake: Callable[[Place], None],
     ) -> None:
         self._groups, self._journal, self._tally = groups, journal, tally

@@ -16,7 +16,7 @@ from services.delivery.engine.positions import Positions
 from services.delivery.engine.standing.standstill import FeedFailure, Standstill, standstills
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.queue import QueueState
-from services.delivery.engine.steady_time import SteadyTime
+from services.delivery.engine.times.group_time import GroupTime
 from services.delivery.errors import GroupNotFound, MessageDamaged, TopicNotFound
 
 
@@ -56,7 +56,7 @@ class Lags:
         positions: Positions,
         index: Index,
         clock: Clock,
-        time: SteadyTime,
+        time: GroupTime,
         failure: Callable[[Place], FeedFailure | None],
         open_count_max: int,
     ) -> None:
@@ -119,7 +119,7 @@ class Lags:
             max_queue_offset=most,
             flight_count=flight_count,
             waiting_count=len(due_ms),
-            next_attempt_ms=min(due_ms, default=None),
+            next_attempt_ms=None if not due_ms else self._time.shown_ms(min(due_ms)),
             held_count=held_count,
             unsettled_count=count,
             lag_ms=lag_ms,

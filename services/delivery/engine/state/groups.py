@@ -17,6 +17,7 @@ from libs.formats.records.delivery_record import (
     Policy,
     PolicySet,
     Postponed,
+    TimeBehind,
     Took,
 )
 from services.delivery.engine.delays.done import Done
@@ -31,6 +32,8 @@ class Groups:
         self.policies: dict[str, Policy] = {}
         """Of those groups that were given one; others have the default."""
         self._queues: dict[str, dict[tuple[str, int], QueueState]] = {}
+        self.behind_ms = 0
+        """How far the times of deliveries are behind store times: what those have jumped ahead."""
         self.open_count = 0
         """Messages of all groups that are in flight or held."""
         self.delays = Done()
@@ -90,6 +93,8 @@ class Groups:
                     self._queue_count -= 1
         elif isinstance(event, DelaysDone | DelaysCopied):
             self.delays.apply(event)
+        elif isinstance(event, TimeBehind):
+            self.behind_ms = event.behind_ms
         elif not isinstance(event, Began | CopyEdge):
             queue = self._queue(event.place)
             before = queue.open_count

@@ -8,7 +8,7 @@ that is not written any more, and when many events have followed it.
 
 from collections.abc import Sequence
 
-from libs.formats.records.delivery_record import CopyEdge, Event, PolicySet
+from libs.formats.records.delivery_record import CopyEdge, Event, PolicySet, TimeBehind
 from libs.formats.state.system_topics import DELIVERY_GROUP, DELIVERY_QUEUE_ID, DELIVERY_TOPIC
 from services.delivery.engine.journal import Journal
 from services.delivery.engine.ports import Index, Log, Written
@@ -41,7 +41,7 @@ class Copying:
 
     async def _copy(self) -> None:
         self._number += 1
-        begin = await self._write([CopyEdge(self._number, is_end=False)])
+        begin = await self._write([CopyEdge(self._number, is_end=False), TimeBehind(self._groups.behind_ms)])
         groups, policies = list(self._groups.policies), self._groups.policies
         for index in range(0, len(groups), PART_FLIGHT_COUNT):
             some = groups[index : index + PART_FLIGHT_COUNT]  # as they are when they are written

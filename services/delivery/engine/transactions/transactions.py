@@ -23,10 +23,10 @@ from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
 from libs.requests.errors import BadArgument, DependencyUnavailable, WindowFull
 from services.delivery.config import DeliveryConfig
-from services.delivery.engine.delays.store_time import StoreTime
 from services.delivery.engine.journal import Journal
 from services.delivery.engine.ports import Letter, Log
 from services.delivery.engine.tally import Tally
+from services.delivery.engine.times.store_time import StoreTime
 from services.delivery.engine.transactions import letters, table
 from services.delivery.engine.transactions.checks import Checks
 from services.delivery.engine.transactions.ports import HalfIndex

@@ -112,6 +112,12 @@ class LogClient:
             raise JournalLost("the log follows another one")
         return int(status.max_physical_offset // status.segment_size_bytes * status.segment_size_bytes)
 
+    async def ahead_ms(self) -> int:
+        """See Log."""
+        with errors_of(SERVICE):
+            status = await self._log.GetStatus(log_service_pb2.GetStatusRequest(), **self._connection.options())
+        return int(status.store_time_ahead_ms)
+
     async def log_end(self) -> int:
         """See Log."""
         with errors_of(SERVICE):

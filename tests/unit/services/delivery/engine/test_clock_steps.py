@@ -2,13 +2,19 @@
 """A clock that is set while messages wait: nothing is early, nothing is lost, and nothing goes round in a circle."""
 
 import asyncio
+import contextlib
 
 import pytest
 
 from libs.formats.records import timed as timed_record
+from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
+from services.delivery.engine import ownership as ownership_module
 from services.delivery.engine.delays import delays as delays_module
+from services.delivery.engine.owned import Owned, Wish
 from services.delivery.engine.ports import Wanted
+from services.delivery.engine.subscription import Delivered
+from services.delivery.engine.takeover.copying import Copying
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
 from tests.support.memory_timers import Sent
 from tests.support.patience import LIMIT_S, eventually
@@ -141,6 +147,98 @@ async def test_transactions_after_the_clock_was_ahead(clock: ManualClock) -> Non
         await subject.tend()
         (check,) = await subject.checks(["p"], 1, wait_s=5)
         assert check.half.id == "a"
+
+
+STEPS = {"ahead": [HOUR_MS], "back": [-HOUR_MS], "ahead_and_right": [HOUR_MS, -HOUR_MS], "twice": [HOUR_MS, HOUR_MS]}
+
+
+@pytest.mark.parametrize("is_remote", [False, True], ids=["one_machine", "two_machines"])
+@pytest.mark.parametrize("is_taken_over", [False, True], ids=["same_process", "next_process"])
+@pytest.mark.parametrize("since_h", [0, 5])
+@pytest.mark.parametrize("steps", STEPS)
+async def test_what_is_in_flight_after_the_clock_was_set(
+    steps: str, since_h: int, is_taken_over: bool, is_remote: bool, clock: ManualClock
+) -> None:
+    """It comes again after its time, nothing early and at most a ninth later, whichever process delivers then.
+
+    So does what is received hours after the step, while the log's time is slower than time.
+    """
+    store, machine = made(), ManualClock() if is_remote else clock
+
+    def advance(duration_ms: int) -> None:
+        for one in {clock, machine}:
+            one.advance(duration_ms)
+
+    async def received(owned: Owned, count: int = 1, wait_s: float = LIMIT_S) -> list[Delivered]:
+        return await owned.receive("g", TOPIC, count=count, invisible_ms=60_000, wanted=Wanted(), wait_s=wait_s)
+
+    for text in "abc":
+        await store.append(TOPIC, text)
+    async with contextlib.AsyncExitStack() as stack:
+        ownership = await stack.enter_async_context(delivering(store, clock, log_machine=machine))
+        owned = await owned_of(ownership)
+        (first,) = await received(owned)
+        for step_ms in STEPS[steps]:
+            machine.set_now_ms(machine.now_ms() + step_ms)
+            await heard(store, owned)
+        if since_h:
+            await owned.settle([Wish(first.handle, "ack")])
+            advance(since_h * HOUR_MS)
+            await heard(store, owned)
+            (first,) = await received(owned)
+            assert abs(first.until_ms - store.timers.now_ms() - 60_000) < 1_000
+        advance(30_000)
+        await heard(store, owned)
+        if is_taken_over:
+            ownership = await stack.enter_async_context(delivering(store, clock, log_machine=machine))
+            owned = await owned_of(ownership)
+        others = await received(owned, 10)
+        assert first.message not in [one.message for one in others]
+        await owned.settle([Wish(one.handle, "ack") for one in others])
+        advance(29_000)
+        assert await received(owned, wait_s=0) == []
+        advance(8_000)
+        (again,) = await received(owned)
+        assert (again.message, again.attempt) == (first.message, 2)
+
+
+async def heard(store: MemoryStore, owned: Owned) -> None:
+    """Let the log take a record, which tells Delivery the time, as it looks at the log's state once a second."""
+    await owned.set_policy("another", Policy())
+
+
+async def test_the_time_is_asked_for_where_nothing_is_written(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Delivery without work hears that the clock of the log's machine was set back, and what it gives is on time."""
+    monkeypatch.setattr(ownership_module, "TEND_INTERVAL_S", 0.005)
+    store, machine = made(), ManualClock()
+    async with delivering(store, clock, log_machine=machine) as ownership:
+        owned = await owned_of(ownership)
+        machine.set_now_ms(machine.now_ms() - HOUR_MS)
+        record_count = len(store.journal_records)
+        await eventually(lambda: len(store.journal_records) > record_count)
+        for one in (clock, machine):
+            one.advance(5 * HOUR_MS)
+        await store.append(TOPIC, "a")
+        (given,) = await owned.receive("g", TOPIC, count=1, invisible_ms=60_000, wanted=Wanted(), wait_s=LIMIT_S)
+        assert abs(given.until_ms - store.timers.now_ms() - 60_000) < 1_000
+
+
+async def test_a_jump_is_in_a_copy_of_the_journal(clock: ManualClock) -> None:
+    """So a process that reads the copy alone ends deliveries by the same time."""
+    store = made()
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        clock.set_now_ms(clock.now_ms() + HOUR_MS)
+        await heard(store, owned)
+        assert owned.groups.behind_ms == HOUR_MS
+        begin = len(store.journal_records)
+        subject = Copying(owned.groups, owned.delays.journal, store, store)
+        await subject.tend()
+    store.min_journal_offset = begin
+    async with delivering(store, clock) as ownership:
+        assert (await owned_of(ownership)).groups.behind_ms == HOUR_MS
 
 
 async def test_what_is_in_flight_when_the_clock_is_set_back_and_delivery_starts_again(clock: ManualClock) -> None:

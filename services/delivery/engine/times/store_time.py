@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""StoreTime: the log's own time, and the time of its machine's clock, from what its answers say. Never ahead of either.
+
+An answer comes after its store time, so the log's time is at least that far. The best of the last answers counts: a
+slow one makes nothing late. After a clock was set back the two differ, and the log's time goes slower until they meet.
+An answer whose store time is later than time can have passed since an answer before tells that the log's clock was set
+ahead: that is a jump, and `on_jump` hears by how much.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from libs.log.log_clock import CATCH_UP_RATE
+from libs.machine.clock import STEP_MS, Clock
+
+ANSWER_COUNT = 16
+
+
+class _Answer(NamedTuple):
+    log_ms: int
+    ahead_ms: int
+    asked_s: float
+    at_s: float
+    """When it was asked for, and when it came, by monotonic time."""
+
+
+class StoreTime:
+    """See the module."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.on_jump: Callable[[int], None] = lambda _: None
+        """Hears by how many milliseconds the log's time has jumped ahead, before it is so here."""
+        self._clock = clock
+        self._answers: deque[_Answer] = deque(maxlen=ANSWER_COUNT)
+        self._wall_less_ms = 0.0
+        """The wall clock of this machine less monotonic time, as of the last answer."""
+        self._was_told_otherwise = False
+
+    def asks(self) -> float:
+        """Return a moment, before what may be answered with a store time. `heard` wants it."""
+        return self._clock.monotonic_s()
+
+    def heard(self, store_time_ms: int, ahead_ms: int, asked_s: float) -> None:
+        """Learn from an answer that came just now, and said how far the log's time is ahead of its clock."""
+        jump_ms = self._jump_ms(store_time_ms)
+        was_ahead = bool(self._answers) and self._answers[-1].ahead_ms > 0
+        is_other = was_ahead != (ahead_ms > 0) or abs(ahead_ms - self.ahead_ms) > STEP_MS
+        if jump_ms or is_other or self.is_doubtful:
+            self._answers.clear()
+        self._wall_less_ms, self._was_told_otherwise = self._less_ms(), False
+        if jump_ms:
+            self.on_jump(jump_ms)
+        self._answers.append(_Answer(store_time_ms, ahead_ms, asked_s, self._clock.monotonic_s()))
+
+    def told(self, ahead_ms: int) -> None:
+        """Learn how far the log's time is ahead of its clock now, from what tells no store time."""
+        self._was_told_otherwise = self.is_known and abs(ahead_ms - self.ahead_ms) > STEP_MS
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any answer came."""
+        return bool(self._answers)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether there was no answer, or the log's clock was set since, or this machine's: it may be the same one."""
+        is_set = abs(self._less_ms() - self._wall_less_ms) > STEP_MS
+        return not self._answers or is_set or self._was_told_otherwise
+
+    @property
+    def ahead_ms(self) -> int:
+        """How far the log's time is ahead of its machine's clock."""
+        return max(0, self.now_ms() - self.clock_ms())
+
+    def now_ms(self) -> int:
+        """Return milliseconds since the epoch, which the log's time has passed; 0 before the first answer."""
+        slow_ms = (one.log_ms + self._since_ms(one.at_s, CATCH_UP_RATE) for one in self._answers if one.ahead_ms)
+        return max(self.clock_ms(), *slow_ms, 0)
+
+    def clock_ms(self) -> int:
+        """Return milliseconds since the epoch, which the clock of the log's machine has passed. As above."""
+        return max((one.log_ms - one.ahead_ms + self._since_ms(one.at_s) for one in self._answers), default=0)
+
+    def _jump_ms(self, store_time_ms: int) -> int:
+        """Return how far the log's time has jumped by this store time, 0 if so much time can have passed."""
+        latest_ms = min((one.log_ms + self._since_ms(one.asked_s) for one in self._answers), default=store_time_ms)
+        return store_time_ms - self.now_ms() if store_time_ms > latest_ms + STEP_MS else 0
+
+    def _since_ms(self, at_s: float, rate: float = 1.0) -> int:
+        return int((self._clock.monotonic_s() - at_s) * 1000 * rate)
+
+    def _less_ms(self) -> float:
+        return self._clock.now_ms() - self._clock.monotonic_s() * 1000

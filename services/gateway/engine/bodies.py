@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bodies: compressed ones become what they were made of, since RocketMQ 5's clients read only some of the containers.
 
-A body that stays small is inflated at once. A larger one is inflated by one thread, which is all that a gateway spends
-on large bodies, however many of them there are. No body becomes larger than `size_bytes_max`.
+A body that stays small is inflated at once, and others have their turn after each. A larger one is inflated by one
+thread, which is all that a gateway spends on large bodies, however many of them there are. No body becomes larger than
+`size_bytes_max`.
 Callers: the event loop's thread. Memory: `size_bytes_max` for each body that a caller waits for.
 """
 
@@ -97,10 +98,13 @@ class Bodies:
         at_once = min(AT_ONCE_SIZE_BYTES_MAX, self._size_bytes_max)
         if size_bytes <= at_once:
             try:
-                return work(at_once)
+                done = work(at_once)
             except BodyTooLargeError:
                 if at_once == self._size_bytes_max:
                     raise
+            else:
+                await asyncio.sleep(0)  # a request may have many
+                return done
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._size_bytes_max)
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 from libs.machine.clock import Clock
+from libs.machine.loop import in_steps
 from libs.requests.errors import BadArgument, ServiceError
 from services.gateway.engine import recall
 from services.gateway.engine.bodies import Bodies
@@ -27,6 +28,8 @@ from services.gateway.rpc.wire import messaging_pb2 as wire
 
 SERVED_AS = "apache.rocketmq.v2.MessagingService"
 SEND_COUNT_MAX = 1_000
+SEND_STEP_COUNT = 50
+"""Messages of a request that are checked and translated before others have their turn: some milliseconds."""
 
 COME_AGAIN = (wire.CODE_UNAUTHORIZED, wire.CODE_TOO_MANY_REQUESTS)
 """Codes of streams that end in order, because the same settings may be taken later."""
@@ -115,7 +118,8 @@ class MessagingServicer:
         most = self._body_size_bytes_max
         stored = [
             await to_store(message, topic, caller, self._bodies, body_size_bytes_max=most)
-            for message in request.messages
+            async for some in in_steps(request.messages, count=SEND_STEP_COUNT)
+            for message in some
         ]
         offsets = await self._log.append(stored)
         if any(map(is_transaction, request.messages)):

@@ -41,6 +41,8 @@ def _names(prefix: str) -> dict[int, str]:
 
 MESSAGE_FIELDS, REQUEST_FIELDS = _names("APPEND_MESSAGE_"), _names("APPEND_REQUEST_")
 SHOWN_SIZE_MAX = 200
+STRING_SIZE_BYTES_MAX = (1 << 16) - 1
+"""A longer property string is refused before it is looked into."""
 
 
 def field_path(columns: AppendColumns) -> str:
@@ -70,13 +72,20 @@ def _bad_delay(field: str, delay_ms: int, given: str) -> DelayNotSupported:
     return DelayNotSupported(reason, field=field, value=given, limit=limit)
 
 
-def _large_properties(field: str, value: int) -> PropertiesTooLarge:
-    """Refuse properties: those that would fit belong to a message that waits, and gets further ones meanwhile."""
+def _redirect(columns: AppendColumns) -> int:
+    """Return how the message at fault would wait, as far as the plan came: not to properties of more than 64 KiB."""
+    is_planned = columns.error_value <= STRING_SIZE_BYTES_MAX
+    at = layout.PLAN_STRIDE * columns.error_index + layout.PLAN_REDIRECT
+    return columns.plan[at] if is_planned else layout.REDIRECT_NONE
+
+
+def _large_properties(field: str, value: int, columns: AppendColumns) -> PropertiesTooLarge:
+    """Refuse properties, with the limit of such a message: one that waits gets further ones meanwhile."""
     limit, timed, half = PROPERTIES_SIZE_BYTES_MAX, TIMER_ROOM_BYTES, HALF_ROOM_BYTES
     why = f"{limit - timed} for a message with a time, {limit - half} for one of a transaction, {limit} for others"
     reason = f"properties of {value} bytes are too large, the limit is {why}; leave some out"
-    most = limit if value > limit else limit - timed if value > limit - timed else limit - half
-    return PropertiesTooLarge(reason, field=field, value=value, limit=most)
+    room = {layout.REDIRECT_TIMER: timed, layout.REDIRECT_HALF: half}.get(_redirect(columns), 0)
+    return PropertiesTooLarge(reason, field=field, value=value, limit=limit - room)
 
 
 def refusal_of(  # noqa: C901 - a table
@@ -116,7 +125,7 @@ def refusal_of(  # noqa: C901 - a table
         case layout.E_PROPERTIES:
             return BadProperties("the properties are not well formed", field=field)
         case layout.E_PROPERTIES_SIZE:
-            return _large_properties(field, value)
+            return _large_properties(field, value, columns)
         case layout.E_DELAY:
             return _bad_delay(field, value, _property(request, columns, "TIMER_"))
         case layout.E_HOST:

@@ -128,7 +128,7 @@ class OpenLog:
     @cached_property
     def topic_changes(self) -> TopicChanges:
         """What changes topics, in a log that leads."""
-        return TopicChanges(self.topics, self.in_sync, self.replicas.wake)
+        return TopicChanges(self.topics, self.in_sync, self.replicas.wake, self.gate.check_told)
 
     @property
     def keepers(self) -> tuple[SupervisedLoop, ...]:

@@ -66,6 +66,7 @@ class TopicServicer:
     def _leading(self) -> TopicChanges:
         """What changes topics. Raises NotLeader and Stopping."""
         self._gate.check_leads()
+        self._gate.check_lease()
         return self._changes
 
     def _topic(self, topic: TopicConfig) -> pb.Topic:

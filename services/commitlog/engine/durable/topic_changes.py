@@ -32,14 +32,21 @@ class InSync(Protocol):
 
 
 class TopicChanges:
-    """Of one log. All calls raise NotEnoughReplicas, with nothing changed, and NotDurableYet.
+    """Of one log. All calls raise NotEnoughReplicas, with nothing changed, NotDurableYet and LeaseOver.
 
     `in_sync` is None in a log that follows, where nobody makes a call. `wake` lets those that send the log look at the
-    topics.
+    topics. `check` raises LeaseOver where another log may lead, and nothing is told as done any more.
     """
 
-    def __init__(self, topics: TopicRegistry, in_sync: InSync | None, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        topics: TopicRegistry,
+        in_sync: InSync | None,
+        wake: Callable[[], None],
+        check: Callable[[], None],
+    ) -> None:
         self._topics, self._leading, self._wake = topics, in_sync, wake
+        self._check = check
         self._unanswered: dict[str, Any] = {}
         """By name: what a caller wanted that was not told that it is done."""
 
@@ -85,6 +92,7 @@ class TopicChanges:
         self._wake()
         try:
             await self._in_sync.wait_topics(self._topics.change_count)
+            self._check()
         except BaseException:
             if wanted is not None:
                 self._unanswered.pop(name, None)

@@ -81,11 +81,19 @@ class WriteGate:
         if self._holding:
             self.check_leads()
             raise self.sealed() if self._holding[0] is Reason.SEALED else self._holding[0].error()
+        self.check_lease()
+
+    def check_lease(self) -> None:
+        """Raise NotLeader where another log may lead by now."""
+        try:
+            self.check_told()
+        except LeaseOver:  # before anything is written, so that asking elsewhere is safe
+            raise NotLeader("") from None
+
+    def check_told(self) -> None:
+        """Raise LeaseOver where another log may lead by now, so that nothing is told as done any more."""
         if self._check_lease is not None:
-            try:
-                self._check_lease()
-            except LeaseOver:  # before anything is written, so that asking elsewhere is safe
-                raise NotLeader("") from None
+            self._check_lease()
 
     def sealed(self) -> ServiceError:
         """Return what tells that a write failed and left nothing: if the log was elected, another one will take it."""

@@ -3,16 +3,21 @@
 
 import asyncio
 from functools import partial
+from typing import Any
 
 import pytest
+from reput.commitlog.v1 import topic_service_pb2 as pb
 
+from libs.formats.config.topics_json import TopicConfig
 from libs.formats.state.leadership import LeadershipRecord
 from libs.log.state.small_files import load_checkpoint
 from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable, View
 from services.commitlog.engine.elect.tenure import ASKING_SHARE
 from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.engine.write.marks import DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED
-from services.commitlog.errors import NotElected, NotEnoughReplicas, NotLeader
+from services.commitlog.engine.write.topics import TopicRegistry
+from services.commitlog.errors import LeaseOver, NotElected, NotEnoughReplicas, NotLeader, TopicNotFound
+from services.commitlog.rpc.topic_servicer import TopicServicer
 from tests.support.cluster import Cluster, Node
 from tests.support.commitlog import DATA_DIR, append, bodies, durability_of, message
 from tests.support.patience import eventually
@@ -86,6 +91,36 @@ async def test_a_leader_that_slept() -> None:
         with pytest.raises(NotLeader):
             await append(leader.log, message(b"two"))
         assert leader.log.marks.wrote.value == end
+
+
+@pytest.mark.parametrize("role", ["async_master", "sync_master"])
+async def test_topics_of_a_leader_that_slept(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It changes none after its lease, and tells none as done whose file it wrote within: another log may lead."""
+    cluster = Cluster(role=role)
+    async with cluster.running() as leader:
+        await all_in_sync(cluster)
+        log, create = leader.log, TopicRegistry.create
+        topics = TopicServicer(log.topics, log.topic_changes, log.gate)
+
+        async def slow(self: TopicRegistry, name: str, **given: Any) -> TopicConfig:
+            topic = await create(self, name, **given)
+            leader.machine.clock.advance(10_000)
+            return topic
+
+        monkeypatch.setattr(TopicRegistry, "create", slow)
+        with pytest.raises(LeaseOver):
+            await topics.CreateTopic(pb.CreateTopicRequest(name="within"), None)
+        calls = (
+            topics.CreateTopic(pb.CreateTopicRequest(name="after"), None),
+            topics.UpdateTopic(pb.UpdateTopicRequest(name="within", write_queue_count=9), None),
+            topics.DeleteTopic(pb.DeleteTopicRequest(name="within"), None),
+        )
+        for call in calls:
+            with pytest.raises(NotLeader):
+                await call
+        assert log.topics.get("within").write_queue_count != 9
+        with pytest.raises(TopicNotFound):
+            log.topics.get("after")
 
 
 async def test_an_answer_that_the_watch_overtakes() -> None:

@@ -83,6 +83,7 @@ class DelayDelivery:
         """Begin with the levels that have got their first message, and write down the offsets that no level does."""
         for queue_id in self._queues.queue_ids(SCHEDULE_TOPIC):
             if queue_id not in self._levels:
+                self.offsets.begin(queue_id)
                 level = self._levels[queue_id] = self._make_level(queue_id)
                 level.loop.start()
-        await self.offsets.save()
+        await self.offsets.save(is_first=True)

@@ -48,6 +48,7 @@ class DelayOffsets:
         self._certain: dict[int, int] = {}
         self._unsynced: dict[int, _Unsynced] = {}
         self._version = DataVersion()
+        self._is_there = False
         self._change_count = 0
         self._saved_change_count = 0
         self._save_lock = asyncio.Lock()
@@ -59,6 +60,7 @@ class DelayOffsets:
         """
         file = config_file.read(self._fs, self._path, delay_offsets_json.loads)
         if file is not None:
+            self._is_there = True
             self._version = file.data_version or DataVersion()
             self._certain = {level - 1: queue_offset for level, queue_offset in file.offsets.items()}
         elif self._queues.queue_ids(SCHEDULE_TOPIC):
@@ -69,6 +71,10 @@ class DelayOffsets:
         """Return the queue offset of the next message to deliver, 0 at first."""
         unsynced = self._unsynced.get(queue_id)
         return self._certain.get(queue_id, 0) if unsynced is None else unsynced.next_queue_offset
+
+    def begin(self, queue_id: int) -> None:
+        """Note that a level has messages, none of which is delivered yet unless something else is known of it."""
+        self._certain.setdefault(queue_id, 0)
 
     def delivered(self, queue_id: int, next_queue_offset: int, *, end_physical_offset: int, is_on_disk: bool) -> None:
         """Note that messages up to here were appended, by a batch that ends there in the log."""
@@ -117,23 +123,25 @@ class DelayOffsets:
                 queue = self._queues.find(SCHEDULE_TOPIC, queue_id)
                 self.move(queue_id, min(queue_offset, 0 if queue is None else queue.max_queue_offset))
 
-    async def save(self) -> None:
+    async def save(self, *, is_first: bool = False) -> None:
         """Write the file if anything certain changed since it was written. Durable on return. Raises OSError.
 
+        With `is_first` also if there is none, and a level has messages: then a later start knows that none was lost.
         It is written to its end even if the caller goes away meanwhile.
         """
-        await uninterrupted(self._save())
+        await uninterrupted(self._save(is_first))
 
-    async def _save(self) -> None:
+    async def _save(self, is_first: bool) -> None:
         async with self._save_lock:
             change_count = self._change_count
-            if change_count == self._saved_change_count:
+            is_missing = is_first and bool(self._certain) and not self._is_there
+            if change_count == self._saved_change_count and not is_missing:
                 return
             version = replace(self._version, counter=self._version.counter + 1, timestamp_ms=self._clock.now_ms())
             offsets = {queue_id + 1: queue_offset for queue_id, queue_offset in self._certain.items()}
             data = delay_offsets_json.dumps(DelayOffsetsFile(offsets, version)).encode()
             await asyncio.to_thread(self._replace, data)
-            self._version = version
+            self._version, self._is_there = version, True
             self._saved_change_count = change_count
 
     def _replace(self, data: bytes) -> None:

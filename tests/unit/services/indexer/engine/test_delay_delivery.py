@@ -120,6 +120,21 @@ async def test_a_restart_goes_on() -> None:
     assert sorted(world.sink.bodies) == [b"1", b"2", b"3"]
 
 
+async def test_a_store_that_has_delivered_nothing_yet_is_no_store_that_lost_its_file(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The file is there from a level's first message on, so a restart while messages wait says nothing."""
+    world = World()
+    delay(world.log, b"1", level=18)
+    async with world.delivering() as (_, delivery):
+        await eventually(lambda: delivery.statistics().waiting_count == 1)
+        await eventually(lambda: world.offsets() == {18: 0})
+    caplog.clear()
+    async with world.delivering():
+        assert not caplog.records
+    assert not world.sink.bodies
+
+
 async def test_a_lost_file_is_told(caplog: pytest.LogCaptureFixture) -> None:
     """All that the log still has comes once more, and a line says why; a store without any says nothing."""
     world = World()
@@ -272,7 +287,7 @@ async def test_the_log_goes_away_and_comes_back() -> None:
         world.clock.advance(1_000)
         await settle()
         assert world.sink.bodies == []
-        assert world.offsets() == {}
+        assert world.offsets().get(1, 0) == 0
         world.log.is_up = True
         await eventually(lambda: world.offsets() == {1: 1})
         delay(world.log, b"2")

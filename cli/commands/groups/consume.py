@@ -90,24 +90,21 @@ def go_on(step: Step, sleep: Callable[[float], None] = time.sleep) -> NoReturn:
     worked is raised: it is most likely a wrong address or a misspelt topic.
     """
     from reput_client import ReputError, RetryPolicy
-    from reput_client.core.retry import is_passing
+    from reput_client.core.sharing.outage import Outage
 
-    retry = RetryPolicy(retries=sys.maxsize)
-    has_worked, failed_count = False, 0
+    outage = Outage("consuming", RetryPolicy(), tell=warning_line, told_after=1)
+    has_worked = False
     while True:
         try:
             step(BATCH_COUNT, POLL_S)
         except ReputError as error:
-            if not has_worked or not (is_passing(error) or error.reason == "TOPIC_NOT_FOUND"):
+            delay_s = outage.on_failure(error, time.monotonic()) if has_worked else None
+            if delay_s is None:
                 raise
-            if not failed_count:
-                warning_line(f"consuming does not work, and is tried again until it does: {error}")
-            sleep(retry.backoff_s(failed_count, error) or POLL_S)
-            failed_count += 1
-            continue
-        if failed_count:
-            warning_line("consuming works again")
-        has_worked, failed_count = True, 0
+            sleep(delay_s)
+        else:
+            outage.on_success(time.monotonic())
+            has_worked = True
 
 
 def _print(consumer: ShareConsumer, received: Sequence[Received], *, as_json: bool, raw: bool) -> None:

@@ -30,15 +30,18 @@ def steps(*outcomes: int | ReputError) -> Callable[[int, float], int]:
 
 
 def test_an_outage_is_waited_out(capsys: pytest.CaptureFixture[str]) -> None:
-    """It is told once, and its end too; delays grow. A topic that is away may be made again."""
+    """It is told once for each reason, and its end too; delays grow. A topic that is away may be made again."""
     delays_s: list[float] = []
     with pytest.raises(KeyboardInterrupt):
         go_on(steps(3, AWAY, AWAY, AWAY, GONE, 0, 2, GONE), delays_s.append)
-    assert capsys.readouterr().err.splitlines() == [
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" after ")[0] for line in lines] == [
         f"warning: consuming does not work, and is tried again until it does: {AWAY}",
+        f"warning: consuming does not work, and is tried again until it does: {GONE}",
         "warning: consuming works again",
         f"warning: consuming does not work, and is tried again until it does: {GONE}",
     ]
+    assert lines[2].endswith(" s and 4 failed calls")
     assert len(delays_s) == 5
     assert 0 < delays_s[0] <= 0.05 < delays_s[3] <= 5
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Outage: reasons that pass, during which a call is made again until it works or its caller is closed. No I/O."""
 
+from collections.abc import Callable
+
 from reput_client.core.errors import ReputError
 from reput_client.core.retry import RetryPolicy, is_passing
 from reput_client.core.telemetry.log import log
@@ -17,16 +19,24 @@ class Outage:
     """Of one kind of call, named `what` in the log. Delays are those of `retry`, without an end of the retries.
 
     A topic that does not exist is a reason that passes: it may be made, or made again. The log tells when an outage
-    begins, when its reason becomes another, and when it ends.
+    begins, when its reason becomes another, and when it ends; `tell` gets these lines instead, if it is given.
     """
 
-    def __init__(self, what: str, retry: RetryPolicy) -> None:
+    def __init__(
+        self,
+        what: str,
+        retry: RetryPolicy,
+        *,
+        tell: Callable[[str], None] = log.warning,
+        told_after: int = FAILURES_UNTIL_TOLD,
+    ) -> None:
         self.failed_count = 0
         """Calls that failed so far, for reasons that pass."""
         self.outage_count = 0
         """Outages that were told so far."""
         self._what = what
         self._retry = RetryPolicy(1 << 62, retry.delay_min_s, retry.delay_max_s, retry.chance)
+        self._write, self._told_after = tell, told_after
         self._since_s: float | None = None
         self._attempt = 0
         self._told = ""
@@ -44,7 +54,7 @@ class Outage:
             self._since_s = now_s
         self._attempt += 1
         self.failed_count += 1
-        if self._attempt >= FAILURES_UNTIL_TOLD:
+        if self._attempt >= self._told_after:
             self._tell(error)
         return max(delay_s, DELAY_MIN_S)
 
@@ -53,9 +63,8 @@ class Outage:
         if self._since_s is None:
             return
         if self._told:
-            log.warning(
-                "%s works again after %.1f s and %d failed calls", self._what, self.lasts_s(now_s), self._attempt
-            )
+            lasts_s = self.lasts_s(now_s)
+            self._write(f"{self._what} works again after {lasts_s:.1f} s and {self._attempt} failed calls")
         self._since_s, self._attempt, self._told = None, 0, ""
 
     def _tell(self, error: ReputError) -> None:
@@ -65,4 +74,4 @@ class Outage:
             return
         self.outage_count += not self._told
         self._told = reason
-        log.warning("%s does not work, and is tried again until it does: %s", self._what, error)
+        self._write(f"{self._what} does not work, and is tried again until it does: {error}")

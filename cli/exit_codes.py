@@ -59,6 +59,7 @@ REASONS = {
     "FILE": "a file can't be read or written",
     "HANDOVER": "`handover` went wrong at the log that is to lead, or its end is not known; the text says more",
     "IN_USE": "`verify` found a process that uses the store",
+    "GROUP_IN_USE": "`groups delete` was given a group whose members received within the last 30 s, without --force",
     "GROUP_NOT_FOUND": "nobody knows a group of this name",
     "GROUP_SHARES": "`groups commit` was asked to move a group that shares messages",
     "NOT_CONFIRMED": "a question was answered with no, or nobody could be asked and --yes was not given",

@@ -144,7 +144,9 @@ def test_a_group_is_moved_after_a_look(running: Store) -> None:
     (row,) = running.json("groups", "reset", "reader", "moved", "--to", "latest", "--dry-run")
     assert (row["from_queue_offset"], row["to_queue_offset"]) == (1, 2)
     assert running.json("groups", "list", "--group", "reader")[0]["queue_offset"] == 1
-    assert running.run("groups", "delete", "moved", "--yes").code == 0
+    refused = running.run("groups", "delete", "moved", "--yes")
+    assert (refused.code, "GROUP_IN_USE" in refused.errors, "--force" in refused.errors) == (5, True, True)
+    assert running.run("groups", "delete", "moved", "--force", "--yes").code == 0
     assert running.run("groups", "show", "moved").code == 3
 
 

@@ -327,13 +327,15 @@ def delete_groups(
     context: typer.Context,
     names: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.")],
     topic_name: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Only the offsets of this topic.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Also groups whose members receive.")] = False,
     yes: Yes = False,
     as_json: JsonOption = False,
 ) -> None:
     """Forget groups: offsets, and of groups that share messages all else. Exit code 3 if one is not known.
 
-    The others are forgotten all the same. It asks, and says how much that is, and whether members receive. A member
-    that goes on makes the group anew, with the default policy, and messages come to it again: end members before.
+    The others are forgotten all the same. It asks, and says how much that is. A group whose members received within
+    the last 30 s is refused, with exit code 5 and nothing forgotten: a member that goes on would make it anew, with the
+    default policy, and messages would come to it again. End the members before, or say --force.
     Dead letters stay, and may be replayed again.
 
     Example: reput groups delete readers --topic orders --yes
@@ -342,6 +344,8 @@ def delete_groups(
         shared_groups = [] if topic_name else [find_sharing(context, client, name) for name in names]
         sharing = [group.name for group in shared_groups if group is not None]
         received = [group.name for group in shared_groups if group is not None and group.filters]
+        if received and not force:
+            raise CommandFailed("GROUP_IN_USE", _in_use(received), code=ExitCode.REFUSED)
         found = _offsets(client, names, topic_name)
         if not yes and (found or sharing):
             of_topic = f" of topic {topic_name}" if topic_name else ""
@@ -356,6 +360,11 @@ def delete_groups(
     unknown = [str(row["group"]) for row in rows if not row["deleted_offset_count"] and row["group"] not in sharing]
     if unknown:
         raise CommandFailed("NO_OFFSETS", f"no offsets of {', '.join(unknown)}", code=ExitCode.NOT_FOUND)
+
+
+def _in_use(names: Sequence[str]) -> str:
+    text = f"members of {', '.join(names)} receive and would make it anew, with the default policy"
+    return f"{text}: end them and wait for 30 s, or repeat the command with --force"
 
 
 def _offsets(client: Client, groups_named: Sequence[str], topic_name: str) -> list[ConsumerOffset]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from reput.commitlog.v1.log_service_pb2 import GetStatusResponse
 
 from cli.commands.state.beside import beside_lines
+from cli.commands.state.standing import still_lines
 from cli.commands.state.states import States
 from cli.commands.state.verdict import Trouble, verdict_of
 from cli.connection.addresses import SERVICES
@@ -100,6 +101,8 @@ def _blocks(states: States, rates: Rates | None) -> Iterator[tuple[str, list[str
         yield "retention", list(_retention(states))
     if beside := list(beside_lines(states.beside)):
         yield "beside", beside
+    if still := list(still_lines(states.still)):
+        yield "groups", still
     if running := list(_running(states)):
         yield "up for", running
 

@@ -15,6 +15,7 @@ from reput.janitor.v1 import retention_service_pb2 as retention_pb
 from reput_client import Client, DeadlineExceededError, ReputError, UnavailableError
 
 from cli.commands.state.beside import Beside
+from cli.commands.state.standing import Still
 
 T = TypeVar("T")
 
@@ -24,7 +25,8 @@ class States:
 
     `away` has the services that do not answer, and why; `answer_ms` how long the others took to tell their states;
     `oldest_time_ms` is the store time of the log's first message, 0 if it is not known; `beside` are Delivery and the
-    gateway, where there are any; `targets` are the addresses that were asked, of services that have several.
+    gateway, where there are any; `still` are groups that are held up; `targets` are the addresses that were asked, of
+    services that have several.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class States:
         self.oldest_time_ms, self.policy, self.last_run = oldest_time_ms, policy, last_run
         self.answer_ms = answer_ms or {}
         self.beside: Sequence[Beside] = ()
+        self.still: Sequence[Still] = ()
         self.targets: Mapping[str, str] = {}
 
     @property

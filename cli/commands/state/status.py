@@ -44,6 +44,7 @@ def status(
 
     Exit code 4 if a service is away, 7 if all answer and the store is not well: appends are refused, for example.
 
+    Groups whose oldest message has waited for 15 s, and that say why, are named: the first 5, of the first 100 groups.
     Numbers are rounded; --json has the states as the services tell them.
 
     Example: reput status --watch 5
@@ -104,7 +105,11 @@ def _look(context: typer.Context, away: dict[str, str]) -> States:
         options = replace(options, **{service: target})  # type: ignore[arg-type]
     with new_client(options, RetryPolicy(retries=RETRIES)) as client:
         states = look(client, time.time(), away)
-    states.beside, states.targets = look_beside(context), targets
+        states.beside, states.targets = look_beside(context), targets
+        if any(one.service == "delivery" and one.serves for one in states.beside):
+            from cli.commands.state.standing import look_still
+
+            states.still = look_still(client)
     return states
 
 
@@ -168,6 +173,7 @@ def document(states: States) -> dict[str, object]:
     for service, answer in answers.items():
         found[service] = _known(plain(answer)) if answer is not None else {"unavailable": states.away[service]}
     found |= beside_document(states.beside)
+    found["held_up_groups"] = [one._asdict() for one in states.still]
     if states.targets:
         found["asked"] = dict(states.targets)
     troubles = troubles_of(states)

@@ -36,7 +36,9 @@ class GroupLag:
     bytes: int = _told("Bytes of their records.")
     in_flight_messages: int = _told("Those of them that receivers have.")
     waiting_messages: int = _told("Those of them that were given back, or whose receivers' time is over.")
-    held_messages: int = _told("Those of them that wait for one with the same ordering key.")
+    held_messages: int = _told(
+        "Those of them that wait for a message with the same ordering key, or for a member whose filter they pass."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput status` names groups that are held up, and not those that wait for a moment."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from reput_client import ReputError, ShareGroup, SharePolicy, ShareQueue
+
+from cli.commands.state.page import Rates, page_lines
+from cli.commands.state.standing import (
+    GROUP_COUNT_MAX,
+    LINE_COUNT_MAX,
+    STILL_S,
+    Still,
+    look_still,
+    still_lines,
+    still_of,
+)
+from cli.commands.state.states import States
+
+PAUSED, BLOCKED = "the group is paused", "3 messages wait for message 17, which has the same ordering key"
+AWAY = ReputError("nobody listens", code=grpc.StatusCode.UNAVAILABLE)
+
+
+def queue(queue_id: int, lag_s: float | None, *reasons: str, topic: str = "orders") -> ShareQueue:
+    """A queue of a group."""
+    return ShareQueue(topic, queue_id, 0, 0, 9, 9, 0, 0, lag_s, 900, standstills=reasons)
+
+
+def group(name: str, *queues: ShareQueue) -> ShareGroup:
+    """A group with these queues."""
+    return ShareGroup(name, SharePolicy(), queues, 0)
+
+
+class Client:
+    """One whose Delivery has these groups; a name that is not there any more fails."""
+
+    def __init__(self, *groups: ShareGroup, gone: int = 0) -> None:
+        self.groups = groups
+        self.gone, self.asked = gone, list[str]()
+        self.share_groups = self
+
+    def list(self) -> Iterator[ShareGroup]:
+        """See ShareGroups."""
+        return iter(self.groups)
+
+    def get(self, name: str) -> ShareGroup:
+        """See ShareGroups."""
+        self.asked.append(name)
+        if len(self.asked) <= self.gone:
+            raise AWAY
+        return next(one for one in self.groups if one.name == name)
+
+
+def test_who_is_held_up() -> None:
+    """A queue counts whose oldest message has waited for a while; of several the one that has waited longest."""
+    found = still_of(
+        [
+            group("quick", queue(0, STILL_S - 1, BLOCKED), queue(1, None), queue(2, 900.0)),
+            group("audit", queue(0, 20.0, PAUSED)),
+            group("billing", queue(0, 60.0, PAUSED), queue(1, 180.0, BLOCKED), queue(2, 30.0, BLOCKED, topic="bills")),
+        ]
+    )
+    assert [one[:4] for one in found] == [
+        ("billing", "orders", 2, 180.0), ("billing", "bills", 1, 30.0), ("audit", "orders", 1, 20.0),
+    ]  # fmt: skip
+    assert list(still_lines(found)) == [
+        f"billing at orders is held up in 2 queues, its oldest message for 3 min: {BLOCKED}",
+        f"billing at bills is held up, its oldest message for 30 s: {BLOCKED}",
+        f"audit at orders is held up, its oldest message for 20 s: {PAUSED}",
+    ]
+
+
+def test_lines_and_questions_are_bounded() -> None:
+    """However many groups there are."""
+    groups = [group(f"g{number:03d}", queue(0, 60.0, PAUSED)) for number in range(GROUP_COUNT_MAX + 1)]
+    client: Any = Client(*groups, gone=1)
+    found = look_still(client)
+    assert (len(client.asked), len(found)) == (GROUP_COUNT_MAX, GROUP_COUNT_MAX - 1)
+    *lines, rest = still_lines(found)
+    assert (len(lines), rest) == (LINE_COUNT_MAX, "94 more groups and topics are held up: `reput groups list`")
+
+
+def test_a_delivery_that_goes_spoils_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nothing is known of groups."""
+    client: Any = Client()
+
+    def fails() -> Iterator[ShareGroup]:
+        raise AWAY
+
+    monkeypatch.setattr(client, "list", fails)
+    assert look_still(client) == []
+
+
+def test_the_page_has_them() -> None:
+    """Beside all else, and without a group that is held up there is no such line."""
+    states = States(0.0, {})
+    assert not [line for line in page_lines(states, [], Rates.between(None, states), 100) if "held up" in line]
+    states.still = [Still("billing", "orders", 1, 60.0, PAUSED)]
+    text = " ".join(" ".join(page_lines(states, [], Rates.between(None, states), 100)).split())
+    assert f"groups billing at orders is held up, its oldest message for 1 min: {PAUSED}" in text

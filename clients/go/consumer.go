@@ -60,7 +60,7 @@ type Consumer struct {
 	mu        sync.Mutex
 	positions positions
 	followers map[int32]*follower
-	// failure is why a queue is not followed any more: then the consumer lacks messages, and hands out no others.
+	// failure is why a stream could not be opened again, until Next has told it.
 	failure *Error
 }
 
@@ -116,7 +116,8 @@ func (c *Client) NewConsumer(
 }
 
 // Next waits for the next message. It fails with the context's error if that ends before, with ErrClosed after Close,
-// and with an *Error when a stream broke and could not be opened again; then it does so for good.
+// and with an *Error when a stream broke and could not be opened again within the retries of the client, which last
+// half a minute. Whoever calls it again goes on where that was.
 func (c *Consumer) Next(ctx context.Context) (StoredMessage, error) {
 	for {
 		message, isThere, err := c.pop()
@@ -134,7 +135,8 @@ func (c *Consumer) Next(ctx context.Context) (StoredMessage, error) {
 	}
 }
 
-// Messages yields messages as Next returns them. It ends when the consumer is closed, and behind the first error.
+// Messages yields messages as Next returns them. It ends when the consumer is closed, and behind the first error;
+// whoever calls it again goes on.
 func (c *Consumer) Messages(ctx context.Context) iter.Seq2[StoredMessage, error] {
 	return func(yield func(StoredMessage, error) bool) {
 		for {
@@ -209,8 +211,9 @@ func (c *Consumer) pop() (StoredMessage, bool, error) {
 		return StoredMessage{}, false, ErrClosed
 	}
 	message, isThere := c.positions.pop()
-	if !isThere && c.failure != nil {
-		return message, false, c.failure
+	if failure := c.failure; !isThere && failure != nil {
+		c.failure = nil
+		return message, false, failure
 	}
 	return message, isThere, nil
 }
@@ -224,6 +227,7 @@ func (c *Consumer) take(taken delivery) {
 	}
 	if taken.failure != nil {
 		c.failure = taken.failure
+		c.follow(taken.follower.queueID, c.positions.all()[taken.follower.queueID])
 		return
 	}
 	<-taken.follower.held

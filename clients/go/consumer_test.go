@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -123,12 +124,16 @@ func TestConsumerBrokenStreams(t *testing.T) {
 	}
 }
 
-// When a stream can't be opened again the consumer says so, and does so from then on.
+// When a stream can't be opened again the consumer says so once, and whoever goes on taking goes on where that was.
 func TestConsumerFails(t *testing.T) {
 	store := newFake()
-	store.subscribe = func(_ *indexerv1.SubscribeRequest, stream subscription) error {
-		stream.Send(answerOf(3))
-		return status.Error(codes.DataLoss, "damaged")
+	var asked atomic.Int32
+	store.subscribe = func(request *indexerv1.SubscribeRequest, stream subscription) error {
+		if number := asked.Add(1); number == 2 || number == 3 {
+			return status.Error(codes.DataLoss, "damaged")
+		}
+		stream.Send(answerOf(request.QueueOffset))
+		return unavailable()
 	}
 	consumer := newTestConsumer(t, connect(t, store), onlyQueue0)
 	take(t, consumer, 1)
@@ -138,6 +143,9 @@ func TestConsumerFails(t *testing.T) {
 		if !isCall || failure.Code != codes.DataLoss {
 			t.Error(err)
 		}
+	}
+	if offsets := take(t, consumer, 2); !slices.Equal(offsets, []int64{4, 5}) {
+		t.Error(offsets)
 	}
 }
 

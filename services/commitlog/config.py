@@ -201,7 +201,7 @@ class CommitLogConfig:
     batch_new_queue_count_max: Annotated[int, Meta(ge=1)] = 1_024
     """Most queues whose first messages one batch may have."""
 
-    new_queues_per_s_max: Annotated[int, Meta(ge=0)] = 1_000
+    new_queues_per_s_max: Annotated[int, Meta(ge=0)] = 500
     """Queues that may begin per second, over all callers. Beyond it a batch with first messages of queues is refused
     with WINDOW_FULL, and may be sent again; other batches go on. An Indexer makes the files of each new queue before it
     goes on in the log, so this bounds how long new queues hold up messages of all others. 0 is no limit."""

@@ -35,16 +35,17 @@ class Caller:
         """Whether the time is not over."""
         return time.monotonic() < self._end_s
 
-    def call(self, method: str, request: Message | bytes, *metadata: tuple[str, str]) -> None:
-        """One call."""
+    def call(self, method: str, request: Message | bytes, *metadata: tuple[str, str]) -> bool:
+        """One call; whether it was answered."""
         raw = request if isinstance(request, bytes) else request.SerializeToString()
         options: dict[str, Any] = {"metadata": metadata} if metadata else {}
         try:
             self._channel.unary_unary(method)(raw, timeout=60, **options)
         except grpc.RpcError as error:
             self.count(error.code().name.lower())
-        else:
-            self.count("ok")
+            return False
+        self.count("ok")
+        return True
 
     def count(self, name: str, amount: int = 1) -> None:
         """Count."""

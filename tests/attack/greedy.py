@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import resource
 import socket
 import sys
 import time
@@ -26,7 +27,7 @@ from reput.indexer.v1 import consumer_offset_service_pb2, query_service_pb2, que
 
 from libs.formats.protobuf_wire import length_delimited
 from tests.attack import frames, hostile, http2, sharing
-from tests.attack.caller import BURST_COUNT, BURST_PAUSE_S, Caller, Counts, Targets, hold
+from tests.attack.caller import AGAIN_S, BURST_COUNT, BURST_PAUSE_S, Caller, Counts, Targets, hold
 from tests.attack.store import COLLISION_COUNT, COLLISIONS, LARGE, LARGE_COUNT, MIB, colliding_key
 
 APPEND = "/reput.commitlog.v1.AppendService/Append"
@@ -54,6 +55,10 @@ UNKNOWN_NUMBER = bytes([0xA0, 0x38, 1])
 FLOOD_CONNECTIONS = 2
 ANSWER_BYTES = 8 * MIB
 SCAN_COUNT = 64
+
+NEW_QUEUE_COUNT = 1_000
+SILENT_COUNT = 1_500
+"""At each of two services."""
 
 FRAME_THREADS, FRAME_PART = 8, 200
 
@@ -296,6 +301,55 @@ def wide_topics(targets: Targets, seconds: float) -> Counts:
     return caller.counts
 
 
+def new_queues(targets: Targets, seconds: float) -> Counts:
+    """Begins about as many queues with each batch as one may, and sends a refused one again at once."""
+    caller = Caller(targets["commitlog"], seconds)
+    begun = _begin_queues(caller)
+    if not caller.counts.get("resource_exhausted"):
+        caller.count("unreached")
+    return caller.counts | {"queues": begun}
+
+
+def few_files(targets: Targets, seconds: float) -> Counts:
+    """Holds more silent connections than the services may have files, and begins more queues than that."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    sockets = [socket.socket() for _ in range(2 * SILENT_COUNT)]
+    for number, one in enumerate(sockets):
+        host, port = targets[("commitlog", "indexer")[number % 2]].rsplit(":", 1)
+        one.setblocking(False)
+        one.connect_ex((host, int(port)))
+    caller = Caller(targets["commitlog"], seconds)
+    begun = _begin_queues(caller)
+    if begun < SILENT_COUNT:
+        caller.count("unreached")
+    return caller.counts | {"queues": begun, "connections": len(sockets)}
+
+
+def _begin_queues(caller: Caller) -> int:
+    """Begin queues until the time is over; how many."""
+    begun = 0
+    while caller.has_time:
+        name = f"new-{begun}"
+        create = topic_service_pb2.CreateTopicRequest(
+            name=name, read_queue_count=NEW_QUEUE_COUNT, write_queue_count=NEW_QUEUE_COUNT
+        )
+        while not caller.call(CREATE_TOPIC, create) and caller.has_time:
+            if caller.counts.get("already_exists"):  # the answer before was lost
+                break
+            time.sleep(AGAIN_S)
+        messages = [
+            append_service_pb2.AppendMessage(topic=name, queue_id=queue_id, body=b"x")
+            for queue_id in range(NEW_QUEUE_COUNT)
+        ]
+        raw = append_service_pb2.AppendRequest(messages=messages).SerializeToString()
+        while not caller.call(APPEND, raw):
+            if not caller.has_time:
+                return begun
+        begun += NEW_QUEUE_COUNT
+    return begun
+
+
 def health_watchers(targets: Targets, seconds: float) -> Counts:
     """Watches the health of the service, without a token, as often as calls are allowed."""
     raw = health_pb2.HealthCheckRequest().SerializeToString()
@@ -339,9 +393,10 @@ CLIENTS: dict[str, Callable[[Targets, float], Counts]] = {
         unread_answers, half_requests, refused_requests, empty_parts, readers_that_do_not_read,
         scans_that_do_not_read, long_polls,
         continuation_flood, rapid_reset, unknown_fields, unknown_fields_of_append, colliding_ids, colliding_scan,
-        long_texts, wide_plans, idle_append_streams, junk_consumer_offsets, wide_topics, health_watchers,
+        long_texts, wide_plans, idle_append_streams, junk_consumer_offsets, wide_topics, new_queues,
+        few_files, health_watchers,
         metrics_connections, sharing.receives_that_do_not_read, sharing.groups_read_ahead, sharing.junk_groups,
-        sharing.clients_do_not_read, sharing.junk_clients, sharing.client_streams,
+        sharing.idle_members, sharing.clients_do_not_read, sharing.junk_clients, sharing.client_streams,
     )
 }  # fmt: skip
 

@@ -40,6 +40,8 @@ class Row:
     """Whether the store is filled with messages whose keys have one hash first."""
     stays_mib_max: float = 0.0
     """What it may keep beside, for a reason that the README tells."""
+    file_count: int = 0
+    """RLIMIT_NOFILE of the services; 0 is what the machine allows."""
     restarts: str = ""
     """A service that the row itself ends and starts again."""
 

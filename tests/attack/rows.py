@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.attack import store
 from tests.attack.canary import Canary
+from tests.attack.looks import LOOKS
 from tests.attack.row import Measured, Row
 from tests.attack.stack import Stack, running
 from tests.support.fixed_service import REPOSITORY
@@ -22,10 +23,11 @@ LOOK_S = 0.1
 CLIENT_END_S = 60.0
 """How much longer than it was told a client may take before it is killed."""
 
-THREAD_COUNT_MAX = 200
-
 OFFSETS_MIB = 60.0
 """A million offsets of which each takes 60 bytes: groups that share their queues."""
+
+FEW_FILES = 1_024
+"""RLIMIT_NOFILE of many systems."""
 
 CLIENT_FAULTS = ("failed", "killed", "unreached")
 """What a client counts that did not do its worst."""
@@ -50,6 +52,8 @@ ROWS = (
     Row("wide_plans", "indexer", LOOP, has_messages=True),
     Row("junk_consumer_offsets", "indexer", MEMORY + LOOP, stays_mib_max=OFFSETS_MIB),
     Row("wide_topics", "commitlog", MEMORY + LOOP),
+    Row("new_queues", "indexer", ("append",)),
+    Row("few_files", "commitlog", ("append",), file_count=FEW_FILES),
     Row("idle_append_streams", "commitlog", MEMORY, restarts="indexer"),
     Row("health_watchers", "commitlog", MEMORY),
     Row("metrics_connections", "commitlog", MEMORY),
@@ -57,6 +61,7 @@ ROWS = (
     Row("receives_that_do_not_read", "delivery", MEMORY, has_messages=True),
     Row("groups_read_ahead", "delivery", MEMORY + LOOP, has_messages=True),
     Row("junk_groups", "delivery", MEMORY + LOOP),
+    Row("idle_members", "delivery", (*MEMORY, "append")),
     Row("clients_do_not_read", "gateway", MEMORY, has_messages=True),
     Row("junk_clients", "gateway", MEMORY + LOOP),
     Row("client_streams", "gateway", MEMORY),
@@ -65,7 +70,7 @@ ROWS = (
 
 async def run(row: Row, directory: Path, *, calm_s: float = CALM_S) -> Measured:
     """Run one row in a directory of its own."""
-    with tempfile.TemporaryDirectory(dir=directory) as own, running(Path(own)) as stack:
+    with tempfile.TemporaryDirectory(dir=directory) as own, running(Path(own), file_count=row.file_count) as stack:
         if row.has_messages:
             store.wait_indexed(stack.targets["indexer"], store.fill_large(stack.targets["commitlog"]))
         if row.has_collisions:
@@ -87,11 +92,13 @@ async def _attacked(row: Row, stack: Stack, calm_s: float) -> Measured:
         canary.forget()
         service.reset_peak()
         broken: list[str] = []
-        look = asyncio.create_task(_LOOKS[row.name](stack)) if row.name in _LOOKS else None
+        looked: dict[str, int] = {}
+        look = asyncio.ensure_future(LOOKS[row.name](stack, looked)) if row.name in LOOKS else None
         counts = await _client(row, stack)
         broken += [f"the client: {name} {counts[name]}" for name in CLIENT_FAULTS if counts.get(name)]
         if look is not None:
             broken += await look
+            counts |= looked
         append_p99_ms = canary.append_p99_ms
         kept_mib = await _settled(service.memory_mib, start_mib + row.kept_mib_max)
         broken += canary.broken(besides=row.restarts)
@@ -134,33 +141,3 @@ async def _settled(memory_mib: Callable[[], float], enough_mib: float) -> float:
             break
         await asyncio.sleep(LOOK_S)
     return memory_mib()
-
-
-async def _indexer_returns(stack: Stack) -> list[str]:
-    """Whether an Indexer that starts now gets its stream."""
-    await asyncio.sleep(3)
-    indexer = stack.services["indexer"]
-    await asyncio.to_thread(indexer.kill)
-    try:
-        await asyncio.to_thread(store.wait_live, indexer.target, timeout_s=5)
-    except AssertionError as error:
-        return [str(error)]
-    return []
-
-
-async def _metrics_answer(stack: Stack) -> list[str]:
-    """Whether threads stay few and an honest scraper is served."""
-    await asyncio.sleep(3)
-    service = stack.services["commitlog"]
-    broken = []
-    if (count := service.thread_count()) > THREAD_COUNT_MAX:
-        broken.append(f"threads: {count}, at most {THREAD_COUNT_MAX}")
-    try:
-        await asyncio.to_thread(service.metrics)
-    except OSError as error:
-        broken.append(f"metrics: {error}")
-    return broken
-
-
-_LOOKS = {"idle_append_streams": _indexer_returns, "metrics_connections": _metrics_answer}
-"""What a row looks at beside memory and time, while its client is at work."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
+from reput.commitlog.v1 import topic_service_pb2
 from reput.delivery.v1 import delivery_service_pb2, group_service_pb2
 
 from services.gateway.rpc.messaging_servicer import SERVED_AS
@@ -18,6 +19,8 @@ from tests.attack import http2
 from tests.attack.caller import Caller, Counts, Targets, hold
 from tests.attack.store import LARGE
 
+IDLE, MEMBER_COUNT = "idle", 2_000
+CREATE_TOPIC = "/reput.commitlog.v1.TopicService/CreateTopic"
 RECEIVE = "/reput.delivery.v1.DeliveryService/Receive"
 SET_GROUP = "/reput.delivery.v1.GroupService/SetGroup"
 RECEIVE_MESSAGE = f"/{SERVED_AS}/ReceiveMessage"
@@ -54,6 +57,16 @@ def junk_groups(targets: Targets, seconds: float) -> Counts:
         name = f"junk-{sum(caller.counts.values())}-{'x' * 60}"
         caller.call(SET_GROUP, group_service_pb2.SetGroupRequest(group=name, policy=policy))
     return caller.counts
+
+
+def idle_members(targets: Targets, seconds: float) -> Counts:
+    """Waits for messages as thousands of members of one group whose topic has hardly any."""
+    Caller(targets["commitlog"], seconds).call(CREATE_TOPIC, topic_service_pb2.CreateTopicRequest(name=IDLE))
+    request = delivery_service_pb2.ReceiveRequest(
+        group=IDLE, topic=IDLE, message_count_max=1, wait=Duration(seconds=30)
+    )
+    raw = request.SerializeToString()
+    return asyncio.run(hold(targets["delivery"], seconds, MEMBER_COUNT, lambda one: one.unary_unary(RECEIVE)(raw)))
 
 
 def clients_do_not_read(targets: Targets, seconds: float) -> Counts:

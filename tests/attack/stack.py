@@ -34,8 +34,10 @@ TRACEBACK = "Traceback (most recent call last)"
 class Watched(FixedService):
     """A service whose memory, threads and metrics are looked at."""
 
-    def __init__(self, name: str, data_dir: Path, *flags: str) -> None:
+    def __init__(self, name: str, data_dir: Path, *flags: str, file_count: int = 0) -> None:
         self.metrics_port = free_port()
+        if file_count:
+            self.wrapper = ["prlimit", f"--nofile={file_count}:{file_count}"]
         super().__init__(name, data_dir, "--metrics-port", str(self.metrics_port), *flags)
 
     def reset_peak(self) -> None:
@@ -86,12 +88,12 @@ class Watched(FixedService):
 class Stack:
     """The services by name."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, file_count: int = 0) -> None:
         data_dir = directory / "data"
         self.services: dict[str, Watched] = {}
         for name, peers in PEERS.items():
             targets = [flag for peer in peers for flag in (f"--{peer}-target", self.services[peer].target)]
-            self.services[name] = Watched(name, data_dir, *targets, *FLAGS[name])
+            self.services[name] = Watched(name, data_dir, *targets, *FLAGS[name], file_count=file_count)
 
     @property
     def targets(self) -> dict[str, str]:
@@ -115,9 +117,9 @@ class Stack:
 
 
 @contextlib.contextmanager
-def running(directory: Path) -> Iterator[Stack]:
-    """Run the services for the time of a block."""
-    stack = Stack(directory)
+def running(directory: Path, *, file_count: int = 0) -> Iterator[Stack]:
+    """Run the services for the time of a block, each with so many files if that is above 0."""
+    stack = Stack(directory, file_count=file_count)
     try:
         for service in stack.services.values():
             service.start()

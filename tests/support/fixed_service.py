@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import grpc
@@ -21,6 +22,9 @@ WITHOUT_FILES = ("delivery", "gateway")
 class FixedService:
     """`python -m services.<name>`. Standard error goes to a file beside the data directory."""
 
+    wrapper: Sequence[str] = ()
+    """A command that runs the one behind it in its place."""
+
     def __init__(self, name: str, data_dir: Path, *flags: str) -> None:
         self.name = name
         self.data_dir = data_dir
@@ -34,7 +38,7 @@ class FixedService:
         """Start it and wait until it serves."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
         files = [] if self.name in WITHOUT_FILES else ["--data-dir", str(self.data_dir)]
-        command = [sys.executable, "-m", f"services.{self.name}", *files]
+        command = [*self.wrapper, sys.executable, "-m", f"services.{self.name}", *files]
         with Path(f"{self.data_dir}.{self.name}.log").open("ab") as log:
             self._child = subprocess.Popen(
                 [*command, "--port", str(self.port), "--metrics-port", "0", *self._flags],

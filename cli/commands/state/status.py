@@ -173,7 +173,8 @@ def document(states: States) -> dict[str, object]:
     for service, answer in answers.items():
         found[service] = _known(plain(answer)) if answer is not None else {"unavailable": states.away[service]}
     found |= beside_document(states.beside)
-    found["held_up_groups"] = [one._asdict() for one in states.still]
+    if states.still:
+        found["held_up_groups"] = [one._asdict() for one in states.still]
     if states.targets:
         found["asked"] = dict(states.targets)
     troubles = troubles_of(states)

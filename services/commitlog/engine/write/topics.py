@@ -327,7 +327,7 @@ class TopicRegistry:
     def _check_queue_room(self, new_count: int, field: str) -> None:
         count, limit = self.table.queue_count + new_count, self._config.queue_count_max
         if new_count and count > limit:
-            reason = "the topics of the store have too many queues (queue_count_max)"
+            reason = "the topics of the store, with those that were deleted, have too many queues (queue_count_max)"
             raise BadArgument(reason, field=field, value=count, limit=limit)
 
     def _checked_count(self, value: int | None, field: str, *, known: int = 0) -> int:

@@ -61,6 +61,8 @@ class Delays:
         """What the log did not take when it was due."""
         self.leaving: set[int] = set()
         """What is on its way to the log."""
+        self._kept_back: dict[int, Entry] = {}
+        """What is due, by queue offset, and on its way: nothing is done with it before it is known what became of it."""
         self._left = asyncio.Event()
         self._news = asyncio.Event()
         self._begun_ms = max(clock.now_ms(), journal.begun_ms)
@@ -110,8 +112,16 @@ class Delays:
             return written
         finally:
             self.leaving.difference_update(offsets)
+            self._wait_on(offsets)
             left, self._left = self._left, asyncio.Event()
             left.set()
+
+    def _wait_on(self, offsets: Sequence[int]) -> None:
+        """Let what was kept back wait again, where it is not done."""
+        for entry in [self._kept_back.pop(offset) for offset in offsets if offset in self._kept_back]:
+            if entry.queue_offset not in self.done:
+                self.schedule.add(entry)
+                self._news.set()
 
     def _heard(self, _: Written) -> None:
         self._news.set()
@@ -197,8 +207,9 @@ class Delays:
         if self.time.is_doubtful:
             await self.journal.write([], is_safe=False)  # its answer tells the time
         log_ms, clock_ms = self.time.now_ms(), self.time.clock_ms()
-        entries = [one for one in self.schedule.take(log_ms, clock_ms, COUNT) if one.queue_offset not in self.done]
-        if entries:
+        due = [one for one in self.schedule.take(log_ms, clock_ms, COUNT) if one.queue_offset not in self.done]
+        self._kept_back |= {one.queue_offset: one for one in due if one.queue_offset in self.leaving}
+        if entries := [one for one in due if one.queue_offset not in self.leaving]:
             await self._deliver_all(entries)
             return
         wait_ms = self.schedule.wait_ms(self.time.now_ms(), self.time.clock_ms())

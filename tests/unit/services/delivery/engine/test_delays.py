@@ -14,7 +14,8 @@ from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.delays import delays as delays_module
 from services.delivery.engine.delays.ports import Timed
 from services.delivery.engine.owned import Owned
-from services.delivery.errors import DelayedNotFound, DelayedTooLate, JournalLost, NotOwner
+from services.delivery.engine.ports import Note
+from services.delivery.errors import AppendRefused, DelayedNotFound, DelayedTooLate, JournalLost, NotOwner
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
 from tests.support.memory_timers import Sent
 from tests.support.patience import eventually
@@ -113,6 +114,56 @@ async def test_cancel_sees_what_is_not_indexed_yet(clock: ManualClock) -> None:
         assert (await asked).unique_id == "v"
         clock.advance(1_000)
         await eventually(lambda: texts(store) == ["m"])
+
+
+async def test_due_while_it_is_cancelled(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that is due while its cancel is on its way is left alone until that has arrived, and is not read."""
+    store = made(clock)
+    for name in ("u", "v"):
+        await store.timers.send(TOPIC, name, due_ms=clock.now_ms() + 1_000, UNIQ_KEY=name)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await waits_for(owned, 2)
+        asked: list[int] = []
+        read = store.timers.read
+
+        async def noted(physical_offsets: Sequence[int]) -> list[Timed | None]:
+            asked.extend(physical_offsets)
+            return await read(physical_offsets)
+
+        monkeypatch.setattr(store.timers, "read", noted)
+        is_under_way, arrives = store.held = asyncio.Event(), asyncio.Event()
+        cancelled = asyncio.create_task(owned.asking.cancel(TOPIC, "u"))
+        await is_under_way.wait()
+        clock.advance(1_000)
+        await eventually(lambda: len(owned.delays.leaving) == 2)
+        arrives.set()
+        await cancelled
+        await eventually(lambda: texts(store) == ["v"])
+        assert asked == [store.timers.records[1].physical_offset]
+
+
+async def test_due_while_its_cancel_fails(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message whose cancel the log refuses while it is due comes all the same."""
+    store = made(clock)
+    await store.timers.send(TOPIC, "u", due_ms=clock.now_ms() + 1_000, UNIQ_KEY="u")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        await waits_for(owned, 1)
+        is_under_way, arrives = store.held = asyncio.Event(), asyncio.Event()
+        cancelled = asyncio.create_task(owned.asking.cancel(TOPIC, "u"))
+        await is_under_way.wait()
+
+        def refuse(letters: Sequence[object]) -> None:
+            if any(isinstance(letter, Note) for letter in letters):
+                raise AppendRefused("MESSAGE_TOO_LARGE")
+
+        monkeypatch.setattr(store.timers, "check", refuse)
+        clock.advance(1_000)
+        arrives.set()
+        with pytest.raises(AppendRefused):
+            await cancelled
+        await eventually(lambda: texts(store) == ["u"])
 
 
 async def test_marks_of_others(clock: ManualClock) -> None:

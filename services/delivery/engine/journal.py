@@ -38,6 +38,12 @@ class _Entry:
     may_be_refused: bool
     is_alone: bool = False
     """Whether it gets a record of its own: together with others it was refused."""
+    late: Callable[[], Sequence[Event]] = tuple
+    """Returns further events when the record is made, and all before it are decided."""
+
+    @property
+    def all_events(self) -> Sequence[Event]:
+        return (*self.events, *self.late())
 
     @property
     def size_bytes(self) -> int:
@@ -73,17 +79,24 @@ class Journal:
         return written
 
     def write(
-        self, events: Sequence[Event], letters: Sequence[Letter] = (), *, is_safe: bool, may_be_refused: bool = False
+        self,
+        events: Sequence[Event],
+        letters: Sequence[Letter] = (),
+        *,
+        is_safe: bool,
+        may_be_refused: bool = False,
+        late: Callable[[], Sequence[Event]] = tuple,
     ) -> "asyncio.Future[Written]":
         """Write events, and messages with them, and return what tells when they are written, or why not.
 
         Messages without events may be refused alone, by AppendRefused, and so may those with `may_be_refused`, whose
-        events nothing that is known has before they are written: the journal goes on. Raises why nothing can be written
-        any more.
+        events nothing that is known has before they are written: the journal goes on. `late` returns events to add when
+        the record is made: what was given before is written or refused by then, or is in the same record. Raises why
+        nothing can be written any more.
         """
         if self.failure is not None:
             raise self.failure
-        entry = _Entry(events, letters, is_safe, asyncio.get_running_loop().create_future(), may_be_refused)
+        entry = _Entry(events, letters, is_safe, asyncio.get_running_loop().create_future(), may_be_refused, late=late)
         self._entries.append(entry)
         self.event_count += len(events)
         if self._writing is None:
@@ -146,7 +159,7 @@ class Journal:
         return some
 
     async def _write(self, some: list[_Entry]) -> Written:
-        events = tuple(event for entry in some for event in entry.events)
+        events = tuple(event for entry in some for event in entry.all_events)
         letters = [letter for entry in some for letter in entry.letters]
         written = await self._append(events, letters, is_safe=any(entry.is_safe for entry in some))
         self.on_written(written)

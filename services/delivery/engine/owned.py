@@ -122,7 +122,7 @@ class Owned:
         self._is_over = False
         self.ahead = ReadAhead()
         self._lags = Lags(groups, self.positions, index, clock, self._time, self._failure, config.queue_open_count_max)
-        self._burying = Burying(groups, journal, tally, index, self._time, self._wake)
+        self.burying = Burying(groups, journal, tally, index, self._time, self._wake)
         self.letters = Letters(groups, journal, tally, log, index, self.begin)
 
     async def start(self) -> None:
@@ -130,12 +130,12 @@ class Owned:
         await self.transactions.load()
         self.delays.start()
         self.transactions.start()
-        self._burying.start()
+        self.burying.start()
 
     async def stop(self) -> None:
         """Read nothing ahead any more, and let those who wait begin anew."""
         self._is_over = True
-        await self._burying.stop()
+        await self.burying.stop()
         await self.transactions.stop()
         await self.delays.stop()
         for subscription in list(self._subscriptions.values()):
@@ -320,17 +320,17 @@ class Owned:
         Raises HandleOutdated, and what the journal and the index raise.
         """
         found, delivery = None, (handle.place, handle.offset, handle.stamp)
-        if (outcome := self._burying.outcome(*delivery)) is None:
+        if (outcome := self.burying.outcome(*delivery)) is None:
             self._in_flight(handle)
-            found = await self._burying.read(handle.place, handle.offset)
-            outcome = self._burying.outcome(*delivery)  # another burial may have begun while it was read
+            found = await self.burying.read(handle.place, handle.offset)
+            outcome = self.burying.outcome(*delivery)  # another burial may have begun while it was read
         if outcome is None:
             queue, _ = self._in_flight(handle)  # it may have been settled while it was read
             self._repeats.note(wish, "")  # which counts once the message is settled
             if found is None:
-                await self._burying.pass_over(queue, handle.offset)
+                await self.burying.pass_over(queue, handle.offset)
                 return
-            outcome = self._burying.bury(queue, found)
+            outcome = self.burying.bury(queue, found)
         try:
             await asyncio.shield(outcome)
         except AppendRefused as error:
@@ -416,7 +416,7 @@ class Owned:
                 self._index,
                 self._journal,
                 self._tally,
-                self._burying,
+                self.burying,
                 self._clock,
                 self._time,
                 self.filters.of(group, topic),
@@ -434,8 +434,8 @@ class Owned:
 
     @property
     def is_stored(self) -> bool:
-        """Whether the index was told how far all groups are now."""
-        return all(self._stored.get(queue.place) == queue.committed for queue in self.groups.all_queues())
+        """Whether the index was told how far all groups are now, by all that is in the journal."""
+        return not self.burying.is_busy and all(self._stored.get(queue.place) == queue.committed for queue in self.groups.all_queues())
 
     async def store(self) -> None:
         """Tell the index how far groups are and what they go by, where that has changed."""

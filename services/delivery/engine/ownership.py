@@ -230,7 +230,7 @@ class Ownership:
             self._reason = str(error)
             self._decided.clear()
             raise
-        copying = Copying(reading.groups, journal, self._log, self._index)
+        copying = Copying(reading.groups, journal, self._log, self._index, owned.burying)
         self._owned = owned
         self.loop.succeeded()
         self._decided.set()

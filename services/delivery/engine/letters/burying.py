@@ -10,12 +10,13 @@ Callers: the event loop's thread. Memory: READ_COUNT messages, and those that th
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from libs.formats.records.delivery_record import Flight, Place, Postponed, Settled
+from libs.formats.records.delivery_record import Event, Flight, Place, Postponed, Settled
 from libs.machine.loop import SupervisedLoop
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.journal import Journal
@@ -38,6 +39,14 @@ READ_COUNT = 16
 _log = logging.getLogger(__name__)
 
 
+class _Burial(NamedTuple):
+    """A letter on its way."""
+
+    flight: Flight
+    """As its message is in flight meanwhile."""
+    written: "asyncio.Future[Written]"
+
+
 class Burying:
     """`start` it, `stop` it. `wake` hears of queues that may go on."""
 
@@ -52,8 +61,8 @@ class Burying:
     ) -> None:
         self._groups, self._journal, self._tally = groups, journal, tally
         self._index, self._time, self._wake = index, time, wake
-        self._under_way: dict[tuple[Place, int], Flight] = {}
-        """Messages whose letters are being written, by queue and queue offset, as they are in flight meanwhile."""
+        self._under_way: dict[tuple[Place, int], _Burial] = {}
+        """Messages whose letters are being written, by queue and queue offset."""
         self._outcomes: dict[tuple[Place, int, int], asyncio.Future[Written]] = {}
         """What tells how the burials end that are under way, by queue, queue offset, and stamp of the delivery."""
         self._loop = SupervisedLoop(
@@ -84,9 +93,9 @@ class Burying:
         postponed, event = Postponed(queue.place, (flight,)), Settled(queue.place, (found.queue_offset,))
         self._journal.write([postponed], is_safe=False)
         self._groups.apply(postponed)
-        self._under_way[queue.place, flight.offset] = flight
         letter = DeadLetter(found, dead_letter_topic(queue.place.group), queue.place, flight.attempt)
         written = self._journal.write([event], [letter], is_safe=True, may_be_refused=True)
+        self._under_way[queue.place, flight.offset] = _Burial(flight, written)
         written.add_done_callback(partial(self._buried, queue, flight, event))
         self._told(queue.place, former, written)
         return written
@@ -103,11 +112,35 @@ class Burying:
 
     def is_under_way(self, queue: QueueState, offset: int) -> bool:
         """Return whether a message's letter is being written: a log that stalls may take longer than its flight."""
-        flight = self._under_way.get((queue.place, offset))
-        return flight is not None and queue.flight(offset) == flight
+        burial = self._under_way.get((queue.place, offset))
+        return burial is not None and queue.flight(offset) == burial.flight
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether letters are being written: what is known is behind the journal then."""
+        return bool(self._under_way)
+
+    async def until_decided(self) -> None:
+        """Return when no letter is being written."""
+        while self._under_way:
+            await asyncio.wait([burial.written for burial in self._under_way.values()])
+
+    def before(self, queues: Sequence[QueueState]) -> Callable[[], Sequence[Event]]:
+        """Return what tells, once it is decided, what a copy of queues that is given to the journal now has not yet.
+
+        A message whose letter is on its way is in flight in the copy, and is settled by a record before it.
+        """
+        by_place = {queue.place: queue for queue in queues}
+        burials = [
+            (place, offset, burial.written)
+            for (place, offset), burial in self._under_way.items()
+            if place in by_place and self.is_under_way(by_place[place], offset)
+        ]
+        return lambda: [Settled(place, (offset,)) for place, offset, written in burials if not _is_refused(written)]
 
     def _buried(self, queue: QueueState, flight: Flight, event: Settled, written: "asyncio.Future[Written]") -> None:
-        if self._under_way.get((queue.place, flight.offset)) == flight:  # else it died again since
+        burial = self._under_way.get((queue.place, flight.offset))
+        if burial is not None and burial.flight == flight:  # else it died again since
             del self._under_way[queue.place, flight.offset]
         if isinstance(error := written.exception(), AppendRefused):
             _log.error("%s can't be a dead letter, and waits: %s", _named(queue.place, flight), error)
@@ -176,6 +209,10 @@ class Burying:
         if found is None and offset >= pulled.min_queue_offset:
             raise DependencyUnavailable("indexer", f"it has no message {offset} of {place.topic} at the moment")
         return found
+
+
+def _is_refused(written: "asyncio.Future[Written]") -> bool:
+    return written.done() and not written.cancelled() and written.exception() is not None
 
 
 def _named(place: Place, flight: Flight) -> str:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes copies of all that is known into the journal, so that what is older may go with its segments.
 
-A copy is many records, with others between them; a queue's part replaces what was read of it before. It counts once
+A copy is many records, with others between them; a queue's part replaces what was read of it before, and so says again
+what is known only when it is written: which messages of the queue became dead letters just before. A copy counts once
 its end is in the log: only then the next start begins at it. A copy is written when the one before lies in a segment
 that is not written any more, and when many events have followed it.
 """
@@ -11,8 +12,10 @@ from collections.abc import Sequence
 from libs.formats.records.delivery_record import CopyEdge, Event, PolicySet, TimeBehind
 from libs.formats.state.system_topics import DELIVERY_GROUP, DELIVERY_QUEUE_ID, DELIVERY_TOPIC
 from services.delivery.engine.journal import Journal
+from services.delivery.engine.letters.burying import Burying
 from services.delivery.engine.ports import Index, Log, Written
 from services.delivery.engine.state.groups import Groups
+from services.delivery.engine.state.queue import QueueState
 
 EVENT_COUNT_MAX = 50_000
 """Events that a start reads at most, besides those of a copy."""
@@ -26,8 +29,9 @@ JOURNAL_PLACE = (DELIVERY_TOPIC, DELIVERY_QUEUE_ID)
 class Copying:
     """Of one ownership."""
 
-    def __init__(self, groups: Groups, journal: Journal, log: Log, index: Index) -> None:
+    def __init__(self, groups: Groups, journal: Journal, log: Log, index: Index, burying: Burying) -> None:
         self._groups, self._journal, self._log, self._index = groups, journal, log, index
+        self._burying = burying
         self._number = 0
         self._begin: Written | None = None
         self._event_count = 0
@@ -48,17 +52,21 @@ class Copying:
             await self._write([PolicySet(group, policies[group]) for group in some if group in policies])
         for delays in list(self._groups.delays.copied()):
             await self._write([delays])
-        part: list[Event] = []
+        queues: list[QueueState] = []
         size = 0
         for queue in self._groups.all_queues():
-            part.append(queue.copied())
+            queues.append(queue)
             size += 1 + queue.open_count + queue.ahead_count
             if size > PART_FLIGHT_COUNT:
-                await self._write(part)
-                part, size = [], 0
-        await self._write([*part, CopyEdge(self._number, is_end=True)], is_safe=True)
+                await self._write_part(queues)
+                queues, size = [], 0
+        await self._write_part(queues, CopyEdge(self._number, is_end=True))
         await self._index.store_offsets(JOURNAL_GROUP, {JOURNAL_PLACE: begin.queue_offset})
         self._begin, self._event_count = begin, self._journal.event_count
 
-    async def _write(self, events: Sequence[Event], *, is_safe: bool = False) -> Written:
-        return await self._journal.write(events, is_safe=is_safe)
+    async def _write_part(self, queues: Sequence[QueueState], *edge: Event) -> None:
+        events = [*(queue.copied() for queue in queues), *edge]
+        await self._journal.write(events, is_safe=bool(edge), late=self._burying.before(queues))
+
+    async def _write(self, events: Sequence[Event]) -> Written:
+        return await self._journal.write(events, is_safe=False)

@@ -41,14 +41,16 @@ async def leave(owned: Owned, journal: Journal, index: Index) -> None:
     try:
         await owned.store()
         async with asyncio.timeout(GATHER_S):
+            await owned.burying.until_decided()
             await owned.asking.gather()
         if owned.delays.next:
             await index.store_offsets(JOURNAL_GROUP, {TIMER_PLACE: owned.delays.done.low})
         await owned.store()
-        if owned.is_stored:  # from here to the record nothing else may happen
+        if owned.is_stored:
             async with asyncio.timeout(LAST_S):
                 last = await journal.write([], is_safe=True)
-            await index.store_offsets(JOURNAL_GROUP, {LAST_PLACE: last.queue_offset})
+            if owned.is_stored:  # else a call was answered meanwhile, perhaps by this record, and the journal counts
+                await index.store_offsets(JOURNAL_GROUP, {LAST_PLACE: last.queue_offset})
     except (DependencyUnavailable, JournalLost, TimeoutError, TopicNotFound) as error:
         _log.warning("where groups and delays are could not be told to the end, so the journal counts: %s", error)
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process that ends in order, RocketMQ that moves its groups, and the process that goes on."""
 
+import asyncio
+
 import pytest
 
 from libs.machine.testing.manual_clock import ManualClock
@@ -80,3 +82,24 @@ async def test_the_journal_counts_unless_it_is_as_it_was_left(clock: ManualClock
     store.offsets[JOURNAL][JOURNAL, 1] -= 1
     store.offsets[GROUP][TOPIC, 0] = 0
     assert await attempts(store, clock, 5) == {"m1": 2, "m2": 2, "m3": 2, "m4": 1, "m5": 1}
+
+
+async def test_what_is_buried_while_the_process_ends_does_not_come_again(clock: ManualClock) -> None:
+    """A dead letter that is on its way when the process ends is settled for the next one, as it was answered."""
+    store = MemoryStore(queue_count=1)
+    await store.append(TOPIC, "m")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (one,) = await receive(owned)
+        is_under_way, arrives = store.held = asyncio.Event(), asyncio.Event()
+        buried = asyncio.create_task(owned.settle([Wish(one.handle, "bury")]))
+        await is_under_way.wait()
+        ended = asyncio.create_task(ownership.stop())
+        for _ in range(100):  # the end goes on as far as it gets
+            await asyncio.sleep(0)
+        arrives.set()
+        assert [outcome.error for outcome in await buried] == [None]
+        await ended
+    clock.advance(60_000)
+    assert await attempts(store, clock, 0) == {}
+    assert [found.message for found in store.queues(f"%DLQ%{GROUP}")[0]] == ["m"]

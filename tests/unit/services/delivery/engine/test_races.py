@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from libs.formats.records.delivery_record import Policy
+from libs.formats.records.delivery_record import DelaysCopied, DeliveryRecord, Place, Policy
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.letters.burying import LETTER_AGAIN_MS
 from services.delivery.engine.owned import Outcome, Owned, Wish
 from services.delivery.engine.ports import DeadLetter, Letter, Pulled, Wanted, Written
 from services.delivery.engine.subscription import Delivered
+from services.delivery.engine.takeover.copying import JOURNAL_GROUP, JOURNAL_PLACE
+from services.delivery.engine.takeover.loading import load
 from services.delivery.errors import AppendRefused, JournalLost, TopicNotFound
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
 from tests.support.patience import LIMIT_S, eventually
@@ -409,3 +411,32 @@ async def test_an_ack_that_comes_while_its_message_is_read_again_counts(clock: M
             assert (await owned.settle([Wish(late.handle, "ack")]))[0].error is None
         assert await receiving == []
         assert (await owned.lags(GROUP))[0].committed == 1
+
+
+async def test_a_copy_of_the_journal_knows_what_is_buried_meanwhile(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that becomes a dead letter while the journal is copied is settled for the next process, too."""
+    store, write, place = await filled(1), MemoryStore.write, Place(GROUP, TOPIC, 0)
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        (one,) = await receive(owned, 1, wait_s=LIMIT_S)
+        buried: list[asyncio.Task[list[Outcome]]] = []
+
+        async def write_and_bury(number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
+            if not buried and any(isinstance(one, DelaysCopied) for one in DeliveryRecord.decode(body).events):
+                before = owned.groups.find(place).flight(0)  # type: ignore[union-attr]
+                buried.append(asyncio.create_task(owned.settle([Wish(one.handle, "bury")])))
+                await eventually(lambda: owned.groups.find(place).flight(0) != before)  # type: ignore[union-attr]
+            return await write(store, number, body, letters, is_safe=is_safe)
+
+        monkeypatch.setattr(store, "write", write_and_bury)
+        store.segment_size_bytes = 1  # so that a copy is due at the next look
+        await eventually(lambda: bool(buried) and buried[0].done() and JOURNAL_PLACE in store.offsets[JOURNAL_GROUP])
+        assert [outcome.error for outcome in buried[0].result()] == [None]
+        owner, last = DeliveryRecord.decode(store.journal_records[-1][1]).owner, len(store.journal_records) - 1
+        reading = await load(store, owner, start=store.offsets[JOURNAL_GROUP][JOURNAL_PLACE], began=last)
+        queue = reading.groups.find(place)
+        assert queue is not None
+        assert queue.is_settled(0)
+    assert [found.message for letters in store.queues(f"%DLQ%{GROUP}") for found in letters] == ["0/0"]

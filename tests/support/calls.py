@@ -12,12 +12,14 @@ from libs.formats.records.host import Host
 from libs.runtime.rpc.errors import STATUS_METADATA_KEY, ErrorTable, code_of, status_of
 from libs.runtime.rpc.peer import Connection
 from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.follow.other_histories import OtherHistories
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.groups import AppendGroups
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.rpc.append_result import AppendResultEncoder
 from services.commitlog.rpc.append_servicer import RAW_METHODS, AppendServicer
 from services.commitlog.rpc.error_table import ERROR_TABLE
+from services.commitlog.rpc.log_servicer import LogServicer
 from services.commitlog.rpc.topic_servicer import TopicServicer
 
 PEER = "ipv4:10.1.2.3:4567"
@@ -30,6 +32,10 @@ class Context:
     def peer(self) -> str:
         """Who calls."""
         return PEER
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        """What the caller says beside its request: the name of a client of the gateway."""
+        return (("x-mq-client-id", "client"),)
 
 
 class LocalChannel:
@@ -90,7 +96,18 @@ def servicers_of(log: OpenLog, config: CommitLogConfig) -> dict[str, Any]:
     return {"reput.commitlog.v1.AppendService": append, "reput.commitlog.v1.TopicService": topics}
 
 
-def connection_to(serve: Callable[[], Mapping[str, Any]], timeout_s: float = 10.0) -> Connection:
-    """Return a connection to the CommitLog whose servicers this returns."""
-    channel = LocalChannel(serve, ERROR_TABLE, RAW_METHODS)
+def log_servicer_of(log: OpenLog) -> LogServicer:
+    """Return what serves the records of a CommitLog."""
+    others = OtherHistories(log.epochs, log.marks, log.gate)
+    streams = InflightBudget("streams", LARGE)
+    return LogServicer(
+        log.reader, log.followers, log.queue_offsets, log.topics, lambda: log.standing, others, streams, streams
+    )
+
+
+def connection_to(
+    serve: Callable[[], Mapping[str, Any]], timeout_s: float = 10.0, table: ErrorTable = ERROR_TABLE
+) -> Connection:
+    """Return a connection to the service whose servicers this returns, of the CommitLog if no other table is given."""
+    channel = LocalChannel(serve, table, RAW_METHODS if table is ERROR_TABLE else ())
     return Connection(cast("grpc.aio.Channel", channel), timeout_s, tuple)

@@ -72,6 +72,11 @@ class Node:
         return f"{self.name}/{self._run_count}"
 
     @property
+    def commit_log(self) -> CommitLog | None:
+        """The log, open or not, of this or the last run of the process."""
+        return self._commit_log
+
+    @property
     def log(self) -> OpenLog | None:
         """The log, if it is open."""
         process, commit_log = self.process, self._commit_log

@@ -13,11 +13,13 @@ from pathlib import Path
 
 from libs.machine import failpoints
 from services.commitlog.config import CommitLogConfig
+from tests.crash.cluster import delivering
 from tests.crash.cluster.actions import ACTIONS, draw_weights
+from tests.crash.cluster.audit import audit
 from tests.crash.cluster.clients import read, write
 from tests.crash.cluster.node import Node
 from tests.crash.cluster.promises import contents
-from tests.crash.cluster.services import administer, produce, settle
+from tests.crash.cluster.services import administer, produce
 from tests.crash.cluster.world import NAMES, ClusterWorld, Setup
 from tests.crash.seeds import Outcome, Plan, draw_steps
 from tests.crash.sim.loop import Stuck
@@ -31,6 +33,8 @@ HEAL_S_MAX = 240.0
 CLIENTS_S_MAX = 60.0
 SERVICES_OF, SERVICES = 9, (0, 7)
 """So many of so many seeds have services; of the seeds of plants only those that need them."""
+QUEUE_COUNT = 2
+"""Of topics that are made by themselves, where there are services."""
 
 
 def make_plan(seed: int) -> Plan:
@@ -38,7 +42,8 @@ def make_plan(seed: int) -> Plan:
     chance = random.Random(seed)
     setup = make_setup(chance)
     if seed % SERVICES_OF in SERVICES:
-        setup = dataclasses.replace(setup, has_services=True, log=dataclasses.replace(setup.log, role="sync_master"))
+        log = dataclasses.replace(setup.log, role="sync_master", default_queue_count=QUEUE_COUNT)
+        setup = dataclasses.replace(setup, has_services=True, log=log)
     steps = draw_steps(chance, draw_weights(chance), chance.randint(STEP_COUNT_MIN, STEP_COUNT_MAX))
     return Plan(setup, steps, chance.getrandbits(32))
 
@@ -111,7 +116,7 @@ async def _live(world: ClusterWorld, plan: Plan, outcome: Outcome) -> None:
     for node in world.nodes:
         world.spawn(read(world, node, random.Random(f"{plan.seed} reads {node.name}")))
     if plan.setup.has_services:
-        for serve in (settle, produce, administer):
+        for serve in (produce, administer, *delivering.CLIENTS):
             world.spawn(serve(world, random.Random(f"{plan.seed} {serve.__name__}")))
     for step in plan.steps:
         chance = random.Random(step.seed)
@@ -151,8 +156,10 @@ async def _killed(node: Node) -> None:
 async def end(world: ClusterWorld) -> None:
     """All faults end. Then the cluster must become whole, and have what was promised."""
     failpoints.disarm_all()
-    for _ in range(2):
+    for is_first in (True, False):
         await heal(world)
+        if world.setup.has_services:
+            await audit(world, is_first=is_first)
         await _check(world)
         world.is_over = True
         for node in world.nodes:

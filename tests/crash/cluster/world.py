@@ -20,6 +20,8 @@ from services.commitlog.engine.elect.coordinator import View
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate import chunks
 from tests.crash.cluster.coordinator import WatchedCoordinator
+from tests.crash.cluster.deliveries import Deliveries
+from tests.crash.cluster.kept import Kept
 from tests.crash.cluster.loop import StoppingLoop
 from tests.crash.cluster.network import Pipe
 from tests.crash.cluster.node import Node
@@ -61,6 +63,8 @@ class ClusterWorld(Stage):
         lease_s = setup.log.lease_duration_ms / 1000
         self.coordinator = WatchedCoordinator(self._changed, self._lease_ends, lease_s, self.loop.time)
         self.promises = Promises(setup.log.role == "sync_master")
+        self.kept = Kept()
+        self.deliveries = Deliveries(self)
         self.cut_ways: set[tuple[str, str]] = set()
         self.slow_ways: set[tuple[str, str]] = set()
         self.held: list[tuple[tuple[str, str], Callable[[], None]]] = []
@@ -218,6 +222,7 @@ class ClusterWorld(Stage):
     def close(self) -> None:
         """Drop everything."""
         self.is_over = True
+        self.deliveries.kill_all()
         for node in self.nodes:
             node.kill()
         for task in list(self.clients):

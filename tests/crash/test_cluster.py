@@ -19,7 +19,8 @@ def test_no_seed_breaks_a_promise() -> None:
         pytest.fail(f"{repeat_command('cluster', seed)}\n{shortest('cluster', seed)}")
     assert counts["replicated batches"] + counts["batches of writers"] > 10 * SEED_COUNT
     assert counts["elections"] > 2 * SEED_COUNT
-    of_services = ("settled", "produced", "changes of topics answered")
+    of_groups = ("ack answered", "bury answered", "dead letters replayed", "groups set", "groups moved")
+    of_services = (*of_groups, "produced", "cancelled", "transactions ended", "changes of topics answered")
     of_logs = ("changes of the set", "tails cut off", "replicated amid faults", "batches repeated", "handovers")
     for reached in (*of_services, *of_logs):
         assert counts[reached] > 0, reached

@@ -435,7 +435,9 @@ class Owned:
     @property
     def is_stored(self) -> bool:
         """Whether the index was told how far all groups are now, by all that is in the journal."""
-        return not self.burying.is_busy and all(self._stored.get(queue.place) == queue.committed for queue in self.groups.all_queues())
+        return not self.burying.is_busy and all(
+            self._stored.get(queue.place) == queue.committed for queue in self.groups.all_queues()
+        )
 
     async def store(self) -> None:
         """Tell the index how far groups are and what they go by, where that has changed."""

@@ -122,7 +122,9 @@ async def _group(world: "ClusterWorld", name: str) -> groups_pb.Group | None:
     """Return what is known of a group, None if there is no such group."""
     request = groups_pb.GetGroupRequest(group=name)
     answer = await _asked(
-        world, lambda delivery: ask(world, delivery.process, lambda: delivery.groups.GetGroup(request)), "GROUP_NOT_FOUND"
+        world,
+        lambda delivery: ask(world, delivery.process, lambda: delivery.groups.GetGroup(request)),
+        "GROUP_NOT_FOUND",
     )
     return answer.value.group if answer.is_done else None
 

@@ -116,7 +116,7 @@ class Delivery:
         clock, log, index = self._node.clock, LogClient(to_log), IndexClient(to_index)
         halves, timers = HalfClient(to_index, index), TimerClient(to_log, to_index, index)
         rooms = {"log": log, "index": index, "halves": halves, "timers": timers}
-        self.ownership = Ownership(log, index, partial(Owned, **rooms, clock=clock, config=DeliveryConfig()))
+        self.ownership = Ownership(log, index, partial(Owned, **rooms, clock=clock, config=DeliveryConfig()), clock)
         self.letters = DeadLetterServicer(self.ownership)
         own = {
             "DeliveryService": DeliveryServicer(self.ownership, receive_count_max=DeliveryConfig().receive_count_max),

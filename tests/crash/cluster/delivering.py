@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of Delivery and of the gateway: each call that promises something, to whoever leads, with faults of these two.
+"""Clients of Delivery and of the gateway: each call that promises something, to the leader, with faults of these two.
 
 They take note of what was answered (`kept.py`), and see at once what contradicts an earlier answer.
 """
@@ -108,9 +108,7 @@ async def settle(
 ) -> None:
     """Say what is to become of tasks, all at once."""
     verbs = [chance.choice(VERBS) for _ in received]
-    entries = [
-        pb.SettleEntry(handle=one.handle, **ACTIONS[verb]()) for one, verb in zip(received, verbs, strict=True)
-    ]
+    entries = [pb.SettleEntry(handle=one.handle, **ACTIONS[verb]()) for one, verb in zip(received, verbs, strict=True)]
     answer = await ask(world, delivery.process, lambda: delivery.deliveries.Settle(pb.SettleRequest(entries=entries)))
     for index, (one, verb) in enumerate(zip(received, verbs, strict=True)):
         is_done = answer.is_done and not answer.value.outcomes[index].HasField("error")
@@ -169,9 +167,7 @@ async def remind_at(world: "ClusterWorld", delivery: Delivery, mark: bytes, dela
     answer = await send(world, delivery, REMINDERS, mark, message_type=kind, delivery_timestamp=timestamp(due_ms))
     if not answer.is_done:
         return None
-    request = wire.RecallMessageRequest(
-        topic=wire.Resource(name=REMINDERS), recall_handle=answer.value.recall_handle
-    )
+    request = wire.RecallMessageRequest(topic=wire.Resource(name=REMINDERS), recall_handle=answer.value.recall_handle)
     return lambda other: told(world, other, "RecallMessage", request)
 
 

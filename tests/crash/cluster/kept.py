@@ -64,7 +64,9 @@ class Kept:
         for mark in self.sent[TASKS]:
             expect(all_tasks[mark] > 0, f"{mark!r} was answered as stored, and is not there")
         for mark, count in all_tasks.items():
-            expect(count == 1 + dead[mark], f"{mark!r} is there {count} times, and was a dead letter {dead[mark]} times")
+            expect(
+                count == 1 + dead[mark], f"{mark!r} is there {count} times, and was a dead letter {dead[mark]} times"
+            )
 
     def check_delays(self, bodies: list[bytes]) -> None:
         """Compare what was delivered when no message waits any more."""

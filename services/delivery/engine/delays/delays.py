@@ -62,7 +62,7 @@ class Delays:
         self.leaving: set[int] = set()
         """What is on its way to the log."""
         self._kept_back: dict[int, Entry] = {}
-        """What is due, by queue offset, and on its way: nothing is done with it before it is known what became of it."""
+        """Due messages that are on their way, by queue offset: each waits for the outcome of that."""
         self._left = asyncio.Event()
         self._news = asyncio.Event()
         self._begun_ms = max(clock.now_ms(), journal.begun_ms)

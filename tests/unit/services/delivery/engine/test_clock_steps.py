@@ -234,7 +234,7 @@ async def test_a_jump_is_in_a_copy_of_the_journal(clock: ManualClock) -> None:
         await heard(store, owned)
         assert owned.groups.behind_ms == HOUR_MS
         begin = len(store.journal_records)
-        subject = Copying(owned.groups, owned.delays.journal, store, store)
+        subject = Copying(owned.groups, owned.delays.journal, store, store, owned.burying)
         await subject.tend()
     store.min_journal_offset = begin
     async with delivering(store, clock) as ownership:

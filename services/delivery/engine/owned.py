@@ -212,7 +212,10 @@ class Owned:
         """Do as it is wished, and return what became of each. What was done is as safe as the store makes it.
 
         A wish that is repeated because its answer was lost is answered as the first time, unless that is long ago.
+        Raises why the journal can't be written: then nothing is done, which a repetition would find as done.
         """
+        if self._journal.failure is not None:
+            raise self._journal.failure
         outcomes: dict[int, Outcome] = {}
         events: list[Event] = []
         for index, wish in enumerate(wishes):

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
+from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.owned import Outcome, Owned, Wish
 from services.delivery.engine.ports import Letter, Wanted, Written
 from services.delivery.engine.state.repeats import COUNT_MAX, Repeats
 from services.delivery.engine.subscription import Delivered
-from services.delivery.errors import HandleOutdated, JournalLost
+from services.delivery.errors import HandleOutdated, JournalLost, LogFollows
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
 from tests.support.patience import LIMIT_S
 
@@ -113,6 +114,26 @@ async def test_what_the_log_has_lost_is_not_answered_as_done(clock: ManualClock)
         clock.advance(1_000)
         assert [one.attempt for one in await receive(owned)] == [2]
         assert [type(one.error) for one in await owned.settle([wish])] == [HandleOutdated]
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack", "extend", "terminate", "bury"])
+async def test_nothing_is_done_while_the_journal_can_not_be_written(clock: ManualClock, verb: str) -> None:
+    """Not in memory alone either, where a repetition would find it as done before the journal is read anew."""
+    store = HeldStore()
+    await store.append("t", "a")
+    await store.append("t", "b")
+    async with delivering(store, clock) as ownership:
+        owned = await owned_of(ownership)
+        a, b = await receive(owned)
+        assert await owned.settle([Wish(b.handle, "ack")]) == [Outcome()]
+        store.is_following = True
+        with pytest.raises(LogFollows):
+            await owned.set_policy("others", Policy())
+        wish = Wish(a.handle, verb, 5_000 if verb == "extend" else None)  # type: ignore[arg-type]
+        for _ in range(2):
+            with pytest.raises(LogFollows):
+                await owned.settle([wish])
+        assert owned.groups.open_count == 1
 
 
 def test_what_is_remembered_has_a_bound() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import grpc.aio
 from reput.common.v1.message_pb2 import StoredMessage
-from reput_client import Options, ReputError, RetryPolicy, SharePolicy
+from reput_client import AlreadyExistsError, Options, ReputError, RetryPolicy, SharePolicy
 from reput_client.aio import AsyncClient
 
 from services.gateway.rpc.wire import messaging_pb2 as wire
@@ -100,7 +100,7 @@ class Messaging:
         if self.history.sent:
             return
         for topic in TOPICS:
-            await client.topics.create(topic, read_queue_count=QUEUE_COUNT, write_queue_count=QUEUE_COUNT)
+            await _patiently(lambda topic=topic: _make_topic(client, topic))  # type: ignore[misc]
         for name, group in GROUPS.items():
             policy = SharePolicy(attempts_max=ATTEMPTS_MAX, is_ordered=group.is_ordered)
             await _patiently(lambda name=name, policy=policy: client.share_groups.set(name, policy))  # type: ignore[misc]
@@ -194,6 +194,12 @@ def compare(history: History, told: Mapping[str, int], messages: Iterable[Stored
         if places and sent.name in told and places[0].queue_offset != told[sent.name]:
             wrong.append(f"{sent.name} was answered as queue offset {told[sent.name]}, and is at {places}")
     return wrong
+
+
+async def _make_topic(client: AsyncClient, name: str) -> None:
+    """Make a topic, which an earlier try may have made without an answer."""
+    with contextlib.suppress(AlreadyExistsError):
+        await client.topics.create(name, read_queue_count=QUEUE_COUNT, write_queue_count=QUEUE_COUNT)
 
 
 async def _patiently(call: Callable[[], Awaitable[object]]) -> None:

@@ -141,10 +141,6 @@ class MemoryStore:
         """See Log."""
         return self.end // self.segment_size_bytes * self.segment_size_bytes
 
-    async def log_end(self) -> int:
-        """See Log."""
-        return self.end
-
     async def queue_count(self, topic: str) -> int:
         """See Log."""
         if topic not in self._queues:

@@ -157,10 +157,6 @@ class Log(Protocol):
         """
         ...
 
-    async def log_end(self) -> int:
-        """Return the physical offset where the log ends. Raises DependencyUnavailable."""
-        ...
-
     async def queue_count(self, topic: str) -> int:
         """Return how many queues of a topic are read. Raises TopicNotFound and DependencyUnavailable."""
         ...

@@ -62,11 +62,15 @@ class Asking:
 
         Again if it was cancelled before. Raises DelayedTooLate if it was delivered, and DelayedNotFound.
         """
+        least = None
         while True:
-            found = await self._find(topic, message_id)
+            found = await self._find(topic, message_id, least or 0)
             records = [one for one in found if not one.deletes]
-            if not records:
+            if not records and least is not None:
                 raise DelayedNotFound(topic, message_id)
+            if not records:  # a log that follows by now, or is another one, may lack it, and takes no record
+                least = (await self._delays.journal.write([], is_safe=True)).physical_offset
+                continue
             if any(one.queue_offset in self._delays.leaving for one in records):
                 await self._delays.left()
                 continue
@@ -123,9 +127,10 @@ class Asking:
     def _waits(self, queue_offset: int) -> bool:
         return queue_offset not in self._delays.done and queue_offset not in self._delays.leaving
 
-    async def _find(self, topic: str, message_id: str) -> list[Timed]:
-        """Return what the timer topic has of an id, all that was appended before this."""
+    async def _find(self, topic: str, message_id: str, least: int) -> list[Timed]:
+        """Return what the timer topic has of an id, all that was appended before this and below a physical offset."""
         _, end, _ = await self._delays.timers.log_bounds()
+        end = max(end, least)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(INDEX_WAIT_S):
                 while True:

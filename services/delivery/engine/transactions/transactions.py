@@ -231,8 +231,11 @@ class Transactions:
         return True
 
     async def _catch_up(self) -> None:
-        """Return when all that the log has now was read. Raises DependencyUnavailable and WindowFull."""
-        end = await self._log.log_end()
+        """Return when all that the log has now was read. Raises what the journal raises, and WindowFull.
+
+        A record of the journal tells how far that is: a log that follows by now, or is another one, takes none.
+        """
+        end = (await self._journal.write([], is_safe=True)).physical_offset
         try:
             async with asyncio.timeout(INDEX_S):
                 while await self._halves.indexed() < end:

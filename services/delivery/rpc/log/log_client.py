@@ -118,12 +118,6 @@ class LogClient:
             status = await self._log.GetStatus(log_service_pb2.GetStatusRequest(), **self._connection.options())
         return int(status.store_time_ahead_ms)
 
-    async def log_end(self) -> int:
-        """See Log."""
-        with errors_of(SERVICE):
-            status = await self._log.GetStatus(log_service_pb2.GetStatusRequest(), **self._connection.options())
-        return int(status.max_physical_offset)
-
     async def queue_count(self, topic: str) -> int:
         """See Log."""
         found = await self._topic(topic)

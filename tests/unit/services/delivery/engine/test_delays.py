@@ -166,6 +166,16 @@ async def test_due_while_its_cancel_fails(clock: ManualClock, monkeypatch: pytes
         await eventually(lambda: texts(store) == ["u"])
 
 
+async def test_a_log_that_follows_denies_no_message(clock: ManualClock) -> None:
+    """Its Delivery may not know it yet, and the log may lack what the leader has: the call is made again elsewhere."""
+    store = made(clock)
+    async with delivering(store, clock) as ownership:
+        asking = (await owned_of(ownership)).asking
+        store.is_following = True
+        with pytest.raises((DependencyUnavailable, JournalLost)):
+            await asking.cancel(TOPIC, "x")
+
+
 async def test_marks_of_others(clock: ManualClock) -> None:
     """RocketMQ's way to take a message back counts, if it comes in time."""
     store = made(clock)

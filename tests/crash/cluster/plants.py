@@ -6,6 +6,7 @@ The first are the mistakes that the model of the protocol knows, by their names 
 
 from tests.crash.plant import Change, Plant
 
+DELIVERY = "services/delivery/engine"
 ELECT = "services/commitlog/engine/elect"
 KEEP = "services/commitlog/engine/keep"
 REPLICATE = "services/commitlog/engine/replicate"
@@ -246,12 +247,12 @@ OF_THE_CODE = (
     ),
     plant(
         "services do not look at the durability of an answer",
-        106,
+        124,
         ("libs/requests/durable.py", "    while last.is_late:\n", "    while False:\n"),
     ),
     plant(
         "changes of topics are answered before the in-sync set has them",
-        7,
+        124,
         (
             f"{REPLICATE}/in_sync_keeper.py",
             "                while not self.set.has_topics(change_count):\n",
@@ -347,4 +348,34 @@ OF_THE_CODE = (
     ),
 )
 
-PLANTS = (*OF_THE_MODEL, *OF_THE_CODE)
+OF_THE_SERVICES = (
+    plant(
+        "settled messages are answered before the in-sync set has them",
+        142,
+        (
+            f"{DELIVERY}/owned.py",
+            "            self._settling = self._journal.write(events, is_safe=True)\n",
+            "            self._settling = self._journal.write(events, is_safe=False)\n",
+        ),
+    ),
+    plant(
+        "cancels are answered before the in-sync set has them",
+        18,
+        (
+            f"{DELIVERY}/delays/delays.py",
+            "letters, is_safe=True, may_be_refused=True)",
+            "letters, is_safe=False, may_be_refused=True)",
+        ),
+    ),
+    plant(
+        "ends of transactions are answered before the in-sync set has them",
+        124,
+        (
+            f"{DELIVERY}/transactions/transactions.py",
+            "*letters.ended(offsets, ids, how)], is_safe=True)",
+            "*letters.ended(offsets, ids, how)], is_safe=False)",
+        ),
+    ),
+)
+
+PLANTS = (*OF_THE_MODEL, *OF_THE_CODE, *OF_THE_SERVICES)

@@ -10,6 +10,7 @@ import pytest
 
 from libs.formats.records import delivery_record
 from libs.formats.records.delivery_record import Began, DeliveryRecord, Policy
+from libs.formats.records.transaction_record import COMMIT
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.owned import Owned, Wish
@@ -341,3 +342,13 @@ async def _drain(run: Run, ownership: Ownership) -> None:
             lags = await owned.lags(GROUP)
             if not found and all(lag.committed == lag.max_queue_offset for lag in lags):
                 return
+
+
+async def test_a_log_that_follows_denies_no_transaction(clock: ManualClock) -> None:
+    """Its Delivery may not know it yet, and the log may lack what the leader has: the call is made again elsewhere."""
+    store = MemoryStore()
+    async with delivering(store, clock) as ownership:
+        subject = (await owned_of(ownership)).transactions
+        store.is_following = True
+        with pytest.raises((DependencyUnavailable, JournalLost)):
+            await subject.end("x", "p", COMMIT)

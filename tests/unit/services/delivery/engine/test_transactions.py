@@ -490,13 +490,3 @@ async def _how(ownership: Ownership, name: str) -> str:
     except TransactionEnded as error:
         return error.ended_as
     return ROLLBACK
-
-
-async def test_a_log_that_follows_denies_no_transaction(clock: ManualClock) -> None:
-    """Its Delivery may not know it yet, and the log may lack what the leader has: the call is made again elsewhere."""
-    store = MemoryStore()
-    async with delivering(store, clock) as ownership:
-        subject = await of(ownership)
-        store.is_following = True
-        with pytest.raises((DependencyUnavailable, JournalLost)):
-            await subject.end("x", "p", COMMIT)

@@ -184,7 +184,7 @@ async def test_a_file_that_can_not_be_written_stops_delivery() -> None:
             await asyncio.sleep(0.15)
             assert world.sink.bodies == [b"1"]
             assert "delay_offsets.before_save" in delivery.last_error
-            assert world.offsets() == {}
+            assert world.offsets().get(1, 0) == 0
         await eventually(lambda: world.sink.bodies == [b"1", b"2"])
         await eventually(lambda: world.offsets() == {1: 2})
 

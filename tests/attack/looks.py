@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What honest callers see while a greedy client is at work, beside memory and time: each look belongs to one row.
+"""Looks: honest callers at work beside a greedy client. Each look belongs to a row of the attack.
 
-A look ends by itself. It counts what it saw into the row's counts and returns what it found broken.
+A look ends by itself. It adds to the counts of the row, and returns the broken bounds as sentences.
 """
 
 from __future__ import annotations

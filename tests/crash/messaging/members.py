@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of groups on the Python client, which write down what they received, settled and were told.
+"""Members of groups on the Python client: they receive and settle messages, and write deliveries and answers down.
 
-They acknowledge nearly all, give some back, and some leave a message now and then.
-Invariants: a delivery is in the history before anything is asked of it; an acknowledgement is asked for until it is
-answered. Callers: one event loop.
+Members acknowledge nearly all messages, give a few back, and leave a message now and then.
+Invariants: a delivery is in the history before its member settles it; a member repeats an acknowledgement until Delivery
+answers. Callers: one event loop.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ def now_ms() -> float:
 
 
 class Members:
-    """Some of each group. `start` them, `end` them."""
+    """RECEIVER_COUNT members of each group. `start` them, then `end` them."""
 
     def __init__(self, client: AsyncClient, history: History, chance: random.Random) -> None:
         self._client, self._history, self._chance = client, history, chance
@@ -46,7 +46,7 @@ class Members:
         ]
 
     async def end(self) -> None:
-        """Receive nothing more. Raises what ended a member too early."""
+        """End all members. Raises the error that ended a member too early."""
         for task in self._tasks:
             task.cancel()
         for result in await asyncio.gather(*self._tasks, return_exceptions=True):
@@ -54,7 +54,7 @@ class Members:
                 raise result
 
     async def _receive(self, group: str, topic: str, *, keeps: bool) -> None:
-        """Be one member. One that `keeps` its messages asks for more time; any other may leave one."""
+        """Run a member. With `keeps` the member asks for more time; without, it may leave a message."""
         hold_s_max = HOLD_S_MAX if keeps else 0.0
         consumer = self._client.share_consumer(topic, group=group, invisible_s=INVISIBLE_S, hold_s_max=hold_s_max)
         try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions on the Python client: begun, and committed, rolled back or left open; all of it is written down.
+"""Transactions on the Python client: a producer begins them, and commits, rolls back or leaves each open.
 
-Invariants: a message is in the history before it is sent; an end is asked for until it is answered.
+Invariants: a message is in the history before it is sent; the producer repeats an end until Delivery answers.
 Callers: one event loop.
 """
 
@@ -17,17 +17,17 @@ from tests.crash.messaging.members import AGAIN_S, now_ms
 
 PRODUCER_GROUP = "shop"
 NEVER_CHECKED_S = 24 * 3600
-"""Nobody is asked how an open transaction ends."""
+"""Delivery asks no producer how an open transaction ends."""
 NOT_FOUND = "TRANSACTION_NOT_FOUND"
 REFUSED = ("TRANSACTION_ENDED", NOT_FOUND)
 PAUSE_S_MAX = 0.25
 
 
 class Transactions:
-    """Of one producer. `wrong` is what an answer said that can't be.
+    """Transactions of a producer. `wrong` has the answers that break a promise.
 
-    `may_be_forgotten`: a failover may take the message of one that was begun, whose answer says as little of that as a
-    send's; then its end is refused, and says so.
+    `may_be_forgotten`: a failover may take the half message of a transaction, because the answer to `begin` promises no
+    replication; then the end of the transaction is refused with NOT_FOUND.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Transactions:
         self._numbers, self._may_be_forgotten = numbers, may_be_forgotten
 
     async def run(self, is_over: Callable[[], bool]) -> None:
-        """One after the other, until it is over; each that was to end has ended then."""
+        """Play transactions one after the other until `is_over`. All ends are answered on return."""
         while not is_over():
             number = next(self._numbers)
             await self._play(Sent(f"transaction-{number}", self._topic, "transaction", now_ms()))

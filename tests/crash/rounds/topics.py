@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topics: made, changed and deleted by the Python client all the time; what was answered as done lasts.
+"""Topics: the Python client makes, changes and deletes topics all the time; a change that is answered as done lasts.
 
-Each topic has one change under way at a time. After one without an answer it may be in either state, and is left alone.
+A topic has a single change under way at a time. After a change without an answer the topic may be in either state, and
+no further change follows.
 Callers: one event loop.
 """
 
@@ -24,14 +25,14 @@ QUEUE_COUNT = 3
 
 
 class Topics:
-    """Of one case."""
+    """The topics of a case."""
 
     def __init__(self, trio: Trio, chance: random.Random) -> None:
         self.counts: Counter[str] = Counter()
         self._trio, self._chance = trio, chance
         self._numbers = itertools.count()
         self._known: dict[str, int] = {}
-        """Queues of topics as it was answered, 0 of one that was deleted."""
+        """Queues of each topic by its last answer; 0 for a deleted topic."""
         self._is_over = False
 
     @contextlib.asynccontextmanager
@@ -50,7 +51,7 @@ class Topics:
                 await asyncio.gather(task, return_exceptions=True)
 
     async def check(self) -> list[str]:
-        """Ask the log that leads for all topics, when all is together; what is wrong."""
+        """Ask the leader for all topics once the cluster is whole. Returns the violations."""
         async with self._client(retries=1_000) as client:
             found = {name: await _queue_count(client, name) for name in self._known}
         return compare(self._known, found)
@@ -89,7 +90,7 @@ class Topics:
 
 
 def compare(known: Mapping[str, int], found: Mapping[str, int]) -> list[str]:
-    """Compare the queues of topics with what was answered; 0 where there is no topic."""
+    """Compare the queues of topics with the answers; 0 where there is no topic. Returns the violations."""
     return [
         f"topic {name} has {found[name]} queues, and {queue_count} were answered as done"
         for name, queue_count in known.items()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NewQueueBudget: how many queues may begin, so that an Indexer, which makes files for each, keeps up for all others.
+"""NewQueueBudget: a token bucket that bounds how many queues begin per second.
 
-It fills with time, up to what a quarter of a second adds. A batch may begin queues as long as there is some left,
-however many; what it took too much is owed, and no queue begins until that has come back. So small batches and large
-ones have the same chance, and the largest debt is what one batch may begin.
+An Indexer makes files for each queue; within the bound it keeps up for readers of all other queues. The bucket holds a
+quarter of a second's tokens. A batch passes while a token is left, and may take more tokens than are left; then no
+queue begins until the bucket has refilled above 0. So small and large batches have the same chance, and the largest
+debt is the number of queues that a single batch may begin.
 Callers: the loop that owns the log.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from services.commitlog.errors import TooManyNewQueues
 
 BURST_S = 0.25
-"""How much may be left: what comes in this time."""
+"""The bucket holds the tokens of this time."""
 
 _log = logging.getLogger(__name__)
 
@@ -33,21 +34,21 @@ class NewQueueBudget:
         self._is_told = False
 
     def has_left(self) -> bool:
-        """Return whether a batch may begin queues now. Asks the clock only when that was not so before."""
+        """Return whether a batch may begin queues now. Reads the clock only if no token was left before."""
         if self._left <= 0:
             self._fill()
         return self._left > 0
 
     def take(self, count: int, *, is_owed: bool = True) -> None:
-        """Take note that so many queues have begun. `is_owed` False takes what is left, and no more."""
+        """Take a token for each queue that has begun. With `is_owed` False no debt begins or grows."""
         if self._per_s_max and count:
             self._fill()
             self._left = max(self._left - count, -math.inf if is_owed else min(self._left, 0.0))
 
     def refusal(self, count: int) -> TooManyNewQueues:
-        """Return what tells that a batch with the first messages of `count` queues is refused, and count it.
+        """Count a refused batch, and return its error. `count` is the number of queues that the batch would begin.
 
-        The first one since the budget was full logs a line.
+        The first refusal since the bucket was full logs a line.
         """
         self.refused_count += 1
         if not self._is_told:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the log tells of calls that change what others rely on, and of refusals."""
+"""Trail: the log lines of calls that change topics, groups or indexes, and of refused calls."""
 
 import logging
 

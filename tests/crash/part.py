@@ -5,8 +5,9 @@ Invariants: a case depends on its seed alone, as far as chance is ours to choose
 not); each violation names the command that repeats just its case. Callers: the driver (`tests.crash.__main__`).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 Size = Literal["ci", "long"]
@@ -31,6 +32,15 @@ class PartReport:
     skipped: str = ""
 
 
+@dataclass
+class CaseReport:
+    """What the case of a seed did. `wrong` has a text for each broken promise."""
+
+    seed: int
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+
 class Part(Protocol):
     """One part of the harness: a package below `tests.crash` that exposes one of these as `PART`."""
 
@@ -50,3 +60,15 @@ class Part(Protocol):
 def repeat_command(part: str, seed: int) -> str:
     """Return the command that repeats the case of one seed."""
     return f"python -m tests.crash --only {part} --seed {seed} --count 1"
+
+
+def sum_up(part: str, seed_count: int, reports: Iterable[CaseReport], advance: Callable[[int], None]) -> PartReport:
+    """Return the report of a part from those of its cases, and tell `advance` of each case as it comes."""
+    counts: Counter[str] = Counter()
+    violations: list[Violation] = []
+    for report in reports:
+        counts += report.counts
+        if report.wrong:
+            violations.append(Violation(report.seed, "\n".join(report.wrong), repeat_command(part, report.seed)))
+        advance(1)
+    return PartReport(part, {"seeds": seed_count, **dict(sorted(counts.items()))}, violations)

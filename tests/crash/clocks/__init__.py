@@ -2,14 +2,12 @@
 """The part `clocks`: the clocks of CommitLog, Indexer, Delivery and gateway are set under the load of `messaging`."""
 
 import tempfile
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.crash.clocks.stepping import run_case
 from tests.crash.fault.shim import compile_shim
-from tests.crash.messaging.case import CaseReport
-from tests.crash.part import PartReport, Violation, repeat_command
+from tests.crash.part import PartReport, sum_up
 from tests.crash.workers import run_seeds
 
 
@@ -23,22 +21,14 @@ class ClocksPart:
 
     def run(self, *, first_seed: int, count: int, jobs: int, advance: Callable[[int], None]) -> PartReport:
         """See `Part`. Needs gcc."""
-        counts: Counter[str] = Counter()
-        violations: list[Violation] = []
         with tempfile.TemporaryDirectory() as directory:
             try:
                 environment = {"LD_PRELOAD": str(compile_shim(Path(directory)))}
             except FileNotFoundError as error:
                 return PartReport(self.name, {}, [], skipped=f"no C compiler: {error}")
             seeds = range(first_seed, first_seed + count)
-            for report in run_seeds(run_case, seeds, jobs=jobs, environment=environment):
-                assert isinstance(report, CaseReport)
-                counts += report.counts
-                if report.wrong:
-                    command = repeat_command(self.name, report.seed)
-                    violations.append(Violation(report.seed, "\n".join(report.wrong), command))
-                advance(1)
-        return PartReport(self.name, {"seeds": count, **dict(sorted(counts.items()))}, violations)
+            reports = run_seeds(run_case, seeds, jobs=jobs, environment=environment)
+            return sum_up(self.name, count, reports, advance)
 
 
 PART = ClocksPart()

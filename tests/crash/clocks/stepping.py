@@ -15,11 +15,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.crash.live_store import LiveStore
-from tests.crash.messaging.case import CaseReport, run_troubled
+from tests.crash.messaging.case import run_troubled
 from tests.crash.messaging.history import ClockStep, Death, History
 from tests.crash.messaging.killing import SERVICES, Killing
 from tests.crash.messaging.members import now_ms
 from tests.crash.nursery import Child, Nursery
+from tests.crash.part import CaseReport
 
 STEP_COUNT = 8
 """Moments of one seed at which clocks are set."""

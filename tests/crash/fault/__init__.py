@@ -2,14 +2,13 @@
 """The part `fault`: real processes whose disk is full, dies, or fails at one call."""
 
 import tempfile
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.crash.fault.case import CaseReport, run_case
+from tests.crash.fault.case import run_case
 from tests.crash.fault.shim import compile_shim
 from tests.crash.fault.small_disk import enter_own_mounts, reason_not_to_mount
-from tests.crash.part import PartReport, Violation, repeat_command
+from tests.crash.part import PartReport, sum_up
 from tests.crash.workers import run_seeds
 
 
@@ -25,22 +24,14 @@ class FaultPart:
         """See `Part`. Needs root for the small disks, and gcc."""
         if reason := reason_not_to_mount():
             return PartReport(self.name, {}, [], skipped=f"no file system can be mounted here: {reason}")
-        counts: Counter[str] = Counter()
-        violations: list[Violation] = []
         with tempfile.TemporaryDirectory() as directory:
             try:
                 environment = {"LD_PRELOAD": str(compile_shim(Path(directory)))}
             except FileNotFoundError as error:
                 return PartReport(self.name, {}, [], skipped=f"no C compiler: {error}")
             seeds = range(first_seed, first_seed + count)
-            for report in run_seeds(run_case, seeds, jobs=jobs, environment=environment, prepare=enter_own_mounts):
-                assert isinstance(report, CaseReport)
-                counts += report.counts
-                if report.wrong:
-                    command = repeat_command(self.name, report.seed)
-                    violations.append(Violation(report.seed, "\n".join(report.wrong), command))
-                advance(1)
-        return PartReport(self.name, {"seeds": count, **dict(sorted(counts.items()))}, violations)
+            reports = run_seeds(run_case, seeds, jobs=jobs, environment=environment, prepare=enter_own_mounts)
+            return sum_up(self.name, count, reports, advance)
 
 
 PART = FaultPart()

@@ -15,9 +15,7 @@ import shutil
 import signal
 import tempfile
 import traceback
-from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
@@ -32,6 +30,7 @@ from tests.crash.fault.small_disk import Kind, SmallDisk
 from tests.crash.history import LOCAL_DISK, MEMORY, History
 from tests.crash.live_store import FLUSH_MODES, LiveStore, Sizes
 from tests.crash.nursery import EndedEarly, Nursery
+from tests.crash.part import CaseReport
 from tests.crash.workload import Workload, reason_of_error
 
 SMALL_DISK_SIZE_BYTES, LARGE_DISK_SIZE_BYTES = 40 << 20, 256 << 20
@@ -61,15 +60,6 @@ EVER_REFUSED = ("BATCH_TOO_LARGE", "MESSAGE_TOO_LARGE", "QUEUE_OUT_OF_RANGE")
 """Reasons of refusals that the load asks for."""
 
 EXPECTED_REFUSALS = {"", "STORE_FULL", "STORE_SEALED", "STOPPING", "RECOVERING", *EVER_REFUSED}
-
-
-@dataclass
-class CaseReport:
-    """What one case did."""
-
-    seed: int
-    counts: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
 
 
 async def run_case(seed: int, nursery: Nursery) -> CaseReport:

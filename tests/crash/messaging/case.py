@@ -13,7 +13,6 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -31,6 +30,7 @@ from tests.crash.messaging.load import Load
 from tests.crash.messaging.official import Official
 from tests.crash.messaging.promises import check
 from tests.crash.nursery import Child, Nursery
+from tests.crash.part import CaseReport
 from tests.support.surroundings import free_port
 
 GATEWAY_PERIOD = 4
@@ -41,15 +41,6 @@ SIZES = Sizes(
 ATTEMPTS_MAX = 1_000
 """So that nothing becomes a dead letter."""
 DRAIN_TIMEOUT_S, DRAIN_LOOK_S = 120.0, 0.2
-
-
-@dataclass
-class CaseReport:
-    """What one case did."""
-
-    seed: int
-    counts: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
 
 
 class Trouble(Protocol):

@@ -2,8 +2,8 @@
 """Members of groups on the Python client: they receive and settle messages, and write deliveries and answers down.
 
 Members acknowledge nearly all messages, give a few back, and leave a message now and then.
-Invariants: a delivery is in the history before its member settles it; a member repeats an acknowledgement until Delivery
-answers. Callers: one event loop.
+Invariants: a delivery is in the history before its member settles it; a member repeats an acknowledgement until it is
+answered. Callers: one event loop.
 """
 
 import asyncio

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.crash.fault.small_disk import enter_own_mounts
-from tests.crash.part import PartReport, Violation, repeat_command
-from tests.crash.power.case import ROUND_COUNT, CaseReport, run_case
+from tests.crash.part import CaseReport, PartReport, Violation, repeat_command
+from tests.crash.power.case import ROUND_COUNT, run_case
 from tests.crash.power.disk import reason_not_to_run
 from tests.crash.workers import run_seeds
 

@@ -13,14 +13,13 @@ import random
 import shutil
 import tempfile
 import traceback
-from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.crash.check import check_live
 from tests.crash.history import MEMORY, History
 from tests.crash.live_store import LiveStore, Sizes
 from tests.crash.nursery import EndedEarly, Nursery
+from tests.crash.part import CaseReport
 from tests.crash.power.disk import VolatileDisk
 from tests.crash.workload import Workload
 
@@ -31,15 +30,6 @@ CUT_TIMEOUT_S = 1.0
 """So long an armed cut may wait for writes; then the power fails at once."""
 WRITE_COUNT_MAX = 120
 START_WRITE_COUNT_MAX = 40
-
-
-@dataclass
-class CaseReport:
-    """What one case did."""
-
-    seed: int
-    counts: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
 
 
 async def run_case(seed: int, nursery: Nursery) -> CaseReport:

@@ -2,14 +2,13 @@
 """The part `rounds`: three logs with Indexers in network namespaces, a real etcd, load, and rounds of random faults."""
 
 import tempfile
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.crash.fault.shim import compile_shim
-from tests.crash.part import PartReport, Violation, repeat_command
+from tests.crash.part import PartReport, sum_up
 from tests.crash.power.disk import reason_not_to_run as reason_without_disk
-from tests.crash.rounds.case import ROUND_COUNT, CaseReport, run_case
+from tests.crash.rounds.case import ROUND_COUNT, run_case
 from tests.crash.rounds.network import enter_own_network
 from tests.crash.rounds.network import reason_not_to_run as reason_without_network
 from tests.crash.workers import run_seeds
@@ -28,19 +27,11 @@ class RoundsPart:
         """See `Part`. Needs root, what `reason_not_to_run` of network and disk tell, etcd and gcc."""
         if reason := reason_not_to_run():
             return PartReport(self.name, {}, [], skipped=reason)
-        counts: Counter[str] = Counter()
-        violations: list[Violation] = []
         with tempfile.TemporaryDirectory() as directory:
             environment = {"LD_PRELOAD": str(compile_shim(Path(directory)))}
             seeds = range(first_seed, first_seed + count)
-            for report in run_seeds(run_case, seeds, jobs=jobs, environment=environment, prepare=enter_own_network):
-                assert isinstance(report, CaseReport)
-                counts += report.counts
-                if report.wrong:
-                    command = repeat_command(self.name, report.seed)
-                    violations.append(Violation(report.seed, "\n".join(report.wrong), command))
-                advance(1)
-        return PartReport(self.name, {"seeds": count, **dict(sorted(counts.items()))}, violations)
+            reports = run_seeds(run_case, seeds, jobs=jobs, environment=environment, prepare=enter_own_network)
+            return sum_up(self.name, count, reports, advance)
 
 
 def reason_not_to_run() -> str:

@@ -15,7 +15,6 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc.aio
@@ -28,6 +27,7 @@ from libs.formats.state import epoch_file
 from tests.crash.check import read_log
 from tests.crash.live_store import BUG_MARKS
 from tests.crash.nursery import Child, EndedEarly, Nursery
+from tests.crash.part import CaseReport
 from tests.crash.rounds.faults import FAULTS, Scene, draw, heal
 from tests.crash.rounds.load import Load
 from tests.crash.rounds.machine import Machine
@@ -47,15 +47,6 @@ BEFORE_S, BETWEEN_S_MAX, AFTER_S = 0.5, 2.0, 0.5
 CHECK_COUNT_MAX = 3
 LAST_WORDS_COUNT = 12
 REPORT = "report.txt"
-
-
-@dataclass
-class CaseReport:
-    """What one case did."""
-
-    seed: int
-    counts: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
 
 
 async def run_case(seed: int, nursery: Nursery) -> CaseReport:

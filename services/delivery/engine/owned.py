@@ -23,7 +23,7 @@ from libs.formats.records.delivery_record import (
     Settled,
     TimeBehind,
 )
-from libs.machine.clock import Clock
+from libs.machine.clock import STEP_MS, Clock
 from libs.machine.uninterrupted import uninterrupted
 from libs.requests.errors import DependencyUnavailable, ServiceError, WindowFull
 from services.delivery.config import DeliveryConfig
@@ -274,7 +274,8 @@ class Owned:
 
     def _jumped(self, jump_ms: int) -> None:
         """Let deliveries last as long as they would have, also for the next process: the log's time jumped ahead."""
-        _log.warning("the log's time jumped ahead by %.1f s: deliveries end by time that passed", jump_ms / 1000)
+        level = logging.WARNING if jump_ms > STEP_MS else logging.INFO
+        _log.log(level, "the log's time jumped ahead by %.1f s: deliveries end by time that passed", jump_ms / 1000)
         event = TimeBehind(self.groups.behind_ms + jump_ms)
         self.groups.apply(event)
         if self._journal.failure is None:

@@ -15,6 +15,12 @@ from libs.log.log_clock import CATCH_UP_RATE
 from libs.machine.clock import STEP_MS, Clock
 
 ANSWER_COUNT = 16
+JUMP_MS = 50
+"""A store time that is later than time can have passed by more than this was set ahead.
+
+Deliveries end by time that passed, so small jumps count too: the log's time makes up at once for what it went slower,
+when its clock was set back for a while and is set right. Less is the drift of two machines' clocks between answers.
+"""
 
 
 class _Answer(NamedTuple):
@@ -85,7 +91,7 @@ class StoreTime:
     def _jump_ms(self, store_time_ms: int) -> int:
         """Return how far the log's time has jumped by this store time, 0 if so much time can have passed."""
         latest_ms = min((one.log_ms + self._since_ms(one.asked_s) for one in self._answers), default=store_time_ms)
-        return store_time_ms - self.now_ms() if store_time_ms > latest_ms + STEP_MS else 0
+        return store_time_ms - self.now_ms() if store_time_ms > latest_ms + JUMP_MS else 0
 
     def _since_ms(self, at_s: float, rate: float = 1.0) -> int:
         return int((self._clock.monotonic_s() - at_s) * 1000 * rate)

@@ -202,6 +202,50 @@ async def test_what_is_in_flight_after_the_clock_was_set(
         assert (again.message, again.attempt) == (first.message, 2)
 
 
+SMALL_STEPS = {"set_right": (-HOUR_MS, [HOUR_MS]), "ahead_a_bit": (0, [300] * 5)}
+"""Steps of the log's clock: one some seconds before a delivery, and those after each second of it."""
+
+
+@pytest.mark.parametrize("is_taken_over", [False, True], ids=["same_process", "next_process"])
+@pytest.mark.parametrize("steps", SMALL_STEPS)
+async def test_what_is_in_flight_when_the_log_makes_up_for_a_little(
+    steps: str, is_taken_over: bool, clock: ManualClock
+) -> None:
+    """A delivery lasts its time when the log's time jumps by less than a second.
+
+    A clock that is set right makes up at once for what the log's time went slower; small steps add up.
+    """
+    store, machine = made(), ManualClock()
+    before_ms, steps_ms = SMALL_STEPS[steps]
+
+    async def passed(duration_ms: int, step_ms: int = 0) -> None:
+        for one in (clock, machine):
+            one.advance(duration_ms)
+        machine.set_now_ms(machine.now_ms() + step_ms)
+        await heard(store, owned)
+
+    async def received(wait_s: float = LIMIT_S) -> list[Delivered]:
+        return await owned.receive("g", TOPIC, count=1, invisible_ms=12_000, wanted=Wanted(), wait_s=wait_s)
+
+    await store.append(TOPIC, "a")
+    async with contextlib.AsyncExitStack() as stack:
+        ownership = await stack.enter_async_context(delivering(store, clock, log_machine=machine))
+        owned = await owned_of(ownership)
+        await passed(0, before_ms)
+        await passed(9_000)
+        (first,) = await received()
+        for step_ms in steps_ms:
+            await passed(1_000, step_ms)
+        if is_taken_over:
+            ownership = await stack.enter_async_context(delivering(store, clock, log_machine=machine))
+            owned = await owned_of(ownership)
+        await passed(12_000 - 1_000 * len(steps_ms) - 100)
+        assert await received(wait_s=0) == []
+        await passed(1_500)
+        (again,) = await received()
+        assert (first.attempt, again.attempt) == (1, 2)
+
+
 async def heard(store: MemoryStore, owned: Owned) -> None:
     """Let the log take a record, which tells Delivery the time, as it looks at the log's state once a second."""
     await owned.set_policy("another", Policy())

@@ -32,6 +32,7 @@ from services.delivery.engine.takeover.copying import JOURNAL_GROUP, JOURNAL_PLA
 from services.delivery.engine.takeover.handover import come_back, leave
 from services.delivery.engine.takeover.loading import load
 from services.delivery.engine.tally import Tally
+from services.delivery.engine.times.group_time import FormerTime
 from services.delivery.engine.times.store_time import StoreTime
 from services.delivery.errors import JournalLost, JournalUnreadable, LogFollows, NotOwner
 
@@ -115,6 +116,7 @@ class Ownership:
         self._log, self._index, self._make, self._clock = log, index, make, clock
         self._skip_below = skip_below
         self._owned: Owned | None = None
+        self._former: FormerTime | None = None
         self._reason = "the journal is not read yet"
         self._wanted = asyncio.Event()
         self._decided = asyncio.Event()
@@ -216,6 +218,7 @@ class Ownership:
             reading = await load(self._index, owner, start=start, began=began.queue_offset, skip_below=self._skip_below)
             journal.format = max(journal.format, reading.format)
             owned = self._make(reading.groups, journal, self.tally, self._repeats)
+            self._compare_times(journal.time, reading.groups)
             await come_back(owned, journal, self._index, reading.last)
             await owned.start()
         except LogFollows:
@@ -242,12 +245,18 @@ class Ownership:
             await self._tend(journal, look, owned.tend, owned.asking.roll, copying.tend, owned.transactions.tend)
         finally:
             self._owned, self._reason = None, "the journal is read anew"
+            self._former = FormerTime(journal.time, groups.behind_ms)
             self._decided.clear()
             try:
                 await owned.stop()
                 await leave(owned, journal, self._index)
             finally:
                 await journal.close()
+
+    def _compare_times(self, time: StoreTime, groups: Groups) -> None:
+        """Tell if the log's time has jumped since this process delivered last."""
+        if self._former is not None and (jump_ms := self._former.jump_ms(time, groups.behind_ms)):
+            time.on_jump(jump_ms)
 
     async def _stand_still(self, error: JournalUnreadable) -> None:
         """Refuse all calls with this reason until the process stops. Reading again would find the same bytes."""

@@ -5,8 +5,28 @@ So it means the same to the next process, which reads the jumps in the journal: 
 delivery early, and one that is set back lets deliveries last a ninth longer until the clock has caught up.
 """
 
+from typing import NamedTuple
+
 from services.delivery.engine.state.groups import Groups
-from services.delivery.engine.times.store_time import StoreTime
+from services.delivery.engine.times.store_time import JUMP_MS, StoreTime
+
+
+class FormerTime(NamedTuple):
+    """The time of deliveries as the last ownership of this process knew it."""
+
+    time: StoreTime
+    behind_ms: int
+
+    def jump_ms(self, time: StoreTime, behind_ms: int) -> int:
+        """Return how far the time of deliveries has jumped at most since, by what the journal and the log say now.
+
+        A log that starts again by a wrong clock ends the ownership before it tells the time. What another process has
+        counted meanwhile is in the journal.
+        """
+        counted_ms = behind_ms - self.behind_ms
+        if time.now_ms() - counted_ms <= self.time.latest_ms() + JUMP_MS:
+            return 0
+        return time.latest_ms() - counted_ms - self.time.now_ms()
 
 
 class GroupTime:

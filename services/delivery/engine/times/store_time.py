@@ -49,7 +49,7 @@ class StoreTime:
 
     def heard(self, store_time_ms: int, ahead_ms: int, asked_s: float) -> None:
         """Learn from an answer that came just now, and said how far the log's time is ahead of its clock."""
-        jump_ms = self._jump_ms(store_time_ms)
+        jump_ms = self._jump_ms(store_time_ms, asked_s)
         was_ahead = bool(self._answers) and self._answers[-1].ahead_ms > 0
         is_other = was_ahead != (ahead_ms > 0) or abs(ahead_ms - self.ahead_ms) > STEP_MS
         if jump_ms or is_other or self.is_doubtful:
@@ -84,14 +84,19 @@ class StoreTime:
         slow_ms = (one.log_ms + self._since_ms(one.at_s, CATCH_UP_RATE) for one in self._answers if one.ahead_ms)
         return max(self.clock_ms(), *slow_ms, 0)
 
+    def latest_ms(self) -> int:
+        """Return milliseconds since the epoch, which the log's time has not passed if its clock was not set ahead."""
+        return min((one.log_ms + self._since_ms(one.asked_s) for one in self._answers), default=0)
+
     def clock_ms(self) -> int:
         """Return milliseconds since the epoch, which the clock of the log's machine has passed. As above."""
         return max((one.log_ms - one.ahead_ms + self._since_ms(one.at_s) for one in self._answers), default=0)
 
-    def _jump_ms(self, store_time_ms: int) -> int:
-        """Return how far the log's time has jumped by this store time, 0 if so much time can have passed."""
-        latest_ms = min((one.log_ms + self._since_ms(one.asked_s) for one in self._answers), default=store_time_ms)
-        return store_time_ms - self.now_ms() if store_time_ms > latest_ms + JUMP_MS else 0
+    def _jump_ms(self, store_time_ms: int, asked_s: float) -> int:
+        """Return how far the log's time has jumped at most by this store time, 0 if so much time can have passed."""
+        if not self._answers or store_time_ms <= self.latest_ms() + JUMP_MS:
+            return 0
+        return store_time_ms + self._since_ms(asked_s) - self.now_ms()
 
     def _since_ms(self, at_s: float, rate: float = 1.0) -> int:
         return int((self._clock.monotonic_s() - at_s) * 1000 * rate)

@@ -9,12 +9,14 @@ import pytest
 from libs.formats.records import timed as timed_record
 from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
+from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine import ownership as ownership_module
 from services.delivery.engine.delays import delays as delays_module
 from services.delivery.engine.owned import Owned, Wish
 from services.delivery.engine.ports import Wanted
 from services.delivery.engine.subscription import Delivered
 from services.delivery.engine.takeover.copying import Copying
+from services.delivery.errors import JournalLost
 from tests.support.memory_delivery import MemoryStore, delivering, owned_of
 from tests.support.memory_timers import Sent
 from tests.support.patience import LIMIT_S, eventually
@@ -219,6 +221,7 @@ async def test_what_is_in_flight_when_the_log_makes_up_for_a_little(
     before_ms, steps_ms = SMALL_STEPS[steps]
 
     async def passed(duration_ms: int, step_ms: int = 0) -> None:
+        await heard(store, owned)  # no record is on its way while the clock goes
         for one in (clock, machine):
             one.advance(duration_ms)
         machine.set_now_ms(machine.now_ms() + step_ms)
@@ -244,6 +247,38 @@ async def test_what_is_in_flight_when_the_log_makes_up_for_a_little(
         await passed(1_500)
         (again,) = await received()
         assert (first.attempt, again.attempt) == (1, 2)
+
+
+@pytest.mark.parametrize("is_heard_elsewhere", [False, True], ids=["log_starts_again", "another_process"])
+async def test_the_log_s_clock_is_set_ahead_while_a_process_begins_anew(
+    is_heard_elsewhere: bool, clock: ManualClock
+) -> None:
+    """A jump between two ownerships of one process counts once, also where another process counted it meanwhile."""
+    store, machine = made(), ManualClock()
+
+    async def received(owned: Owned, wait_s: float) -> list[Delivered]:
+        return await owned.receive("g", TOPIC, count=1, invisible_ms=60_000, wanted=Wanted(), wait_s=wait_s)
+
+    await store.append(TOPIC, "a")
+    async with delivering(store, clock, log_machine=machine) as ownership:
+        owned = await owned_of(ownership)
+        await received(owned, LIMIT_S)
+        if is_heard_elsewhere:
+            async with delivering(store, clock, log_machine=machine) as other_ownership:
+                other = await owned_of(other_ownership)
+                machine.set_now_ms(machine.now_ms() + HOUR_MS)
+                await heard(store, other)
+        else:
+            store.refused_writes = 1
+            machine.set_now_ms(machine.now_ms() + HOUR_MS)
+        with pytest.raises((DependencyUnavailable, JournalLost)):
+            await heard(store, owned)
+        owned = await owned_of(ownership, began_count=2)
+        assert owned.groups.behind_ms == pytest.approx(HOUR_MS, abs=100)
+        for is_over in (False, True):
+            for one in (clock, machine):
+                one.advance(31_000 if is_over else 59_000)
+            assert len(await received(owned, LIMIT_S if is_over else 0)) == is_over
 
 
 async def heard(store: MemoryStore, owned: Owned) -> None:

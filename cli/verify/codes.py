@@ -229,6 +229,11 @@ _FILES: dict[str, tuple[Severity, str, str]] = {
         "`reput/shared_state` of the Indexer can't be read",
         "nothing: the Indexer reads all records of the shared state anew",
     ),
+    "UNSENT_OFFSETS_DAMAGED": (
+        "fault",
+        "`reput/unsent_offsets` of the Indexer can't be read: consumer offsets that no leader took before a stop",
+        "nothing: groups go on where the log knows them to be, and may read some messages again",
+    ),
     "PROGRESS_DAMAGED": ("fault", "`reput/index_progress` can't be read", "remove it: all is built again from the log"),
     "PROGRESS_BEYOND_LOG": ("fault", "the Indexer has indexed more than the log has: its end is lost", RESTORE),
     "PROGRESS_EPOCH": ("fault", "the Indexer has followed an epoch that the log does not know", RESTORE),

@@ -28,7 +28,7 @@ from libs.formats.state import abort_file, epoch_file, log_history, store_checkp
 from libs.formats.state.index_progress import IndexProgress
 from libs.formats.state.log_history import LogHistoryFile, TopicBeginsFile
 from libs.formats.state.queue_snapshot import QueueSnapshot
-from libs.formats.state.replication import InSyncFile, ReplicaFile, SharedStateFile
+from libs.formats.state.replication import InSyncFile, ReplicaFile, SharedStateFile, UnsentOffsetsFile
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log.state.set_apart import SetApart
 from libs.machine.fs import TEMPORARY_SUFFIX
@@ -121,6 +121,7 @@ def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
     index.load(store_layout.GROUP_CONFIGS, "GROUP_CONFIGS_DAMAGED", _text(subscription_groups_json.loads))
     history = index.load(store_layout.LOG_HISTORY, "LOG_HISTORY_DAMAGED", LogHistoryFile.decode) or LogHistoryFile()
     index.load(store_layout.SHARED_STATE, "SHARED_STATE_DAMAGED", SharedStateFile.decode)
+    index.load(store_layout.UNSENT_OFFSETS, "UNSENT_OFFSETS_DAMAGED", UnsentOffsetsFile.decode)
     return StoreState(
         is_log_clean=_check_abort(log),
         checkpoint=_checkpoint(log),

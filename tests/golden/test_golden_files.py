@@ -29,7 +29,7 @@ from libs.formats.records.state_record import CopyPart, DelayProgress, StateReco
 from libs.formats.state import checksummed, epoch_file, store_checkpoint
 from libs.formats.state.leadership import LeadershipRecord
 from libs.formats.state.log_history import LogHistoryFile, QueueEnd, TopicBeginsFile
-from libs.formats.state.replication import InSyncFile, Member, ReplicaFile, Seat, SharedStateFile
+from libs.formats.state.replication import InSyncFile, Member, ReplicaFile, Seat, SharedStateFile, UnsentOffsetsFile
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from tests.support import reference
 from tests.support.golden import golden
@@ -301,6 +301,16 @@ def test_shared_state_file() -> None:
     data = checksummed.wrap("shared-state", b'{"next_queue_offset":9,"delays":{"3":[17,4,2]}}')
     assert file.encode() == data
     assert SharedStateFile.decode(data) == file
+
+
+def test_unsent_offsets_file() -> None:
+    """Changes of consumer offsets that no leader took before the Indexer stopped."""
+    file = UnsentOffsetsFile(next_queue_offset=9, offsets={"billing": {"orders": {0: 7, 1: None}}})
+    data = checksummed.wrap(
+        "unsent-offsets", b'{"next_queue_offset":9,"offsets":{"billing":{"orders":{"0":7,"1":null}}}}'
+    )
+    assert file.encode() == data
+    assert UnsentOffsetsFile.decode(data) == file
 
 
 def test_leadership_record() -> None:

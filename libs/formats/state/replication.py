@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from libs.formats.records.state_record import DelayProgress
+from libs.formats.records.state_record import DelayProgress, GroupOffsets
 from libs.formats.state.checksummed import JsonFile
 
 
@@ -55,6 +55,17 @@ class SharedStateFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields
     """Of the first record of rmq_sys_reput_state that may not be in its other files."""
     delays: dict[int, DelayProgress]
     """What the records before told of the delay levels, by the id of the level's queue."""
+
+
+class UnsentOffsetsFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The Indexer's: changes of consumer offsets that it could not put into the log before it stopped."""
+
+    KIND = "unsent-offsets"
+
+    next_queue_offset: int
+    """Of the first record of rmq_sys_reput_state that it had not read then."""
+    offsets: GroupOffsets
+    """As in a record."""
 
 
 class InSyncFile(JsonFile, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.follow.live_end import LiveEnd
 from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.follow.reput_loop import ReputLoop
-from services.indexer.engine.follow.reput_state import Event, ReputStates, Stage
+from services.indexer.engine.follow.reput_state import Event, ReputStates
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.groups.group_configs import GroupConfigs
 from services.indexer.engine.groups.timer_wheel import TimerWheel
@@ -75,11 +75,10 @@ def build(
         on_failure(error)
 
     groups, group_configs, delay_offsets = _small_state(config, small_files, clock, queues)
-    path, interval_ms = config.data_dir / store_layout.SHARED_STATE, config.share_interval_ms
     sharing = Sharing(
-        small_files, path, indexes, polls, records, groups, delay_offsets, sink, interval_ms=interval_ms,
-        unsent_count_max=config.consumer_offset_count_max, skip_below=config.shared_state_skip_below,
-        is_other_log=lambda: states.stage is Stage.OTHER_LOG,
+        small_files, config.data_dir, indexes, polls, records, groups, delay_offsets, sink,
+        interval_ms=config.share_interval_ms, unsent_count_max=config.consumer_offset_count_max,
+        skip_below=config.shared_state_skip_below, stage=lambda: states.stage,
     )  # fmt: skip
     flush = FlushLoop(config, indexes, ballast, source, clock, on_failure=fail, on_standing=sharing.hear)
     reput = ReputLoop(config, source, indexes, states, flush, live, on_history_change=sharing.change_history)

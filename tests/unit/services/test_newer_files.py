@@ -45,6 +45,7 @@ async def test_the_commit_log_refuses_a_later_file(name: str, kind: str) -> None
         (store_layout.INDEX_PROGRESS, "index-progress"),
         (store_layout.LOG_HISTORY, "log-history"),
         (store_layout.SHARED_STATE, "shared-state"),
+        (store_layout.UNSENT_OFFSETS, "unsent-offsets"),
     ],
 )
 def test_the_indexer_refuses_a_later_file(name: str, kind: str) -> None:

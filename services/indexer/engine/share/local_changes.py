@@ -31,6 +31,11 @@ class LocalChanges:
         return place in self._unsent or place in self._sent
 
     @property
+    def unsent(self) -> Mapping[Place, int | None]:
+        """Changes that are in no record."""
+        return self._unsent
+
+    @property
     def unsent_count(self) -> int:
         """Changes that are in no record."""
         return len(self._unsent)

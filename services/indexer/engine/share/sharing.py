@@ -6,7 +6,8 @@ in their order; so whoever has the log has the state. What was changed here coun
 that leads puts copies of all into the log: when it begins to lead, and before records that a late one needs go.
 It begins when the log says that it has copies, and does not end again as long as this directory knows of records.
 Invariants: `reput/shared_state` names a record before which all are in the files of the groups and the levels; a change
-is sent until a record of it comes back. Lost with an Indexer: the changes of its last second.
+is sent until a record of it comes back, also by the next process after an orderly stop. Lost with an Indexer that is
+killed: the changes of its last second.
 Callers: the event loop's thread.
 """
 
@@ -16,6 +17,7 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.formats.records.state_record import CopyPart, DelayProgress, StateRecord
 from libs.formats.state.replication import SharedStateFile
@@ -26,10 +28,12 @@ from libs.machine.workers import workers
 from libs.requests.errors import DependencyUnavailable, NotDurableYet, WindowFull
 from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.follow.long_poll import LongPolls
+from services.indexer.engine.follow.reput_state import Stage
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.log.source import LogSink, NoSink, RecordSource, Standing, StateBatch
 from services.indexer.engine.share.delay_offsets import DelayOffsets
 from services.indexer.engine.share.gathering import Copies, Gathering
+from services.indexer.engine.share.left_changes import LeftChanges
 from services.indexer.engine.share.local_changes import LocalChanges, Place, Queue, nested, places
 from services.indexer.engine.share.state_queue import StateQueue
 from services.indexer.errors import AppendRefused, GroupsUnknown
@@ -55,7 +59,7 @@ class Sharing:
     def __init__(
         self,
         fs: Fs,
-        path: Path,
+        data_dir: Path,
         indexes: Indexes,
         polls: LongPolls,
         records: RecordSource,
@@ -66,16 +70,16 @@ class Sharing:
         interval_ms: int,
         unsent_count_max: int,
         skip_below: int = 0,
-        is_other_log: Callable[[], bool] = lambda: False,
+        stage: Callable[[], Stage] = lambda: Stage.LIVE,
     ) -> None:
         self._fs = fs
-        self._path = path
+        self._path = data_dir / store_layout.SHARED_STATE
         self._indexes = indexes
         self._groups = groups
         self._delay_offsets = delay_offsets
         self._sink = sink
         self._unsent_count_max = unsent_count_max
-        self._is_other_log = is_other_log
+        self._stage = stage
         self._origin = f"{workers().chance().getrandbits(128):032x}"
         self._number = 0
         self._standing: Standing | None = None
@@ -84,6 +88,7 @@ class Sharing:
         self._has_records = False
         self._saved: int | None = None
         self._changes = LocalChanges()
+        self._left = LeftChanges(fs, data_dir / store_layout.UNSENT_OFFSETS)
         self._copies = Copies()
         self._gathering: Gathering | None = Gathering()
         """What was read, as long as something before it is missing."""
@@ -95,7 +100,7 @@ class Sharing:
         self._save_lock = asyncio.Lock()
         self._news = asyncio.Event()
         self._queue = StateQueue(
-            indexes.queues, polls, records, on_record=self._read, on_gap=self._begin_anew, skip_below=skip_below
+            indexes.queues, polls, records, on_record=self._read, on_gap=self._lack_records, skip_below=skip_below
         )
         self._loop = SupervisedLoop("sharing", self._tend, interval_ms=interval_ms, expected_errors=UNSHARED)
         groups.on_change = self._note
@@ -124,10 +129,14 @@ class Sharing:
             raise WindowFull("changes of consumer offsets that wait for the log", limit=self._unsent_count_max)
 
     def load(self) -> None:
-        """Read how far the records were read, and the levels are. Blocks. Raises ConfigFileDamaged."""
+        """Read how far the records were read, the levels are, and what is unsent. Blocks. Raises ConfigFileDamaged."""
         if isinstance(self._sink, NoSink):
             return
         self._delay_offsets.load()
+        self._load_progress()
+        self._left.load(self._queue.next_queue_offset)
+
+    def _load_progress(self) -> None:
         try:
             file = SharedStateFile.decode(self._fs.read(self._path))
         except FileNotFoundError:
@@ -147,23 +156,26 @@ class Sharing:
         self._loop.start()
 
     async def stop(self) -> None:
-        """End. What was changed last may not be in the log."""
+        """End the loops. What was changed last may not be in the log."""
         await self._loop.stop()
         await self._queue.loop.stop()
 
     async def finish(self) -> None:
-        """Send what is left, if somebody takes it soon, and write down what was read. Raises OSError."""
+        """Send what is unsent, if a leader takes it soon, and write down all that is known. Raises OSError."""
         with contextlib.suppress(*UNSHARED, TimeoutError):
             async with asyncio.timeout(SEND_WAIT_S):
                 await self.send()
         await self._delay_offsets.save()
         await self.save()
+        if self.is_on or self._standing is None:
+            await self._left.save(self._changes.unsent, self._saved or 0)
 
     def hear(self, standing: Standing, epoch: int) -> None:
         """Take note of what the log is, as it said in an epoch."""
         self._standing, self._standing_epoch = standing, epoch
         if not self.is_on:
             self._changes.clear()
+            self._left.clear()
 
     def change_history(self, is_truncated: bool) -> None:
         """Deliver again what may be lost, and read all records anew if the log lost some that may have been read."""
@@ -176,7 +188,7 @@ class Sharing:
     async def send(self) -> None:
         """Put all changes of here into the log, as safely as it promises. Raises one of UNSHARED."""
         async with self._send_lock:
-            while self.is_on and self._changes.unsent_count and not self._is_other_log():
+            while self.is_on and self._changes.unsent_count and not self._is_other_log:
                 self._number += 1
                 number, changes = self._number, self._changes.pop(self._number)
                 record = StateRecord(origin=self._origin, number=number, offsets=nested(changes))
@@ -229,10 +241,14 @@ class Sharing:
         await uninterrupted(self._save())
 
     @property
+    def _is_other_log(self) -> bool:
+        return self._stage() is Stage.OTHER_LOG
+
+    @property
     def _leads(self) -> bool:
         """Whether the log leads, and the indexes are of its epoch."""
         standing = self._standing
-        if self._is_other_log():
+        if self._is_other_log:
             return False
         return standing is not None and standing.is_leader and self._standing_epoch == self._indexes.reached.epoch
 
@@ -252,13 +268,22 @@ class Sharing:
         """Send changes, put a copy into a log that begins to lead, and write down how far was read."""
         if not self.is_on:
             return
+        self._resume()
         await self.send()
+        await self._left.remove()
         if self._leads and self._has_read_all and self._copied_epoch != (epoch := self._standing_epoch):
             await self._settle(is_all=False)  # nobody knows more than who leads
             await self._copy()
             self._copied_epoch = epoch
         if self._loop.step_count % SAVE_STEP_COUNT == 0:
             await self.save()
+
+    def _resume(self) -> None:
+        """Send what the process before left, once all records are read that may tell of the same places."""
+        if self._left and self._gathering is None and self._queue.is_level and self._stage() is Stage.LIVE:
+            for (group, topic, queue_id), queue_offset in self._left.take().items():
+                self._groups.apply(group, {(topic, queue_id): queue_offset})
+                self._changes.note(group, {(topic, queue_id): queue_offset})
 
     async def _save(self) -> None:
         async with self._save_lock:
@@ -269,6 +294,12 @@ class Sharing:
                 data = SharedStateFile(next_queue_offset=queue_offset, delays=delays).encode()
                 await asyncio.to_thread(self._fs.write_atomic, self._path, data)
                 self._saved = queue_offset
+
+    def _lack_records(self) -> None:
+        """Begin anew, because records are gone that were not read. They may tell of what is left from before."""
+        if self._queue.next_queue_offset:
+            self._left.clear()
+        self._begin_anew()
 
     def _begin_anew(self) -> None:
         self._gathering, self._copies = Gathering(), Copies()
@@ -284,7 +315,9 @@ class Sharing:
             if is_copied:
                 await self._settle(is_all=True)
         elif record.copy is None:
-            self._apply(dict(places(record.offsets)), record.delays)
+            changed = dict(places(record.offsets))
+            self._left.read(changed, self._queue.next_queue_offset)
+            self._apply(changed, record.delays)
         self._news.set()
 
     async def _settle(self, *, is_all: bool) -> None:
@@ -303,10 +336,11 @@ class Sharing:
             self._gathering = None
 
     def _apply(self, offsets: Mapping[Place, int | None], delays: Mapping[int, DelayProgress]) -> None:
-        """Let this be so, but for what was changed here and is not in the log yet."""
+        """Let this be so, but for what was changed here, now or before the last stop, and is not in the log yet."""
         groups: dict[str, dict[Queue, int | None]] = {}
         for (group, topic, queue_id), queue_offset in offsets.items():
-            if (group, topic, queue_id) not in self._changes:
+            place = group, topic, queue_id
+            if place not in self._changes and place not in self._left:
                 groups.setdefault(group, {})[topic, queue_id] = queue_offset
         for group, queues in groups.items():
             self._groups.apply(group, queues)

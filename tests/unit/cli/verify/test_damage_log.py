@@ -218,6 +218,7 @@ FILES = [
     Case("SNAPSHOT_TIMES", lambda t: t.edit_snapshot(_edit_times)),
     Case("LOG_HISTORY_DAMAGED", _flip_log_history),
     Case("SHARED_STATE_DAMAGED", lambda t: (t.root / "reput" / "shared_state").write_bytes(b"x")),
+    Case("UNSENT_OFFSETS_DAMAGED", lambda t: (t.root / "reput" / "unsent_offsets").write_bytes(b"x")),
     Case("PROGRESS_DAMAGED", lambda t: t.flip(t.root / "reput" / "index_progress", 60)),
     Case(
         "PROGRESS_BEYOND_LOG",

@@ -12,7 +12,7 @@ from libs.formats.state.index_progress import IndexProgress, QueueBegin, Stepped
 from libs.formats.state.log_directories import LogDirectories
 from libs.formats.state.log_history import LogHistoryFile, QueueEnd
 from libs.formats.state.queue_snapshot import QueueCounter, QueueSnapshot, SegmentTimes, WriterBatch
-from libs.formats.state.replication import InSyncFile, ReplicaFile, SharedStateFile
+from libs.formats.state.replication import InSyncFile, ReplicaFile, SharedStateFile, UnsentOffsetsFile
 
 
 def test_they_come_back_as_they_were() -> None:
@@ -63,6 +63,7 @@ def test_content_of_another_type_is_refused(kind: str, decode: Callable[[bytes],
         (ReplicaFile.KIND, ReplicaFile.decode),
         (InSyncFile.KIND, InSyncFile.decode),
         (SharedStateFile.KIND, SharedStateFile.decode),
+        (UnsentOffsetsFile.KIND, UnsentOffsetsFile.decode),
         (log_history.NAME_KIND, log_history.decode_name),
     ],
 )

@@ -7,12 +7,20 @@ READY := .venv/.ready
 KERNEL := $(wildcard $(addprefix libs/kernel/,*.py *.pxd */*.py */*.pxd) libs/formats/fields.pxd)
 TESTS ?=
 
+# Which folders a verb runs; paths in TESTS stand in for them.
+FAST := tests/unit tests/golden tests/property tests/smoke clients/python/tests
+SERVICES := tests/e2e tests/crash tests/cost tests/harm tests/clients tests/interop
+PURE := tests/unit tests/golden tests/property tests/cost/test_append.py tests/cost/test_dispatch.py
+SPARK := tests/spark clients/spark/tests
+folders = $(if $(filter tests/% clients/%,$(TESTS)),,$(1)) $(TESTS)
+PARALLEL := REPUT_REQUIRE_EXTENSIONS=1 $(VENV)/python -m pytest -n auto --no-loadscope-reorder
+
 # Python's bytecode stays in .cache, also where the surroundings want none: tests start some thousand processes.
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help setup wheels demo test test-pure test-containers test-kubernetes test-clients clients failovers interop conformance timed crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-long test-spark spark-matrix spark-dist clean
+.PHONY: help setup wheels demo test test-services check test-pure test-containers test-kubernetes test-clients clients failovers interop conformance timed crash crash-long crash-planted crash-planted-rounds attack harm lint format gen bench bench-full bench-spark bench-deletion test-long test-spark spark-matrix spark-dist clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -25,11 +33,19 @@ $(READY): pyproject.toml uv.lock setup.py tools/setup_environment.py $(KERNEL)
 demo: $(READY) ## run everything on a real data set and check every answer; KEEP=DIR keeps the store
 	@KEEP="$(KEEP)" $(VENV)/python -m demo
 
-test: $(READY) ## all tests with the compiled kernel, several at once; TESTS='-k name' narrows them
-	@REPUT_REQUIRE_EXTENSIONS=1 $(VENV)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
+test: $(READY) ## the tests without services, and each main path through services once; TESTS='-k name' narrows them
+	@$(PARALLEL) --dist loadfile $(call folders,$(FAST))
+
+test-services: $(READY) ## services as processes: killed, cut off, filled up; the command line, elections, wheels, the simulators
+	@$(PARALLEL) --dist loadfile $(call folders,$(SERVICES))
+
+test-spark: $(READY) ## the Spark connector, by itself and in Spark
+	@$(PARALLEL) --dist loadgroup $(call folders,$(SPARK))
+
+check: lint test test-services test-spark ## all tests that need nothing but what `make setup` checks, and lint
 
 test-pure: $(READY) ## the tests of the kernel and all that stands on it, with the uncompiled kernel
-	@REPUT_NO_EXTENSIONS=1 $(VENV)/python -m pytest -m "pure and not slow" $(TESTS)
+	@REPUT_NO_EXTENSIONS=1 $(VENV)/python -m pytest -m "not slow" $(call folders,$(PURE))
 
 wheels: ## build wheels of client, server, stubs and Spark connector into dist/; needs a C compiler, no Java
 	@$(PYTHON) -m tools.wheels
@@ -83,11 +99,12 @@ harm: $(READY) ## harm every file of a store in every way, running, killed and s
 	@$(VENV)/python -m tests.harm $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only '$(ONLY)') \
 		$(if $(JOBS),--jobs $(JOBS)) $(if $(JSON),--json $(JSON))
 
-lint: $(READY) ## ruff, mypy --strict, import rules, buf, stubs, synchronous client and generated docs up to date
+lint: $(READY) ## ruff, mypy --strict, import rules, style rules, buf, stubs, synchronous client and generated docs up to date
 	@$(VENV)/ruff check .
 	@$(VENV)/ruff format --check .
 	@$(VENV)/mypy
 	@$(VENV)/lint-imports --no-cache
+	@$(VENV)/python -m pytest -q tests/house
 	@$(VENV)/python -m tools.gen_stubs --check
 	@$(VENV)/python -m tools.gen_kernel_layout --check
 	@$(VENV)/python -m tools.gen_field_numbers --check
@@ -117,11 +134,8 @@ bench: $(READY) ## measure Reput beside RocketMQ, Kafka, NATS and Redis, in minu
 bench-full: $(READY) ## the same with every scenario, for an hour; JSON, a report and charts under bench/results
 	@$(VENV)/python -m bench --size full $(if $(ONLY),--only $(ONLY)) $(if $(PEER),--peer $(PEER))
 
-test-long: $(READY) ## more kills, full disks and steps of the tests that `make test` has in short
-	@$(VENV)/python -m pytest -m long tests --deselect tests/e2e/test_failovers.py $(TESTS)
-
-test-spark: $(READY) ## Spark on a cluster of its own, streams whose driver and services are killed, the recipes and jobs of the pages
-	@$(VENV)/python -m pytest -m spark tests/e2e $(TESTS)
+test-long: $(READY) ## more kills, full disks and steps of the other tests; Spark on a cluster, streams that are killed, the pages' recipes
+	@$(VENV)/python -m pytest -m "long or spark" --deselect tests/e2e/test_failovers.py $(call folders,$(SERVICES) $(SPARK))
 
 bench-spark: $(READY) ## Spark reads from Reput, Kafka and Parquet in turn; JSON and a table under bench/results
 	@$(VENV)/python -m bench.spark

@@ -5,7 +5,6 @@ import logging
 import os
 import random
 from collections.abc import Iterator
-from pathlib import Path
 
 import hypothesis
 import pytest
@@ -14,7 +13,6 @@ import libs.kernel
 from tests.support.surroundings import forget_surroundings, import_grpc_without_forks, is_of_this_loop
 
 PURE_RUN = os.environ.get("REPUT_NO_EXTENSIONS") == "1"
-PURE_ROOMS = ("unit", "golden", "property")
 WORKER_COUNT_MAX = 8
 """More would start more of Spark's processes than a laptop has memory for."""
 
@@ -43,13 +41,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what `make test-pure` runs. Of several at once, what takes long comes first."""
-    here = Path(__file__).parent
+    """Run first what takes long, where several run at once."""
     if config.getoption("numprocesses", None):
-        items.sort(key=lambda item: "e2e" not in item.path.parts)
-    for item in items:
-        if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in PURE_ROOMS:
-            item.add_marker(pytest.mark.pure)
+        items.sort(key=lambda item: not {"e2e", "smoke"} & set(item.path.parts))
 
 
 @pytest.fixture(scope="session", autouse=True)

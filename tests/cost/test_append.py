@@ -25,8 +25,6 @@ from tests.cost.stored import (
 )
 from tests.support.commitlog import append, fill, message
 
-pytestmark = pytest.mark.pure
-
 GROWTHS = [many_topics, many_segments, high_queue_offset]
 MESSAGE_COUNT = 10
 

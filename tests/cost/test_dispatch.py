@@ -24,8 +24,6 @@ from tests.cost.stored import (
 from tests.cost.touched_pages import touched_pages
 from tests.support.commitlog import SEGMENT_SIZE, append, fill, message
 
-pytestmark = pytest.mark.pure
-
 RECORD_COUNT = 10
 RECORD_COUNT_MAX = 8_192
 LARGE_SEGMENT_BYTES = 4 << 20

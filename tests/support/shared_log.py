@@ -18,6 +18,7 @@ from services.indexer.config import IndexerConfig
 from services.indexer.engine.build import build
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.source import ProgressReport, RecordBlock, Standing
+from services.indexer.errors import GroupsUnknown
 from tests.support.fake_log import FakeLog
 from tests.support.fake_sink import FakeSink
 from tests.support.indexer import SMALL
@@ -115,3 +116,16 @@ class Copies:
         self.leader.copy.standing = Standing(is_leader=True, is_replicated=True)
         self.follower.copy.standing = Standing(is_leader=False, is_replicated=True)
         self.log.lose_tail(self.log.end_physical_offset)
+
+
+def found(indexer: Indexer, group: str = "g", topic: str = "T", queue_id: int = 0) -> int | None:
+    """What an Indexer answers."""
+    indexer.follow.sharing.check_known()
+    return indexer.groups.find(group, topic, queue_id)
+
+
+def knows(indexer: Indexer, expected: int | None, group: str = "g") -> bool:
+    """Whether it knows this, and says so."""
+    with contextlib.suppress(GroupsUnknown):
+        return found(indexer, group) == expected
+    return False

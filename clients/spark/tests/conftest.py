@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An Indexer in memory: the scan service over a list of rows, with a switch that breaks streams."""
+"""An Indexer in memory: the scan service over a list of rows, with a switch that breaks streams; one Spark for all."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -241,3 +242,29 @@ def served() -> Iterator[FakeIndexer]:
         yield fake
     finally:
         server.stop(grace=None).wait()
+
+
+@pytest.fixture(scope="session")
+def spark_process() -> Iterator[Any]:
+    """A local Spark with two slots, which all tests of the process share. Modules make sessions of their own in it."""
+    from pyspark.sql import SparkSession
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        session = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.shuffle.partitions", "2")
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let one process of several have all tests that need Spark, and the tests of another file stay together."""
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            needs_spark = "spark_process" in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.xdist_group("spark" if needs_spark else str(item.path)))

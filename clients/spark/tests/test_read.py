@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,8 +15,6 @@ from reput_spark.read.describe import described
 from reput_spark.read.options import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [
@@ -31,24 +27,11 @@ AT_50 = "TIMESTAMP '2023-11-14T22:13:20.050Z'"
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A local Spark with two slots, in a zone that is not UTC."""
-    from pyspark.sql import SparkSession
-
-    before = os.environ.get("PYSPARK_PYTHON")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "Asia/Shanghai")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
-    if before is None:
-        del os.environ["PYSPARK_PYTHON"]
+def spark(spark_process: SparkSession) -> SparkSession:
+    """A session in a zone that is not UTC."""
+    session = spark_process.newSession()
+    session.conf.set("spark.sql.session.timeZone", "Asia/Shanghai")
+    return session
 
 
 def read(spark: SparkSession, indexer: Any, where: Any = None, **options: Any) -> DataFrame:

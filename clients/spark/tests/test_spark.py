@@ -15,8 +15,6 @@ import pytest
 pytest.importorskip("pyspark")
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import SparkSession
 
 pytestmark = [
@@ -27,24 +25,11 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A local Spark with two slots, without registration: the installed package is found by its name."""
-    from pyspark.sql import SparkSession
-
-    before = os.environ.get("PYSPARK_PYTHON")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
-    if before is None:
-        del os.environ["PYSPARK_PYTHON"]
+def spark(spark_process: SparkSession) -> SparkSession:
+    """A session without registration: the installed package is found by its name."""
+    session = spark_process.newSession()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    return session
 
 
 def load(spark: SparkSession, indexer: Any, schema: str | None = None, **options: str) -> Any:

@@ -2,7 +2,6 @@
 """Sharing: what groups commit at one Indexer is known at all, whoever is lost, and a delayed message comes once."""
 
 import asyncio
-import contextlib
 import random
 import threading
 from dataclasses import replace
@@ -17,29 +16,14 @@ from libs.machine.testing.memory_fs import MemoryFs
 from libs.requests.errors import DependencyUnavailable, WindowFull
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.source import Standing
-from services.indexer.engine.share import sharing as sharing_module
 from services.indexer.errors import GroupsUnknown
 from tests.support.fake_sink import delay
 from tests.support.indexer import DATA_DIR
 from tests.support.patience import LIMIT_S, eventually
-from tests.support.shared_log import Copies
+from tests.support.shared_log import Copies, found, knows
 from tests.unit.services.indexer.delay_world import settle
 
 PATH = DATA_DIR / store_layout.SHARED_STATE
-UNSENT_PATH = DATA_DIR / store_layout.UNSENT_OFFSETS
-
-
-def found(indexer: Indexer, group: str = "g", topic: str = "T", queue_id: int = 0) -> int | None:
-    """What an Indexer answers."""
-    indexer.follow.sharing.check_known()
-    return indexer.groups.find(group, topic, queue_id)
-
-
-def knows(indexer: Indexer, expected: int | None, group: str = "g") -> bool:
-    """Whether it knows this, and says so."""
-    with contextlib.suppress(GroupsUnknown):
-        return found(indexer, group) == expected
-    return False
 
 
 async def test_a_commit_is_known_everywhere() -> None:
@@ -185,100 +169,6 @@ async def test_changes_wait_for_a_leader() -> None:
                 await other.follow.sharing.send()
             copies.sink.is_leaderless = False
         await eventually(lambda: knows(one, 5))
-
-
-@pytest.fixture
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing_module, "SEND_WAIT_S", 0.01)
-
-
-async def stopped_without_a_leader(copies: Copies) -> None:
-    """Let the follower's Indexer know all, commit and delete while no log leads, and stop in order."""
-    async with copies.leader.running() as one, copies.follower.running() as other:
-        one.groups.commit("g", {("T", 0): 5, ("T", 1): 5})
-        one.groups.commit("gone", {("T", 0): 5})
-        await eventually(lambda: knows(other, 5) and knows(other, 5, "gone"))
-        copies.sink.is_leaderless = True
-        other.groups.commit("g", {("T", 0): 8, ("T", 1): 8})
-        await other.groups.delete("gone")
-    copies.sink.is_leaderless = False
-    assert copies.follower.fs.exists(UNSENT_PATH)
-
-
-@pytest.mark.usefixtures("_impatient")
-async def test_what_no_leader_took_before_a_stop_is_sent_after_it() -> None:
-    """Commits and deletions reach all, and the file goes."""
-    copies = Copies()
-    await stopped_without_a_leader(copies)
-    async with copies.leader.running() as one, copies.follower.running() as other:
-        assert (found(other), found(other, "gone")) == (8, None)
-        await eventually(lambda: knows(one, 8) and knows(one, None, "gone"))
-        await eventually(lambda: not copies.follower.fs.exists(UNSENT_PATH))
-        assert (found(other), found(other, "gone")) == (8, None)
-
-
-@pytest.mark.usefixtures("_impatient")
-async def test_what_waits_gives_way_to_later_records() -> None:
-    """A commit that waited over a stop takes back no commit that another Indexer answered meanwhile."""
-    copies = Copies()
-    await stopped_without_a_leader(copies)
-    async with copies.leader.running() as one:
-        one.groups.commit("g", {("T", 0): 9})
-        await one.follow.sharing.send()
-    for number in range(500):  # so that the record is read late
-        copies.log.append("T", body=b"%d" % number)
-    async with copies.leader.running() as one, copies.follower.running() as other:
-        await eventually(lambda: knows(one, 8) is False and found(one, queue_id=1) == 8)
-        await eventually(lambda: knows(other, 9))
-        assert (found(one), found(other), found(other, queue_id=1)) == (9, 9, 8)
-
-
-@pytest.mark.usefixtures("_impatient")
-async def test_what_waits_stays_over_further_stops() -> None:
-    """Also where the log lost a tail meanwhile, so that all records are read anew."""
-    copies = Copies()
-    await stopped_without_a_leader(copies)
-    copies.sink.is_leaderless = True
-    end = copies.log.end_physical_offset
-    async with copies.follower.running() as other:
-        other.groups.commit("more", {("T", 0): 1})
-        copies.log.append("T")
-        await eventually(lambda: other.indexes.reached.indexed_physical_offset > end)
-    copies.log.lose_tail(end)
-    copies.sink.is_leaderless = False
-    async with copies.leader.running() as one, copies.follower.running() as other:
-        await eventually(lambda: knows(one, 8) and knows(one, 1, "more") and knows(one, None, "gone"))
-        await eventually(lambda: knows(other, 8) and knows(other, 1, "more"))
-
-
-@pytest.mark.usefixtures("_impatient")
-@pytest.mark.parametrize("reason", ["records_gone", "read_elsewhere", "damaged"])
-async def test_what_waited_too_long_is_dropped(reason: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Records that may tell of the same places are not known, or the file is not: what the log has counts."""
-    copies = Copies()
-    await stopped_without_a_leader(copies)
-    if reason == "damaged":
-        copies.follower.fs.write_atomic(UNSENT_PATH, b"nothing")
-    async with copies.leader.running() as one:
-        one.groups.commit("g", {("T", 0): 9, ("T", 1): 9})
-        await one.follow.sharing.send()
-        copies.log.append("T")
-        end = copies.log.end_physical_offset
-        await eventually(lambda: one.indexes.reached.indexed_physical_offset >= end)
-        if reason == "records_gone":
-            await one.follow.sharing.keep(end)
-            copies.log.trim(end)
-    if reason == "read_elsewhere":  # by a version that knows nothing of the file
-        data = copies.follower.fs.read(UNSENT_PATH)
-        copies.follower.fs.remove(UNSENT_PATH)
-        async with copies.leader.running(), copies.follower.running() as other:
-            await eventually(lambda: knows(other, 9))
-        copies.follower.fs.write_atomic(UNSENT_PATH, data)
-    async with copies.leader.running() as one, copies.follower.running() as other:
-        await eventually(lambda: knows(other, 9) and found(other, queue_id=1) == 9)
-        await eventually(lambda: not copies.follower.fs.exists(UNSENT_PATH))
-        assert (found(one), found(one, queue_id=1)) == (9, 9)
-    assert ("is damaged" in caplog.text) == (reason == "damaged")
 
 
 async def test_changes_that_wait_are_bounded() -> None:

@@ -29,17 +29,18 @@ def test_imports_are_here() -> None:
             assert name.startswith("google/protobuf/") or (PROTOS / name).is_file(), f"{source}: {name}"
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
-def test_names_for_other_languages(source) -> None:
+def test_names_for_other_languages(subtests: pytest.Subtests) -> None:
     """Every file says where its stubs belong in Go, Java and C#."""
-    service = source.parent.parent.name
-    options = dict(re.findall(r"^option (\w+) = (.*);$", source.read_text(), re.MULTILINE))
-    assert options == {
-        "csharp_namespace": f'"Reput.{SERVICES[service]}.V1"',
-        "go_package": f'"reput/clients/go/reputpb/{service}/v1;{service}v1"',
-        "java_multiple_files": "true",
-        "java_package": f'"reput.{service}.v1"',
-    }
+    for source in SOURCES:
+        service = source.parent.parent.name
+        options = dict(re.findall(r"^option (\w+) = (.*);$", source.read_text(), re.MULTILINE))
+        with subtests.test(source.stem):
+            assert options == {
+                "csharp_namespace": f'"Reput.{SERVICES[service]}.V1"',
+                "go_package": f'"reput/clients/go/reputpb/{service}/v1;{service}v1"',
+                "java_multiple_files": "true",
+                "java_package": f'"reput.{service}.v1"',
+            }
 
 
 @pytest.mark.parametrize("stubs", [google.rpc.status_pb2, google.rpc.error_details_pb2], ids=["status", "details"])

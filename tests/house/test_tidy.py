@@ -11,8 +11,8 @@ from pathlib import Path, PurePath
 import pytest
 
 from libs.formats import store_layout
+from tests.house.sources import NOT_OURS, ROOT, TESTS, functions_of, nodes_of, python_files, relative, text_of, tree_of
 
-ROOT = Path(__file__).resolve().parent.parent
 CODE_ROOTS = ("libs", "services", "cli", "clients", "tools", "demo", "bench", "tests")
 DOCUMENTED_ROOTS = ("libs", "services", "cli", "clients/python/src", "clients/spark/src")
 # rooms whose docstrings begin with one plain sentence each; the list grows
@@ -54,50 +54,45 @@ BANNED_CALLS = {
 BANNED_ROOTS = ("libs", "services")
 
 
-def python_files(*roots: str) -> list[Path]:
-    """All hand-written Python files below the roots."""
-    found = [path for root in roots for path in sorted((ROOT / root).rglob("*.py"))]
-    return [path for path in found if not {".venv", "build", "node_modules"} & set(path.relative_to(ROOT).parts)]
-
-
-def relative(path: Path) -> str:
-    """The path as messages show it."""
-    return str(path.relative_to(ROOT))
-
-
-@pytest.mark.parametrize("path", python_files(*CODE_ROOTS), ids=relative)
-def test_file_is_one_tidy_room(path: Path) -> None:
+def test_each_file_is_one_tidy_room() -> None:
     """A file starts with its licence and says what it is; neither it nor its functions are too long."""
-    text = path.read_text()
-    lines = text.splitlines()
-    assert lines, "empty file"
-    assert lines[0] == "# SPDX-License-Identifier: Apache-2.0"
-    tree = ast.parse(text)
-    assert ast.get_docstring(tree), "no module docstring"
-    assert len(lines) <= FILE_LINES_MAX, f"{len(lines)} lines"
-    assert path.stem not in EMPTY_NAMES, f"the name {path.stem} says nothing"
-    assert "FIX" + "ME" not in text
-    long = [
-        f"{node.name}: {node.end_lineno - node.lineno + 1} lines"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.end_lineno is not None
-        and node.end_lineno - node.lineno + 1 > FUNCTION_LINES_MAX
-    ]
-    assert path.stem.endswith("_cy") or not long, long
+    found = [f"{relative(path)}: {fault}" for path in python_files(*CODE_ROOTS) for fault in faults_of(path)]
+    assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("path", python_files(*BANNED_ROOTS), ids=relative)
-def test_time_and_disk_arrive_as_arguments(path: Path) -> None:
+def faults_of(path: Path) -> Iterator[str]:
+    """Yield what is wrong with a file."""
+    lines = text_of(path).splitlines()
+    if not lines:
+        yield "empty file"
+        return
+    if lines[0] != "# SPDX-License-Identifier: Apache-2.0":
+        yield "no licence in the first line"
+    if not ast.get_docstring(tree_of(path)):
+        yield "no module docstring"
+    if len(lines) > FILE_LINES_MAX:
+        yield f"{len(lines)} lines"
+    if path.stem in EMPTY_NAMES:
+        yield "its name says nothing"
+    if "FIX" + "ME" in text_of(path):
+        yield "has unfinished work"
+    for node in functions_of(path):
+        line_count = (node.end_lineno or node.lineno) - node.lineno + 1
+        if line_count > FUNCTION_LINES_MAX and not path.stem.endswith("_cy"):
+            yield f"{node.name}: {line_count} lines"
+
+
+def test_time_and_disk_arrive_as_arguments() -> None:
     """Engines ask their Clock and Fs, so that tests can lie to them."""
     found = [
-        f"line {node.lineno}: {ast.unparse(node.func)}: {BANNED_CALLS[ast.unparse(node.func)][1]}"
-        for node in ast.walk(ast.parse(path.read_text()))
+        f"{relative(path)}:{node.lineno}: {name}: {BANNED_CALLS[name][1]}"
+        for path in python_files(*BANNED_ROOTS)
+        for node in nodes_of(path)
         if isinstance(node, ast.Call)
-        and ast.unparse(node.func) in BANNED_CALLS
-        and relative(path) != BANNED_CALLS[ast.unparse(node.func)][0]
+        and (name := ast.unparse(node.func)) in BANNED_CALLS
+        and relative(path) != BANNED_CALLS[name][0]
     ]
-    assert not found, found
+    assert not found, "\n".join(found)
 
 
 def test_a_file_of_the_store_has_its_name_from_store_layout() -> None:
@@ -107,19 +102,18 @@ def test_a_file_of_the_store_has_its_name_from_store_layout() -> None:
     telling = {name for name in names if not name.replace("_", "a").isalpha() or not name.islower()}
     found = []
     for path in set(python_files("libs", "services", "cli")) - {Path(store_layout.__file__)}:
-        tree = ast.parse(path.read_text())
-        parts = set(parts_of_paths(tree))
+        parts = set(parts_of_paths(path))
         found += [
             f"{relative(path)}:{node.lineno}: {node.value}"
-            for node in ast.walk(tree)
+            for node in nodes_of(path)
             if isinstance(node, ast.Constant) and node.value in (names if node in parts else telling)
         ]
     assert not found, found
 
 
-def parts_of_paths(tree: ast.AST) -> Iterator[ast.expr]:
+def parts_of_paths(path: Path) -> Iterator[ast.expr]:
     """What a file makes paths of."""
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             yield node.right
         elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in {"Path", "with_name"}:
@@ -131,7 +125,7 @@ def test_a_number_of_the_kernel_is_said_once() -> None:
     said = Counter(
         name.id
         for path in python_files("libs/kernel")
-        for node in ast.parse(path.read_text()).body
+        for node in tree_of(path).body
         if isinstance(node, ast.Assign)
         for name in ast.walk(node)
         if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store) and name.id.isupper()
@@ -139,32 +133,27 @@ def test_a_number_of_the_kernel_is_said_once() -> None:
     assert not [name for name, count in said.items() if count > 1]
 
 
-@pytest.mark.parametrize("path", python_files(*PLAIN_ROOTS), ids=relative)
-def test_a_docstring_begins_with_one_plain_sentence(path: Path) -> None:
+def test_a_docstring_begins_with_one_plain_sentence() -> None:
     """Behind a semicolon stands what a function returns or does besides, and is read as a condition."""
     joined = [
-        f"line {node.lineno}: {text.splitlines()[0]}"
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (text := ast.get_docstring(node))
-        and ";" in text.splitlines()[0]
+        f"{relative(path)}:{node.lineno}: {text.splitlines()[0]}"
+        for path in python_files(*PLAIN_ROOTS)
+        for node in functions_of(path)
+        if (text := ast.get_docstring(node)) and ";" in text.splitlines()[0]
     ]
-    assert not joined, joined
+    assert not joined, "\n".join(joined)
 
 
-@pytest.mark.parametrize("path", python_files("tests", "clients/python/tests", "clients/spark/tests"), ids=relative)
-def test_every_test_states_its_promise(path: Path) -> None:
+def test_every_test_states_its_promise() -> None:
     """A test's docstring says what would be broken if it failed."""
-    if not path.name.startswith("test_"):
-        return
     silent = [
-        node.name
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name.startswith("test_")
-        and not ast.get_docstring(node)
+        f"{relative(path)}:{node.lineno}: {node.name}"
+        for path in python_files(*TESTS)
+        if path.name.startswith("test_")
+        for node in functions_of(path)
+        if node.name.startswith("test_") and not ast.get_docstring(node)
     ]
-    assert not silent, silent
+    assert not silent, "\n".join(silent)
 
 
 def test_nothing_speaks_of_the_machine_it_was_made_on() -> None:
@@ -175,7 +164,7 @@ def test_nothing_speaks_of_the_machine_it_was_made_on() -> None:
         f"{relative(path)}: {match.group()}"
         for root in (*CODE_ROOTS, "docs", "deploy", "protos/reput")
         for path in (ROOT / root).rglob("*")
-        if path.suffix in text_suffixes and path.is_file() and not {".venv", "build"} & set(path.parts)
+        if path.suffix in text_suffixes and path.is_file() and not NOT_OURS & set(path.parts)
         for match in suspicious.finditer(path.read_text())
     ]
     assert not found, found

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`reput_spark.load` on a real store: rows as those of a filter in Spark, and how many the Indexer had to send."""
 
-import os
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
 import grpc
 import pytest
@@ -82,18 +79,11 @@ def message(number: int) -> append_pb.AppendMessage:
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A local session."""
-    with mock.patch.dict(os.environ, {"PYSPARK_PYTHON": sys.executable}):
-        session = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.sql.session.timeZone", "UTC")
-            .getOrCreate()
-        )
-        session.sparkContext.setLogLevel("ERROR")
-        yield session
-        session.stop()
+def spark(spark_process: SparkSession) -> SparkSession:
+    """A session of its own."""
+    session = spark_process.newSession()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    return session
 
 
 def places(frame: Any) -> set[tuple[int, int]]:

@@ -19,7 +19,7 @@ from tests.support.reput_up import Store, environment, store
 from tests.support.surroundings import free_port
 
 pytestmark = pytest.mark.e2e
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "clients/python/examples"
 
 
 @pytest.fixture(scope="module")

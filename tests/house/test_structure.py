@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.house.sources import ROOT, TESTS, nodes_of, python_files, tree_of
+
 PRODUCTION = {
     "libs": ROOT,
     "services": ROOT,
@@ -20,7 +21,6 @@ PRODUCTION = {
 FILES_OF_A_ROOM_MAX = 12
 PRIVATE_USES_MAX = 20
 """In all tests: each is a door that production code lacks, or a twin that a test plants."""
-TESTS = ("tests", "clients/python/tests", "clients/spark/tests")
 OF_A_LIBRARY = {"_replace", "_asdict", "_fields"}
 
 
@@ -70,7 +70,7 @@ def test_imports_have_no_circle(package: str) -> None:
     modules = modules_of(package)
     graph = {}
     for name, path in modules.items():
-        found = {resolved(imported, modules) for imported in imports_of(ast.parse(path.read_text()))}
+        found = {resolved(imported, modules) for imported in imports_of(tree_of(path))}
         graph[name] = {other for other in found if other and other != name}
     assert len(list(TopologicalSorter(graph).static_order())) == len(modules)
 
@@ -80,7 +80,7 @@ def private_names() -> set[str]:
     found = set()
     for package in PRODUCTION:
         for path in modules_of(package).values():
-            for node in ast.walk(ast.parse(path.read_text())):
+            for node in nodes_of(path):
                 match node:
                     case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                         found.add(name)
@@ -92,8 +92,8 @@ def private_names() -> set[str]:
 def test_tests_use_the_doors_of_production_code() -> None:
     """Tests look at objects as others do; what they reach for behind the doors is counted."""
     private, uses = private_names(), []
-    for path in (path for root in TESTS for path in sorted((ROOT / root).rglob("*.py"))):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path in python_files(*TESTS):
+        for node in nodes_of(path):
             match node:
                 case ast.Attribute(value=ast.Name(id="self" | "cls")):
                     pass

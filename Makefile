@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV := .venv/bin
 READY := .venv/.ready
+ETCD := .cache/bin/etcd
 KERNEL := $(wildcard $(addprefix libs/kernel/,*.py *.pxd */*.py */*.pxd) libs/formats/fields.pxd)
 TESTS ?=
 
@@ -30,13 +31,16 @@ setup: $(READY) ## check the machine, make .venv from the lock, compile the kern
 $(READY): pyproject.toml uv.lock setup.py tools/setup_environment.py $(KERNEL)
 	@$(PYTHON) tools/setup_environment.py
 
+$(ETCD): tools/etcd/go.mod
+	@tools/etcd/build.sh $(ETCD)
+
 demo: $(READY) ## run everything on a real data set and check every answer; KEEP=DIR keeps the store
 	@KEEP="$(KEEP)" $(VENV)/python -m demo
 
 test: $(READY) ## the tests without services, and each main path through services once; TESTS='-k name' narrows them
 	@$(PARALLEL) --dist loadfile $(call folders,$(FAST))
 
-test-services: $(READY) ## services as processes: killed, cut off, filled up; the command line, elections, wheels, the simulators
+test-services: $(READY) $(ETCD) ## services as processes: killed, cut off, filled up; the command line, elections, wheels, the simulators
 	@$(PARALLEL) --dist loadfile $(call folders,$(SERVICES))
 
 test-spark: $(READY) ## the Spark connector, by itself and in Spark
@@ -69,7 +73,7 @@ interop: $(READY) ## Apache RocketMQ opens our stores and we open its; needs Jav
 conformance: $(READY) ## gRPC's clients for Go, Java and Node, h2spec and grpcurl against both fronts; needs Go, Java, Maven, Node
 	@$(VENV)/python -m pytest -m conformance tests/conformance $(TESTS)
 
-test-clients: $(READY) ## one table of cases for the clients of all languages; LANGUAGE=go and ONLY=text narrow; needs Go, Java, Maven, Node, etcd
+test-clients: $(READY) $(ETCD) ## one table of cases for the clients of all languages; LANGUAGE=go and ONLY=text narrow; needs Go, Java, Maven, Node
 	@$(VENV)/python -m tests.clients.table $(addprefix --language ,$(LANGUAGE)) $(if $(ONLY),--only '$(ONLY)')
 
 clients: $(READY) ## RocketMQ 5's own clients against the gateway, language by feature; LANGUAGE='java go' and ONLY=text narrow; fetches them; needs Go, Java, Maven, Node, Rust
@@ -78,11 +82,11 @@ clients: $(READY) ## RocketMQ 5's own clients against the gateway, language by f
 timed: $(READY) ## 20,000 messages at random times of a minute, in real time: how late they come; COUNT=N and SECONDS=S
 	@$(VENV)/python -m tests.timed $(if $(COUNT),--count $(COUNT)) $(if $(SECONDS),--seconds $(SECONDS))
 
-crash: $(READY) ## kill it, fail its disk, cut its power, check what is promised; SEED=N repeats, ONLY=kill and COUNT=N narrow
+crash: $(READY) $(ETCD) ## kill it, fail its disk, cut its power, check what is promised; SEED=N repeats, ONLY=kill and COUNT=N narrow
 	@$(VENV)/python -m tests.crash --size ci $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
 		$(if $(COUNT),--count $(COUNT))
 
-crash-long: $(READY) ## the same for hours: 45,000 seeds, 500 kills, 200 power cuts
+crash-long: $(READY) $(ETCD) ## the same for hours: 45,000 seeds, 500 kills, 200 power cuts
 	@$(VENV)/python -m tests.crash --size long $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 crash-planted: $(READY) ## plant bugs in a copy and show that the crash harness catches each; ONLY=text and PART=cluster narrow
@@ -134,7 +138,7 @@ bench: $(READY) ## measure Reput beside RocketMQ, Kafka, NATS and Redis, in minu
 bench-full: $(READY) ## the same with every scenario, for an hour; JSON, a report and charts under bench/results
 	@$(VENV)/python -m bench --size full $(if $(ONLY),--only $(ONLY)) $(if $(PEER),--peer $(PEER))
 
-test-long: $(READY) ## more kills, full disks and steps of the other tests; Spark on a cluster, streams that are killed, the pages' recipes
+test-long: $(READY) $(ETCD) ## more kills, full disks and steps of the other tests; Spark on a cluster, streams that are killed, the pages' recipes
 	@$(VENV)/python -m pytest -m "long or spark" --deselect tests/e2e/test_failovers.py $(call folders,$(SERVICES) $(SPARK))
 
 bench-spark: $(READY) ## Spark reads from Reput, Kafka and Parquet in turn; JSON and a table under bench/results

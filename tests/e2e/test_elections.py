@@ -20,13 +20,13 @@ from reput_client.aio import AsyncClient
 from tests.e2e.test_replication import SMALL, T, compared
 from tests.e2e.test_roles_at_run_time import bodies_of, reput, target
 from tests.support import served_commitlog as log_served
-from tests.support.etcd_server import ETCD, EtcdServer
+from tests.support.etcd_server import ETCD, NO_ETCD, EtcdServer
 from tests.support.patience import LIMIT_S, freeze
 from tests.support.reput_up import run
 from tests.support.service_process import Refusal
 from tests.support.surroundings import free_port
 
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(ETCD is None, reason="needs etcd on PATH (Debian: etcd-server)")]
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(ETCD is None, reason=NO_ETCD)]
 
 QUICK = ("--lease-duration-ms", "2000", "--lease-renew-ms", "500", "--reconnect-ms-max", "100")
 LATE = ("--replica-lag-ms-max", "1000")

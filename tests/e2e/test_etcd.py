@@ -19,11 +19,11 @@ from services.commitlog.rpc.coordinate.etcd import EtcdCoordinator
 from services.commitlog.rpc.coordinate.settings import EtcdConfig
 from tests.support.certificates import self_signed
 from tests.support.coordinator_contract import CoordinatorContract, record_of, seen_when
-from tests.support.etcd_server import ETCD, EtcdServer
+from tests.support.etcd_server import ETCD, NO_ETCD, EtcdServer
 from tests.support.patience import LIMIT_S, freeze
 from tests.support.surroundings import free_port
 
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(ETCD is None, reason="needs etcd on PATH (Debian: etcd-server)")]
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(ETCD is None, reason=NO_ETCD)]
 
 PREFIXES = (f"/reput/{number}" for number in itertools.count())
 PATIENT_MS = int(LIMIT_S * 1000)

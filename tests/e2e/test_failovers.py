@@ -26,7 +26,7 @@ from tests.e2e.test_elections import Trio, all_the_same, loaded, trio
 from tests.e2e.test_kubernetes_elections import LABEL, lease_trio
 from tests.e2e.test_replication import T, compared
 from tests.e2e.test_roles_at_run_time import bodies_of, reput, target
-from tests.support.etcd_server import ETCD
+from tests.support.etcd_server import ETCD, NO_ETCD
 from tests.support.kube_api_server import MISSING, WHY, KubeApiServer
 from tests.support.lease_server import NAMESPACE
 from tests.support.patience import LIMIT_S, eventually
@@ -75,9 +75,7 @@ def labelled(server: KubeApiServer) -> list[str]:
 
 @pytest.fixture(
     params=[
-        pytest.param(
-            by_etcd, id="etcd", marks=[pytest.mark.long, pytest.mark.skipif(ETCD is None, reason="needs etcd on PATH")]
-        ),
+        pytest.param(by_etcd, id="etcd", marks=[pytest.mark.long, pytest.mark.skipif(ETCD is None, reason=NO_ETCD)]),
         pytest.param(
             by_kubernetes, id="kubernetes", marks=[pytest.mark.kubernetes, pytest.mark.skipif(MISSING, reason=WHY)]
         ),

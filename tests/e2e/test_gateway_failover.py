@@ -15,7 +15,7 @@ from google.protobuf.duration_pb2 import Duration
 from libs.runtime.errors import ConfigError
 from services.gateway.rpc.wire import messaging_pb2 as wire
 from tests.e2e.test_up import in_sync, rows
-from tests.support.etcd_server import ETCD, EtcdServer
+from tests.support.etcd_server import ETCD, NO_ETCD, EtcdServer
 from tests.support.patience import LIMIT_S
 from tests.support.reput_up import Store, store
 from tests.support.served_gateway import Caller, Served, gateway, receive_request
@@ -65,7 +65,7 @@ async def received(caller: Caller, bodies: set[bytes]) -> dict[bytes, str]:
     return found
 
 
-@pytest.mark.skipif(ETCD is None, reason="needs etcd on PATH (Debian: etcd-server)")
+@pytest.mark.skipif(ETCD is None, reason=NO_ETCD)
 async def test_the_leader_is_lost(tmp_path: Path) -> None:
     """What was settled never comes again, what was not does, and a handle that was given before it fits after it."""
     async with copies(tmp_path) as (running, served):

@@ -14,7 +14,7 @@ import pytest
 from reput_client import ConsumerOffset, NotFoundError, UnavailableError, connect
 
 from tests.e2e.test_up import in_sync, rows
-from tests.support.etcd_server import ETCD, EtcdServer
+from tests.support.etcd_server import ETCD, NO_ETCD, EtcdServer
 from tests.support.patience import LIMIT_S
 from tests.support.reput_up import Store, store
 
@@ -45,7 +45,7 @@ def offset_at(target: str, group: str) -> int | None:
             return -1
 
 
-@pytest.mark.skipif(ETCD is None, reason="needs etcd on PATH (Debian: etcd-server)")
+@pytest.mark.skipif(ETCD is None, reason=NO_ETCD)
 def test_the_leader_s_machine_is_lost(tmp_path: Path) -> None:
     """Its Indexer's directory, too: the others know the groups, and deliver what waits, each message once."""
     with contextlib.ExitStack() as stack:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.etcd_server import ETCD, EtcdServer
+from tests.support.etcd_server import ETCD, NO_ETCD, EtcdServer
 from tests.support.patience import LIMIT_S
 from tests.support.reput_up import FREE_PORTS, Store, run, store
 
@@ -230,7 +230,9 @@ def test_a_port_where_somebody_else_serves_is_never_ready(tmp_path: Path) -> Non
         assert "ready" not in result.output
 
 
-@pytest.mark.parametrize("has_etcd", [False, pytest.param(True, marks=pytest.mark.skipif(ETCD is None, reason="etcd"))])
+@pytest.mark.parametrize(
+    "has_etcd", [False, pytest.param(True, marks=pytest.mark.skipif(ETCD is None, reason=NO_ETCD))]
+)
 def test_copies(tmp_path: Path, *, has_etcd: bool) -> None:
     """Three stores, of which one leads; a leader that is killed is started again, and nothing replicated is lost."""
     with contextlib.ExitStack() as stack:

@@ -26,7 +26,7 @@ from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import append_service_pb2_grpc, log_service_pb2, log_service_pb2_grpc
 
 from tests.support import reput_up
-from tests.support.etcd_server import ETCD, EtcdServer
+from tests.support.etcd_server import ETCD, NO_ETCD, EtcdServer
 from tests.support.fixed_service import REPOSITORY, FixedService
 from tests.support.patience import LIMIT_S
 from tests.support.spark_cluster import SparkCluster
@@ -207,7 +207,7 @@ def test_out_of_a_topic_through_kills(
         assert offsets == list(range(len(offsets)))
 
 
-@pytest.mark.skipif(ETCD is None, reason="etcd")
+@pytest.mark.skipif(ETCD is None, reason=NO_ETCD)
 def test_through_the_death_of_a_leader(tmp_path: Path) -> None:
     """A sink goes on with the next leader, each row is at all replicas once, and a source reads from any Indexer."""
     rows = make_files(tmp_path / "files", count=8)

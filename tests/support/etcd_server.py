@@ -15,7 +15,10 @@ from typing import Any
 from tests.support.patience import LIMIT_S
 from tests.support.surroundings import free_port
 
-ETCD = shutil.which("etcd")
+BUILT = Path(__file__).resolve().parents[2] / ".cache" / "bin" / "etcd"
+"""By tools/etcd/build.sh."""
+ETCD = shutil.which("etcd") or shutil.which(BUILT)
+NO_ETCD = "needs etcd (Debian: etcd-server), or Go to build it: tools/etcd/build.sh"
 FLAGS = (
     *("--name", "one", "--logger", "zap", "--log-level", "error", "--bcrypt-cost", "4"),
     # quick elections, so that leases of one second are allowed

@@ -13,7 +13,12 @@ NOT_OURS = {".venv", "build", "node_modules"}
 def python_files(*roots: str) -> list[Path]:
     """Return all files below these folders of the repository, sorted."""
     found = [path for root in roots for path in sorted((ROOT / root).rglob("*.py"))]
-    return [path for path in found if not NOT_OURS & set(path.relative_to(ROOT).parts)]
+    return [path for path in found if is_ours(path)]
+
+
+def is_ours(path: Path) -> bool:
+    """Return whether a file is of the repository, not of an environment or a build."""
+    return not NOT_OURS & set(path.relative_to(ROOT).parts)
 
 
 def relative(path: Path) -> str:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who leads a replicated log, by a record that a coordinator keeps: docs/replication.md."""
+"""Elections of a replicated log's leader, by a record at a coordinator: docs/replication.md."""

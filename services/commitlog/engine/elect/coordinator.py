@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Coordinator: keeps one record of a replicated log, and a lease for its leader, outside of all its members.
+"""Coordinator: an external store, such as etcd, with one leadership record and one leader lease for a replicated log.
 
-A record and its holder are replaced together, and only by somebody who has seen what is there: that is all that
-elections and in-sync sets rest on. That the lease ends by time is for speed alone; no acknowledgement as replicated
-rests on it.
+Record and lease holder are replaced together, by compare-and-swap: the caller passes the state that it has read, and
+the swap fails if the state has changed. Elections and in-sync sets depend on this alone. The expiry of the lease only
+makes failover fast; no acknowledgement as REPLICATED depends on it.
 """
 
 from collections.abc import AsyncGenerator
@@ -17,66 +17,67 @@ COORDINATOR = "coordinator"
 
 
 class CoordinatorUnavailable(DependencyUnavailable):
-    """No answer. A change may have been made, or may still be: whoever asked for it reads, and asks for it again."""
+    """The coordinator did not answer. The change may be applied, also later: the caller reads the state and retries."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(COORDINATOR, reason)
 
 
 class Lost(Exception):
-    """What was seen is not there any more: somebody else has changed it, or the lease is over. Nothing was changed."""
+    """The compare-and-swap failed and changed nothing: another process changed the state, or the lease expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is there, as it was seen at one moment."""
+    """The state of the coordinator at one moment."""
 
     record: LeadershipRecord | None
-    """None: nobody has made one."""
+    """None if no record was created yet."""
     holder: str
-    """Who holds the lease: the identity that it was taken under. Empty: nobody, or it is over."""
+    """Identity of the lease holder; empty if the lease is free or expired."""
     record_version: int = 0
-    """Grows with each change of the record; 0 if there is none."""
+    """Increases with each change of the record; 0 without a record."""
     holder_version: int = 0
-    """Differs after each change of the holder; 0 if there is none."""
+    """Differs after each change of the holder; 0 without a holder."""
 
 
 class Coordinator(Protocol):
-    """One process' door to it, under an identity that no other process ever has.
+    """Client of the coordinator for one process, under an identity that is unique to the process.
 
-    Calls have a time-out and raise CoordinatorUnavailable.
+    Each call has a timeout and raises CoordinatorUnavailable after it.
     """
 
     async def read(self) -> View:
-        """Return what is there now. Never an old state."""
+        """Return the current state (a linearizable read)."""
         ...
 
     def watch(self) -> AsyncGenerator[View, None]:
-        """Yield what is there now, and again after each change. Some changes may be left out, never the last one."""
+        """Yield the current state, then states after changes. Intermediate states may be skipped, never the last."""
         ...
 
     async def elect(self, seen: View, record: LeadershipRecord) -> View:
-        """Take the lease and put the record, if nothing has changed since. Raises Lost.
+        """Take the lease and write the record if the state is still `seen`. Raises Lost.
 
-        The lease may be somebody else's: who may take it away is not known here. A record is made if none was seen.
+        Creates the record if `seen` has none. Does not check who holds the lease: the caller decides whether taking it
+        from another holder is allowed.
         """
         ...
 
     async def renew(self) -> None:
-        """Let the lease last for its whole time from now on. Raises Lost if it ended or was taken.
+        """Extend the lease to its full duration from now. Raises Lost if it was deleted or taken.
 
-        One that is over by time, and that nothing but an election ends, may still be renewed.
+        Where only an election removes a lease, an expired lease may still be renewed.
         """
         ...
 
     async def change(self, seen: View, record: LeadershipRecord) -> View:
-        """Put the record under one's lease, if nothing has changed since. Raises Lost."""
+        """Write the record under this process's lease if the state is still `seen`. Raises Lost."""
         ...
 
     async def release(self, seen: View, record: LeadershipRecord) -> None:
-        """Put the record, and let go of the lease, if nothing has changed since. Raises Lost."""
+        """Write the record and release the lease if the state is still `seen`. Raises Lost."""
         ...
 
     async def close(self) -> None:
-        """Let go of the connection, and leave the lease to end by itself."""
+        """Close the connection. The lease expires by itself."""
         ...

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Election: what a member should do next, by what it knows of itself and what the coordinator has. Pure.
+"""Election: decides the next step of a member from its own state and the coordinator's state. Pure.
 
-Invariants: only who is in the recorded in-sync set, with the data directory that is recorded, and with a log that ends
-where all of them were at least, is ever elected; each election makes the epoch larger by one; a record that is older
-than what a member has promised, or of another history, is never acted on; who has promised a leader not to stand waits,
-unless that leader let go of the lease or is the member itself.
-docs/replication.md tells the rules to operators.
+Invariants:
+- A member is elected only if the record lists it in the in-sync set, with the same data directory, and its log reaches
+  at least the recorded replicated offset.
+- Each election increases the epoch by one.
+- A record of another history, or of an epoch below the member's promised epoch, is ignored.
+- A member that promised a leader not to stand waits until the promise expires, unless that leader released the lease
+  or is the member itself.
+
+docs/replication.md has the rules for operators.
 """
 
 import enum
@@ -19,25 +23,25 @@ from libs.formats.state.replication import Member
 from services.commitlog.engine.elect.coordinator import View
 
 SUCCESSOR_MS = 2_000
-"""So long all others wait for who was named as the next leader."""
+"""Time during which the other members wait for the successor that the record names."""
 BY_PROMISES = "its lease can't be renewed, and all others in sync have promised not to stand for election meanwhile"
 
 
 class Step(enum.Enum):
-    """What to do."""
+    """The next step of a member."""
 
     LEAD = enum.auto()
-    """Go on leading."""
+    """Continue to lead."""
     FOLLOW = enum.auto()
-    """Follow `target`, empty if nobody is known to lead. Ends a lead."""
+    """Follow `target`; empty if no leader is known. A leader steps down."""
     STAND = enum.auto()
-    """Try to be elected."""
+    """Stand for election."""
     CREATE = enum.auto()
-    """Make the record, and lead."""
+    """Create the first record, and lead."""
 
 
 class Decision(NamedTuple):
-    """What to do, and why, in words for operators."""
+    """The next step, with its reason in words for operators."""
 
     step: Step
     reason: str
@@ -46,11 +50,11 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a member knows of itself. Offsets are physical, ends exclusive."""
+    """The member's own state. Offsets are physical, ends exclusive."""
 
     member: Member
     identity: str
-    """Under which this process takes leases."""
+    """Identity of this process at the coordinator."""
     history_id: str
     """Empty before the first epoch."""
     promised_epoch: int
@@ -58,17 +62,17 @@ class Facts:
     leads_in: int = 0
     """Epoch in which this process leads; 0 if it does not."""
     may_create: bool = False
-    """Whether it is the one that makes the record of a log that has none."""
+    """Whether this member may create the first record."""
     unfit: str = ""
-    """Why it can't lead, whatever the record says."""
+    """Why this member cannot lead, independent of the record; empty if it can."""
     is_bound: bool = False
-    """Whether it has promised a leader not to stand yet, or may have, before its process was started."""
+    """Whether a promise not to stand binds this member, or may bind it from before its process started."""
     is_by_promises: bool = False
-    """Whether it leads by such promises of the others, because its lease can't be renewed."""
+    """Whether this member leads by promises of the others, because it cannot renew its lease."""
 
 
 def decide(view: View, facts: Facts, seen_for_ms: int) -> Decision:
-    """Return what to do. `seen_for_ms` is how long the view has been the same."""
+    """Return the next step. `seen_for_ms`: for how many milliseconds the view has been unchanged."""
     record = view.record
     if record is None:
         return _without_record(facts)
@@ -76,7 +80,7 @@ def decide(view: View, facts: Facts, seen_for_ms: int) -> Decision:
         return Decision(Step.FOLLOW, reason)
     if facts.leads_in:
         is_own = (record.epoch, record.leader) == (facts.leads_in, facts.member)
-        if is_own and view.holder in ("", facts.identity):  # whether a lease is over or lost its renewal tells
+        if is_own and view.holder in ("", facts.identity):  # the renewal tells an expired lease from a lost one
             return Decision(Step.LEAD, BY_PROMISES if facts.is_by_promises else "it was elected")
         return Decision(Step.FOLLOW, "its lease is over", _leader(record, facts))
     if record.leader not in (None, facts.member) and view.holder:
@@ -92,7 +96,7 @@ def decide(view: View, facts: Facts, seen_for_ms: int) -> Decision:
 
 
 def _leader(record: LeadershipRecord, facts: Facts) -> str:
-    """Return whom to follow. A leader of this name is this log, or was: with a disk that is gone."""
+    """Return the leader to follow. A leader with this member's name is this log, or its former disk: then empty."""
     is_own = record.leader is None or record.leader.replica_id == facts.member.replica_id
     return "" if is_own else record.leader_target
 
@@ -106,7 +110,7 @@ def _without_record(facts: Facts) -> Decision:
 
 
 def _why_apart(record: LeadershipRecord, facts: Facts) -> str:
-    """Return why the record is not this log's, or empty."""
+    """Return why the record does not apply to this log; empty if it does."""
     if facts.history_id not in ("", record.history_id):
         return f"the record is of history {record.history_id}, the log of {facts.history_id}"
     if record.epoch < facts.promised_epoch:
@@ -115,7 +119,7 @@ def _why_apart(record: LeadershipRecord, facts: Facts) -> str:
 
 
 def _why_not(record: LeadershipRecord, facts: Facts) -> str:
-    """Return why the log may not be elected, or empty."""
+    """Return why the log may not be elected; empty if it may."""
     if facts.member not in record.in_sync:
         return "it is not in the in-sync set, so it may lack what is replicated"
     if facts.end_physical_offset < record.floor_physical_offset:
@@ -126,7 +130,7 @@ def _why_not(record: LeadershipRecord, facts: Facts) -> str:
 
 
 def first_record(before: LeadershipRecord | None, facts: Facts, history_id: str, target: str) -> LeadershipRecord:
-    """Return the record of a log that leads alone, because it is the first, or by an operator's word."""
+    """Return the record of a log that leads alone: the first leader, or a leader that an operator forced."""
     return LeadershipRecord(
         history_id=history_id,
         epoch=max(facts.promised_epoch, before.epoch if before else 0) + 1,
@@ -140,7 +144,7 @@ def first_record(before: LeadershipRecord | None, facts: Facts, history_id: str,
 def elected_record(record: LeadershipRecord, facts: Facts, target: str) -> LeadershipRecord:
     """Return the record with this member as its leader.
 
-    The leader before it leaves the in-sync set if that stays large enough: it is not there, and would be waited for.
+    The former leader leaves the in-sync set if the set stays large enough: appends would wait for an absent member.
     """
     me, former = facts.member, record.leader
     others = [one for one in record.in_sync if one != me]
@@ -152,9 +156,9 @@ def elected_record(record: LeadershipRecord, facts: Facts, target: str) -> Leade
 
 
 def released_record(record: LeadershipRecord, successor: str, *, leaves: bool) -> LeadershipRecord:
-    """Return the record of a leader that goes. If `successor` is empty, any member may lead next.
+    """Return the record of a leader that resigns. An empty `successor` lets any member lead next.
 
-    Who `leaves` is gone for a while: it leaves the in-sync set, too, if that stays large enough.
+    With `leaves` the leader also leaves the in-sync set, if the set stays large enough: it will be absent for a while.
     """
     in_sync = record.in_sync
     if leaves and len(in_sync) > record.min_in_sync:

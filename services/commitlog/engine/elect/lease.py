@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lease: until when a leader may think that nobody else leads.
+"""Lease: the time during which a leader may assume that no other log leads.
 
-Invariants: it ends, for its holder, before it ends for anybody else: counted from when a renewal was sent, not from
-its answer, by a clock that goes on while the machine sleeps, with a fifth of it left for clocks that run differently.
-Only what is acknowledged as less than REPLICATED rests on that.
+Invariants: the holder treats the lease as expired before the coordinator does. It counts 80 % of the duration from the
+moment at which it sent the renewal, by a clock that runs during suspend; the rest is a margin for clock drift.
+Only acknowledgements below REPLICATED depend on the lease.
 Callers: the loop that owns the log.
 """
 
@@ -14,12 +14,12 @@ from libs.machine.loop import SupervisedLoop
 from services.commitlog.engine.elect.coordinator import Coordinator, CoordinatorUnavailable, Lost
 
 SHARE = 0.8
-"""Of its time that the holder uses."""
+"""Share of the duration that the holder uses."""
 
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """Of one reign. `sent_at_s` is when the request was sent that took it."""
+    """The lease of one elected term. `sent_at_s` is when the request that took the lease was sent."""
 
     _coordinator: Coordinator
     _clock: Clock
@@ -40,21 +40,21 @@ class Lease:
 
     @property
     def left_ms(self) -> int:
-        """How long it lasts for its holder, 0 if it is over."""
+        """Remaining milliseconds for the holder; 0 after expiry."""
         return self.left_ms_since(self.sent_at_s)
 
     @property
     def now_s(self) -> float:
-        """The time by its clock."""
+        """Monotonic time in seconds."""
         return self._clock.monotonic_s()
 
     def left_ms_since(self, asked_at_s: float) -> int:
-        """Return how long something lasts that was asked for then, and would last as long as the lease."""
+        """Return the remaining milliseconds of a grant of the lease's duration that was requested at this time."""
         end_s = asked_at_s + self.duration_ms / 1000 * SHARE
         return 0 if self.is_lost else max(round((end_s - self.now_s) * 1000), 0)
 
     def run_out(self) -> None:
-        """Count it as over until it is renewed, which is tried now: the coordinator says that nobody holds it."""
+        """Treat the lease as expired and renew it now: the coordinator reports no holder."""
         self.sent_at_s = self.now_s - self.duration_ms / 1000
         self.loop.hurry()
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ElectedMember: lets a log lead and follow as the coordinator's record says, and stand when nobody leads.
+"""ElectedMember: makes a log lead or follow as the coordinator's record says, and stand for election without a leader.
 
-Invariants: an election is won before anything of its epoch is written, and promised, durably, before anybody hears of
-it; who stands acknowledges nothing to a leader before; whoever finds that he does not lead any more ceases to.
-One loop decides, one watches the coordinator, one renews the lease of a leader.
+Invariants: a member writes records of an epoch only after it won the election; it stores the promised epoch durably
+before others hear of the epoch. Before it stands, it stops to acknowledge to a leader. A leader that lost its term
+steps down.
+Three loops: decisions, the watch of the coordinator, and the renewal of a leader's lease.
 Callers: the loop that owns the log.
 """
 
@@ -32,7 +33,7 @@ from services.commitlog.errors import LeaseOver, NotElected, NotLeader
 
 LOOK_MS = 250
 TAKE_OVER_S = 10.0
-"""Longest wait of a call for this log to lead."""
+"""Longest wait of a promote call until this log leads."""
 
 UNDECIDED = Decision(Step.FOLLOW, "the coordinator has not answered yet")
 
@@ -41,19 +42,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ElectionStatistics:
-    """Of one process. Times in milliseconds."""
+    """Counters and state of one process. Times in milliseconds."""
 
     won_total: int
     lease_left_ms: int
     record_epoch: int
-    """Of the record, as it was seen last; 0 if there is none."""
+    """Epoch of the last seen record; 0 without a record."""
     is_by_promises: int
-    """1 for a leader that can't renew its lease, and goes on because all others promised not to stand."""
+    """1 for a leader that cannot renew its lease and continues because all others promised not to stand."""
 
 
 @dataclass(slots=True, eq=False)
 class ElectedMember:
-    """Of one process. `target` is where others reach it, host:port."""
+    """The member of one process. `target` is its address for the other members, host:port."""
 
     _coordinator: Coordinator
     _roles: Roles
@@ -61,17 +62,17 @@ class ElectedMember:
     _config: CommitLogConfig
     target: str
     identity: str
-    """Of this process, for leases."""
+    """Identity of this process at the coordinator."""
     view: View | None = None
     decision: Decision = UNDECIDED
     _acted_on: View | None = None
     election_count: int = 0
     _tenure: Tenure | None = None
-    """While this log leads, or is about to."""
+    """Set while this log leads or takes over."""
     _leads: bool = False
     _seen_at_s: float = 0.0
     _bound_until_s: float = 0.0
-    """Until then it has promised a leader not to stand, or may have, before this process was started."""
+    """End of a promise not to stand, which may be from before this process started, in monotonic seconds."""
     _deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
     loop: SupervisedLoop = field(init=False)
     watch: SupervisedLoop = field(init=False)
@@ -85,12 +86,12 @@ class ElectedMember:
         self.watch = SupervisedLoop("coordinator", self._watch, backoff_ms_max=1_000, expected_errors=errors)
 
     def start(self) -> None:
-        """Begin. The log is open, and follows nobody."""
+        """Start the loops. The log is open and follows no leader."""
         self.watch.start()
         self.loop.start()
 
     async def resign(self) -> None:
-        """Decide nothing more, and let another one lead, one that has all if there is one. Appends are refused then."""
+        """Stop to decide and hand over, to a follower that has the whole log if there is one. Then refuse appends."""
         await self.loop.stop()
         async with self._deciding:
             await self._roles.no_change()
@@ -98,7 +99,7 @@ class ElectedMember:
                 await self._resign(self._tenure)
 
     async def stop(self) -> None:
-        """End all that runs. A lease that was not given back ends by itself."""
+        """Stop all loops. A lease that was not released expires by itself."""
         for loop in (self.loop, self.watch):
             await loop.stop()
         await self._end_tenure()
@@ -112,26 +113,26 @@ class ElectedMember:
 
     @property
     def lease_left_ms(self) -> int:
-        """How long this log may think that it leads, 0 for one that does not."""
+        """Remaining milliseconds of this log's term; 0 if it does not lead."""
         tenure = self._tenure
         return 0 if tenure is None else tenure.left_ms
 
     @property
     def bound_ms(self) -> int:
-        """How long it does not stand, unless the leader lets go or was itself: it may have promised that."""
+        """Remaining milliseconds of a promise not to stand. The leader's release of its lease ends the promise."""
         return max(round((self._bound_until_s - self._clock.monotonic_s()) * 1000), 0)
 
     @property
     def is_by_promises(self) -> bool:
-        """Whether it leads by promises of the others alone, because its lease can't be renewed."""
+        """Whether it leads only by promises of the others, because it cannot renew its lease."""
         return self._tenure is not None and self._tenure.is_by_promises
 
-    # What people and other logs ask for.
+    # Requests of operators and other logs.
 
     async def promote(self, role: RoleName, *, epoch: int, end_physical_offset: int, accepts_loss: bool) -> Epoch:  # noqa: ARG002
-        """See `Decider`: wait until this log was elected, as after a handover. It leads as its settings say.
+        """See `Decider`: wait until this log is elected, as after a handover. Its settings give the role.
 
-        With `accepts_loss` it leads whatever the record says, unless somebody holds the lease.
+        With `accepts_loss` it takes the lead against the record, unless the lease has a holder.
         """
         with self._roles.asking(), contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TAKE_OVER_S):
@@ -144,7 +145,7 @@ class ElectedMember:
         raise NotElected(self.decision.reason)
 
     async def _force(self) -> None:
-        """Lead though this log may lack something. Raises NotElected and CoordinatorUnavailable."""
+        """Take the lead although this log may lack records. Raises NotElected and CoordinatorUnavailable."""
         async with self._deciding:
             await self._roles.no_change()
             if self._leads:
@@ -161,7 +162,7 @@ class ElectedMember:
                 raise NotElected("another one was elected meanwhile") from None
 
     async def demote(self, replica_id: str, leader_target: str, *, epoch: int) -> tuple[Seat, Epoch, int]:
-        """See `Decider`. Raises also CoordinatorUnavailable, after which this log leads again, or another one."""
+        """See `Decider`. Raises also CoordinatorUnavailable; then this log or another member is elected again."""
         with self._roles.asking():
             async with self._deciding:
                 await self._roles.no_change()
@@ -179,11 +180,11 @@ class ElectedMember:
                 return former, last_epoch, end
 
     def move(self, leader_target: str) -> None:  # noqa: ARG002
-        """See `Decider`: the record says who leads."""
+        """See `Decider`: the record names the leader."""
         self.loop.hurry()
 
     def stand_back(self, duration_ms: int) -> None:
-        """Do not stand for election for so long, by the clock of leases."""
+        """Do not stand for election for `duration_ms`, by the monotonic clock."""
         self._bound_until_s = max(self._bound_until_s, self._clock.monotonic_s() + duration_ms / 1000)
 
     # The loops.
@@ -193,7 +194,7 @@ class ElectedMember:
         async with contextlib.aclosing(self._coordinator.watch()) as views:
             async for view in views:
                 if is_first and self._is_older(view):
-                    # an election of this log may have come between; what is read now is newer, or the past came back
+                    # this log may have been elected meanwhile; a read tells a late view from a restored backup
                     view, self.view = await self._coordinator.read(), None
                 is_first = False
                 self.watch.succeeded()
@@ -204,7 +205,7 @@ class ElectedMember:
         return self.view is not None and view.record is not None and view.record_version < self.view.record_version
 
     def _know(self, view: View) -> None:
-        """Take a view, unless it is older than what is known."""
+        """Take over a view, unless it is older than the known view."""
         if view != self.view and not self._is_older(view):
             self.view, self._seen_at_s = view, self._clock.monotonic_s()
             self.loop.hurry()
@@ -215,7 +216,7 @@ class ElectedMember:
                 return
             try:
                 await self._act(self.view)
-            except Lost:  # the watch may say nothing more: it may have overtaken the answer of an election
+            except Lost:  # the watch may be silent: it may have overtaken the answer of an election
                 self._know(await self._coordinator.read())
                 raise
 
@@ -252,7 +253,7 @@ class ElectedMember:
         )
 
     async def _fence(self, *, is_held: bool) -> None:
-        """Take no appends while another one may lead, though nobody does yet. A lease that is lost is not renewed."""
+        """Refuse appends while another log may lead. A lost lease is not renewed: step down."""
         assert self._tenure is not None
         if self._tenure.lease.is_lost:
             await self._step_down("")
@@ -273,10 +274,10 @@ class ElectedMember:
         elif target != self._roles.seat.leader_target:
             await self._roles.change(self._roles.turn(target))
         elif is_new and not following.is_connected:
-            following.loop.hurry()  # the same leader has come back: the wait that its absence made long is over
+            following.loop.hurry()  # the same leader is back: end the long back-off
 
     async def _step_down(self, target: str) -> None:
-        """Follow, after a lead."""
+        """Follow `target` after leading."""
         await self._roles.change(self._end_reign(target))
 
     async def _end_reign(self, target: str) -> None:
@@ -290,10 +291,10 @@ class ElectedMember:
             await tenure.lease.loop.stop()
 
     async def _take(self, seen: View, *, is_forced: bool = False) -> None:
-        """Stand for election, and lead if it is won. Raises Lost."""
+        """Stand for election, and lead after a win. Raises Lost."""
         log = self._roles.log
         assert log.following is not None
-        await self._roles.change(self._roles.turn(""))  # from here on nothing is acknowledged to a leader
+        await self._roles.change(self._roles.turn(""))  # stop to acknowledge to a leader
         await log.marks.flushed.soon(log.marks.wrote.value)
         facts, sent_at_s = await self._facts(), self._clock.monotonic_s()
         if not is_forced and election.decide(seen, facts, election.SUCCESSOR_MS).step is Step.FOLLOW:
@@ -323,7 +324,7 @@ class ElectedMember:
         self._leads = True
 
     async def _resign(self, tenure: Tenure) -> None:
-        """Hand over to the best that there is, or let go of the lease alone."""
+        """Hand over to the best follower in sync, or only release the lease."""
         log, successor = self._roles.log, ""
         candidates = [one for one in log.replicas.connected if one.is_in_sync]
         for one in sorted(candidates, key=lambda each: -each.flushed_physical_offset):
@@ -338,7 +339,7 @@ class ElectedMember:
 
 
 async def _has_all(log: OpenLog, replica_id: str) -> bool:
-    """Return whether a log that follows has all, after a wait. If it has, appends are refused from then on."""
+    """Wait for a follower to catch up; return whether it has the whole log. If so, appends are refused from then on."""
     try:
         assert log.handover is not None
         await log.handover.run(replica_id, "")
@@ -349,7 +350,7 @@ async def _has_all(log: OpenLog, replica_id: str) -> bool:
 
 
 def _unfit(log: OpenLog) -> str:
-    """Return why a log can't lead, or empty."""
+    """Return why a log cannot lead; empty if it can."""
     if log.seal.is_set:
         return "a sync or a write failed"
     if log.gate.holds(Reason.QUEUE_OFFSETS_UNKNOWN):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tenure: what a leader holds from its election on: the lease, and the record as it has won and changed it.
+"""Tenure: the lease and the leadership record of an elected leader, from the election to the end of the term.
 
-While the lease can't be renewed it holds promises instead: of each member that the record lets be elected, not to
-stand for as long as a lease lasts. With one of them missing it holds nothing.
-Invariants: it builds on nothing that others have put there; a change whose answer is lost is told from one that was
-never made by who holds the lease, and asked for again until it is known.
+If the lease cannot be renewed, the leader continues on promises: each member that may be elected promises not to stand
+for the duration of a lease. One missing promise ends the term.
+Invariants: the leader replaces only a record that it wrote itself. If the answer to a change is lost, the leader reads
+the record: an unchanged holder with the wanted record means that the change was applied, otherwise the leader retries.
 Callers: the loop that owns the log; `load` from any thread.
 """
 
@@ -22,45 +22,45 @@ from services.commitlog.engine.replicate.ledger import InSync
 from services.commitlog.errors import LeaseOver
 
 ASKING_SHARE = 0.4
-"""With less of the lease left than this of its time, promises are asked for. It is renewed earlier if it can be."""
+"""The leader asks for promises when less than this share of the lease is left. Renewals normally come earlier."""
 
 
 @dataclass(slots=True, eq=False)
 class Tenure:
-    """Of one epoch. `seen` is what the election put there, then each change of this leader."""
+    """The term of one epoch. `seen` is the coordinator's state after the election, then after each change."""
 
     _coordinator: Coordinator
     lease: Lease
     record_seen: LeadershipRecord
     seen: View
     _asked_for: LeadershipRecord | None = None
-    """The last change, made or not."""
+    """The last requested record, applied or not."""
     _promised_at_s: dict[Member, float] = field(default_factory=dict)
-    """When each member was asked for the last promise that it made."""
+    """Request time of each member's last promise, in monotonic seconds."""
 
     @property
     def epoch(self) -> int:
-        """In which it leads."""
+        """Epoch of the term."""
         return self.record_seen.epoch
 
     @property
     def left_ms(self) -> int:
-        """How long this log may think that nobody else leads, by its lease or by promises, 0 if that is over."""
+        """Milliseconds for which no other log can lead, by the lease or by promises; 0 after expiry."""
         return self.lease.left_ms or self._promised_ms
 
     @property
     def is_by_promises(self) -> bool:
-        """Whether promises alone are what is left."""
+        """Whether only promises keep the term."""
         return self.lease.left_ms == 0 and self._promised_ms > 0
 
     def check(self) -> None:
-        """Raise LeaseOver if another one may lead."""
+        """Raise LeaseOver if another log may lead."""
         if self.left_ms == 0:
             raise LeaseOver
 
     @property
     def lease_ms(self) -> int:
-        """See `Witnesses`. Nobody is bound without need, as that makes the election after a death later."""
+        """See `Witnesses`. Promises are requested only when needed, because they delay an election after a crash."""
         needs_promises = self.lease.left_ms < self.lease.duration_ms * ASKING_SHARE
         return self.lease.duration_ms if needs_promises and self.left_ms else 0
 
@@ -71,13 +71,13 @@ class Tenure:
 
     @property
     def _others(self) -> set[Member]:
-        """Who may be elected instead: a change whose answer is lost counts both ways."""
+        """Members that may be elected instead: those of the current record and of a change whose answer is lost."""
         records = [one for one in (self.record_seen, self._asked_for) if one is not None]
         return {member for record in records for member in record.in_sync if member != self.record_seen.leader}
 
     @property
     def _promised_ms(self) -> int:
-        """How long all that may be elected have promised not to stand."""
+        """Milliseconds for which every member that may be elected has promised not to stand."""
         others = self._others
         if not others <= self._promised_at_s.keys():
             return 0
@@ -105,11 +105,11 @@ class Tenure:
             self._note(view)
 
     async def release(self, successor: str, *, leaves: bool) -> None:
-        """Let go of the lease, for a successor if there is one. Who `leaves` is not waited for any more.
+        """Release the lease, for `successor` if it is not empty. With `leaves` the leader leaves the in-sync set.
 
-        Raises LeaseOver and CoordinatorUnavailable. Whatever it raises, this log must not go on as a leader.
+        Raises LeaseOver and CoordinatorUnavailable. After any error this log must not continue as a leader.
         """
-        self.lease.is_lost = True  # from here on nothing is acknowledged that another one may not have
+        self.lease.is_lost = True  # no acknowledgement from here on: another log may lead
         try:
             await self._release(successor, leaves=leaves)
         except CoordinatorUnavailable:
@@ -120,7 +120,7 @@ class Tenure:
         await self._sure(lambda: self._coordinator.release(self.seen, wanted), wanted)
 
     async def _sure(self, change: Callable[[], Awaitable[View | None]], wanted: LeadershipRecord) -> View | None:
-        """Ask for a change of what was seen. If it is lost, look whether it was made before, by an attempt like it."""
+        """Apply a change to `seen`. After Lost, check whether an earlier attempt of the same change was applied."""
         try:
             return await change()
         except Lost:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a log becomes several with the same bytes: one leads and sends, the others check, write and acknowledge.
+"""Replication: the leader sends its log byte by byte; followers check it, write it and acknowledge it.
 
-`Replicas` is the leader's side: a `ReplicaStream` for each that follows, whose chunks a `ChunkReader` reads.
-`Following` is the other side: it asks the leader for a stream, agrees with it on where the logs part, and has an
-`Applier` write what comes. What they say to each other is in `steps`.
+Leader: `Replicas` holds a `ReplicaStream` for each follower; a `ChunkReader` reads the chunks of a stream.
+Follower: `Following` opens a stream, agrees with the leader on the end of their common history, and passes the chunks
+to an `Applier`. `steps` has the messages between both.
 """

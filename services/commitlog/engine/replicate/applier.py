@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applier: writes what a leader sends at the end of a log that follows, and keeps the state of the log with it.
+"""Applier: appends the leader's chunks to a follower's log and updates the state of the log.
 
-Invariants: only whole, sound records are written, each at the place that it names, and a batch of a writer only as a
-whole, so that the log may lead at any time. What is left of a record or a batch waits in memory, at most what a segment
-holds. An epoch is in the epoch file before its first byte is in the log. A byte that is no record ends the stream
-before it is written, and nothing is skipped (RocketMQ's HAClient appends whatever comes).
+Invariants: the applier writes only whole, valid records, each at its own physical offset, and a writer's batch only as
+a whole, so that the follower can lead at any time. Incomplete records and batches wait in memory, at most one segment.
+The epoch file has an epoch before the log has its first byte. Invalid bytes end the stream before they are written;
+nothing is skipped (RocketMQ's HAClient appends unchecked bytes).
 Callers: the loop that owns the log.
 """
 
@@ -30,11 +30,11 @@ from services.commitlog.engine.write.state import LogState
 from services.commitlog.engine.write.tail import LogTailWriter
 
 _MORE_MAY_COME = (0, layout.S_FULL, layout.S_TRUNCATED)
-"""Ends of a scan at a record that is not there as a whole yet, or with room for no more columns."""
+"""Scan results for an incomplete record or full columns."""
 
 
 class Applier:
-    """Of one log."""
+    """The applier of one log."""
 
     def __init__(
         self,
@@ -58,13 +58,13 @@ class Applier:
 
     @property
     def received_physical_offset(self) -> int:
-        """End of what has arrived. What is behind the end of the log waits for the rest of its record or batch."""
+        """End of the received bytes. Bytes behind the end of the log wait for the rest of their record or batch."""
         return self._start + len(self._rest)
 
     def begin(self, physical_offset: int, leader_epochs: Sequence[Epoch]) -> None:
-        """Go on here: at the end of the log, or in an empty one where the leader begins.
+        """Continue at the end of the log; an empty log begins where the leader's log begins.
 
-        The log has the leader's epochs up to here, and follows the rest of them.
+        The log has the leader's epochs up to this offset, and takes over the later epochs as their bytes arrive.
         """
         assert not self._chain.segments or physical_offset == self._chain.max_physical_offset
         self._start, self._rest, self._leader_epochs = physical_offset, b"", leader_epochs
@@ -72,7 +72,7 @@ class Applier:
     async def apply(self, chunk: Chunk) -> None:
         """Write the records that the chunk completes.
 
-        Raises RecordDamaged for bytes that do not belong there, AppendsRefused and StoreFull for want of room, and
+        Raises RecordDamaged for invalid or misplaced bytes, AppendsRefused and StoreFull on a full disk, and
         StoreSealed.
         """
         if chunk.start_physical_offset != self.received_physical_offset:
@@ -82,7 +82,7 @@ class Applier:
             raise self._damaged(len(self._rest), reason)
         self._gate.check_room()
         rest = memoryview(b"".join((self._rest, chunk.data)) if self._rest else chunk.data)
-        self._rest, written = b"", 0  # what is left is kept again below; an error ends the stream
+        self._rest, written = b"", 0  # the remainder is stored below; an error ends the stream
         while size_bytes := self._whole_size(rest, written):
             await self._write(rest[written : written + size_bytes])
             written += size_bytes
@@ -90,16 +90,16 @@ class Applier:
         await self._follow_epochs()
 
     async def _follow_epochs(self) -> None:
-        """Begin the epochs that the leader began up to the end of the log, those without a byte, too."""
+        """Begin all epochs that the leader began up to the end of the log, including epochs without bytes."""
         number, end = self._epochs.number, self._start
         begun = [one for one in self._leader_epochs if one.number > number and one.start_physical_offset <= end]
         if begun:
             await self._small_files.write(lambda: self._epochs.follow(begun), with_ballast=True)
 
     def _whole_size(self, rest: memoryview, at: int) -> int:
-        """Return how much of the rest can be written now, and scan it into the columns.
+        """Return how many bytes of the rest can be written now, and scan them into the columns.
 
-        Returns 0 if more has to come first.
+        Returns 0 if more bytes must arrive first.
         """
         columns, start, arrived_end = self._columns, self._start, self._start + len(rest) - at
         segment_end = start - start % self._chain.segment_size_bytes + self._chain.segment_size_bytes

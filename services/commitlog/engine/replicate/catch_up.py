@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CatchUpPace: how fast what is not new may be read, for all together that follow a log.
+"""CatchUpPace: limits the rate at which all followers of a log together read old data.
 
-Pure: sizes and times go in, waits come out. What is read at once is waited for afterwards, so that over any time not
-more than the pace comes, and one piece. Whoever comes first is served first.
+A token bucket: a piece is read at once and delays the next piece. Any interval carries at most rate × time plus one
+piece. First come, first served. Pure: sizes and times go in, waits come out.
 """
 
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, eq=False)
 class CatchUpPace:
-    """`bytes_per_s` of 0 is no limit. Times in seconds, of one clock."""
+    """A rate limit; `bytes_per_s` of 0 is unlimited. Times in seconds of one monotonic clock."""
 
     bytes_per_s: int
     _free_at_s: float = 0.0
-    """When the next piece may be read."""
+    """Earliest time of the next read."""
 
     def wait_s(self, now_s: float) -> float:
-        """Return how long the next piece has to wait."""
+        """Return the seconds until the next read."""
         return max(self._free_at_s - now_s, 0.0)
 
     def take(self, size_bytes: int, now_s: float) -> None:
-        """Take note of a piece that is read."""
+        """Record a read."""
         if self.bytes_per_s:
             self._free_at_s = max(self._free_at_s, now_s) + size_bytes / self.bytes_per_s

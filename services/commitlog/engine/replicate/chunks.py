@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ChunkReader: the log as slices of raw bytes.
+"""ChunkReader: reads the log as slices of raw bytes.
 
-Invariants: a chunk is what the files have, byte by byte, blanks and what is behind them included, so that segments are
-the same on all sides; it lies in one segment and in one epoch. What was written a moment ago is in memory and is shown
-as it is; all else is read from the disk first, in a thread, so that cold segments hold nobody up, and one that can't be
-read is an error with a place.
+Invariants: a chunk has exactly the bytes of the files, blank records and padding included, so that segments are equal
+on all members; it lies in one segment and in one epoch. New data is in the page cache and is returned as a view. Old
+data is first read from the disk in a thread, so that cold segments do not block the event loop; a read error names the
+segment and the position.
 Callers: the loop that owns the log.
 """
 
@@ -21,38 +21,38 @@ from services.commitlog.engine.replicate.steps import Chunk
 from services.commitlog.engine.write.marks import Marks
 
 CHUNK_SIZE_BYTES_MAX = 4 << 20
-"""Of what is new. It costs both sides less by the byte than four chunks of a quarter, and ends where a batch ends."""
+"""Of new data. One large chunk costs both sides less than four small chunks, and ends where a batch ends."""
 COLD_CHUNK_SIZE_BYTES_MAX = 1 << 20
-"""Of all else, so that who catches up leaves time to others."""
+"""Of old data: a follower that catches up leaves time for the others."""
 NEW_BYTES = 256 << 20
-"""So much of what the log has written last is taken to be in memory."""
+"""The last bytes of the log that are assumed to be in the page cache."""
 READ_AHEAD_BYTES = 8 << 20
-"""So much of all else is read from the disk at a time."""
+"""Size of one read of old data from the disk."""
 
 
 @dataclass(slots=True, eq=False)
 class ChunkReader:
-    """For one stream."""
+    """The reader of one stream."""
 
     _chain: SegmentChain
     _epochs: EpochHistory
     _marks: Marks
     _written_from: int = field(init=False)
-    """What is behind this was written since the stream began."""
+    """Bytes from here on were written after the stream began."""
     _read_to: int = 0
-    """End of what was read from the disk already."""
+    """End of the data that was already read from the disk."""
 
     def __post_init__(self) -> None:
         self._written_from = self._marks.committed.value
 
     def is_new(self, start: int) -> bool:
-        """Return whether the bytes there were written a moment ago."""
+        """Return whether the bytes at `start` are new data."""
         return start >= max(self._written_from, self._marks.committed.value - NEW_BYTES)
 
     async def read(self, start: int, size_bytes_max: int) -> Chunk:
-        """Return the next bytes of what is in the files, as a view, so many at most. There must be some.
+        """Return at most `size_bytes_max` bytes from `start` on, as a view. There must be at least one byte.
 
-        Raises OffsetTrimmed when they are gone, and RecordDamaged when the disk can't read them.
+        Raises OffsetTrimmed if they were deleted, and RecordDamaged if the disk cannot read them.
         """
         segment, is_new = self._chain.find(start), self.is_new(start)
         epoch, epoch_end = self._epoch_at(start)
@@ -73,14 +73,14 @@ class ChunkReader:
         return Chunk(start, data, epoch, self._marks.visible.value, self._marks.replicated.wanted)
 
     async def _read_ahead(self, segment: Segment, start: int) -> None:
-        """Have the next bytes of a segment in memory. Raises SegmentUnreadable."""
+        """Read the next bytes of a segment into the page cache. Raises SegmentUnreadable."""
         base = segment.base_physical_offset
         end = min(start + READ_AHEAD_BYTES, base + segment.wrote_position)
         await asyncio.to_thread(segment.check_readable, start - base, end - base)
         self._read_to = end
 
     def _epoch_at(self, physical_offset: int) -> tuple[Epoch, int]:
-        """Return the epoch that wrote the byte at an offset, and where its part of the log ends at the latest."""
+        """Return the epoch of the byte at an offset, and the end of that epoch's part of the log."""
         epochs = self._epochs.epochs
         later = next((one for one in epochs if one.start_physical_offset > physical_offset), None)
         earlier = [one for one in epochs if one.start_physical_offset <= physical_offset]

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Following: keeps a log the same as its leader's, and shows as much of it as the leader shows and this disk has.
+"""Following: replicates the leader's log into this log.
 
-It says hello with its table of epochs, and hears where the two logs part. If that is before the end of this one, it has
-bytes that the leader does not have: they are cut off if a newer leader gave them up, else it stands still. Then chunks
-come, each of which is checked and written at the end. Whenever more has arrived or is synced the leader hears of it.
-Invariants: readers see no more than is flushed here and visible there; when the leader goes away what is here stays
-visible; the epochs, topics and queue offsets are the leader's; the leader's epoch is promised before anything is cut
-or acknowledged for it, and no older leader is followed from then on.
+The follower sends its table of epochs and gets the end of the common history. If its own log is longer, it has bytes
+that the leader does not have: it truncates them if a newer leader replaced them, otherwise it stops with an error. Then
+it checks each chunk and appends it. It acknowledges whenever more bytes have arrived or are flushed.
+Invariants: readers see only bytes that are flushed here and visible at the leader; they stay visible while the leader
+is away. Epochs, topics and queue offsets are the leader's. The follower stores its promise to the leader's epoch before
+it truncates or acknowledges, and follows no older leader afterwards.
 Callers: the loop that owns the log. RocketMQ's counterpart is HAClient.
 """
 
@@ -56,17 +56,17 @@ from services.commitlog.errors import HistoryDiffers, NotLeader, StaleEpoch
 
 RETRY_MS = 100
 LEAVE_S = 1.0
-"""Longest wait for the leader's word that it goes on without this log: two beats."""
+"""Longest wait for the leader to continue without this follower: two beats."""
 
 _log = logging.getLogger(__name__)
 
 
 class CannotFollow(Exception):
-    """Base: the leader's log does not go on where this one ends."""
+    """Base: the leader's log does not continue this log."""
 
 
 class Diverged(CannotFollow):
-    """This log has bytes that its leader does not have; `why` they are not simply cut off."""
+    """This log has bytes that its leader does not have; `why` tells why they are not truncated."""
 
     def __init__(self, *, end_physical_offset: int, common_end_physical_offset: int, why: str) -> None:
         super().__init__(
@@ -76,35 +76,35 @@ class Diverged(CannotFollow):
 
 
 class LeftBehind(CannotFollow):
-    """The leader has deleted what comes next."""
+    """The leader has deleted the next bytes."""
 
     def __init__(self, *, end_physical_offset: int, min_physical_offset: int) -> None:
         super().__init__(f"the log ends at {end_physical_offset}, its leader keeps it from {min_physical_offset} on")
 
 
 class OldLeader(CannotFollow):
-    """Another log has led since."""
+    """A newer leader is known."""
 
     def __init__(self, *, epoch: int, promised_epoch: int) -> None:
         super().__init__(f"the leader is in epoch {epoch}, and this log knows of epoch {promised_epoch}")
 
 
 class FollowingState(enum.Enum):
-    """What a log does that follows."""
+    """State of a follower."""
 
     CONNECTING = enum.auto()
-    """It asks the leader for a stream."""
+    """Opens a stream to the leader."""
     CATCHING_UP = enum.auto()
-    """Chunks come, and the leader has more."""
+    """Receives chunks; the leader has more."""
     FOLLOWING = enum.auto()
-    """It has all that the leader had at its last word."""
+    """Has the whole log as of the leader's last beat."""
     OUT = enum.auto()
-    """It can't follow this leader, as `last_error` says; trying again will not help by itself."""
+    """Cannot follow this leader; `last_error` has the reason. A retry alone does not help."""
 
 
 @dataclass(slots=True, eq=False)
 class Following:
-    """One stream after the other."""
+    """The follower side of one log: opens one stream after the other."""
 
     leader: LeaderAt
     _applier: Applier
@@ -121,26 +121,26 @@ class Following:
     _config: CommitLogConfig
     state: FollowingState = FollowingState.CONNECTING
     leader_max_physical_offset: int = 0
-    """End of the leader's log, as last heard."""
+    """End of the leader's log as of the last step."""
     heard_at_ms: int | None = None
     is_in_sync: bool = False
-    """Whether the leader waits for this log, as last heard."""
+    """Whether this log is in the in-sync set as of the last beat."""
     loop: SupervisedLoop = field(init=False)
     _told_physical_offset: int = 0
-    """End of what the leader shows."""
+    """End of the bytes that are visible at the leader."""
     _is_leader_synchronous: bool = False
-    """Whether what the leader shows is replicated."""
+    """Whether bytes that are visible at the leader are replicated."""
     _step_count: int = 0
-    """Steps of this stream that are taken in."""
+    """Number of processed steps of this stream."""
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _turn: asyncio.Timeout | None = None
-    """Ends the stream that is open."""
+    """Ends the open stream."""
     _rest: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set while there is no stream."""
+    """Set while no stream is open."""
     _is_turning: bool = False
     _is_leaving: bool = False
     _let_go: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set while the leader does not wait for this log, as last heard."""
+    """Set while this log is outside the in-sync set, as of the last beat."""
 
     def __post_init__(self) -> None:
         self._rest.set()
@@ -155,23 +155,23 @@ class Following:
 
     @property
     def last_error(self) -> str:
-        """Why there is no stream. Empty while there is one."""
+        """Reason of the missing stream; empty while a stream is open."""
         if self.is_connected:
             return ""
         return str(self.loop.last_error or "") if self.leader.target else "nobody is known to lead"
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a stream from the leader."""
+        """Whether a stream from the leader is open."""
         return self.state in (FollowingState.CATCHING_UP, FollowingState.FOLLOWING)
 
     @property
     def lag_bytes(self) -> int:
-        """How far the end of this log is behind the leader's, as last heard."""
+        """Lag behind the leader in bytes, as of the last step."""
         return max(self.leader_max_physical_offset - self._marks.wrote.value, 0)
 
     async def turn_to(self, leader: LeaderAt) -> None:
-        """Follow another leader from here on. When this returns nothing is said to the one before any more."""
+        """Follow another leader. After the return the former leader gets no more messages."""
         former, self.leader = self.leader, leader
         self._gate.hand_over(leader.target)
         self._is_turning = True
@@ -184,18 +184,18 @@ class Following:
         await former.close()
 
     async def take_leave(self) -> None:
-        """Tell the leader that this log stops, and wait a moment until the leader goes on without it."""
+        """Announce an orderly stop to the leader, and wait briefly until it continues without this follower."""
         if not self.is_connected:
             return
         self._is_leaving = True
-        self._let_go.clear()  # what was heard so far may be older than the set
+        self._let_go.clear()  # the last beat may be older than the set
         self._news.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 await self._let_go.wait()
 
     async def _follow(self) -> None:
-        """Follow one stream to its end."""
+        """Follow one stream until it ends."""
         store_id = await self._identity.claim()
         if self._is_turning:
             return
@@ -263,7 +263,7 @@ class Following:
         )
 
     async def _begin(self, handshake: Handshake) -> None:
-        """Agree with the leader on where this log goes on.
+        """Agree with the leader on the offset at which this log continues.
 
         Raises HistoryDiffers, OldLeader, Diverged and LeftBehind.
         """
@@ -293,7 +293,7 @@ class Following:
         _log.info("the log follows %s from %d on", self.leader.target, start)
 
     def _diverged(self, handshake: Handshake, end: int) -> Diverged:
-        """Ask for a cut where the leader is newer and what goes can be kept. Returns what tells of it."""
+        """Request a truncation if the leader is newer and the bytes can be kept aside. Returns the error to raise."""
         common_end, limit = handshake.common_end_physical_offset, self._config.cut_bytes_max
         if not self._epochs.number < handshake.epochs[-1].number:
             why = "the leader has no newer epoch, so nothing says that these were given up"
@@ -309,7 +309,7 @@ class Following:
         return Diverged(end_physical_offset=end, common_end_physical_offset=common_end, why=why)
 
     async def _take(self, step: Step) -> None:
-        """Do what a step says."""
+        """Process a step."""
         self.heard_at_ms = self._clock.now_ms()
         match step:
             case State(name, content):
@@ -328,7 +328,7 @@ class Following:
                 self._hear(step.max_physical_offset, step.confirmed_physical_offset)
                 has_all = self._applier.received_physical_offset >= step.max_physical_offset
                 self.state = FollowingState.FOLLOWING if has_all else FollowingState.CATCHING_UP
-                if has_all:  # not before: a chunk that is refused each time comes after beats, too
+                if has_all:  # not earlier: a chunk that always fails also follows beats
                     self.loop.succeeded()
             case Handshake():
                 raise DependencyUnavailable("leader", "a second handshake")
@@ -345,18 +345,18 @@ class Following:
         self._show()
 
     def _sync_to(self, physical_offset: int) -> None:
-        """Sync soon what is here of that, because somebody waits for it at the leader."""
+        """Request an fsync up to this offset: an append at the leader waits for it."""
         self._marks.flushed.hurry(min(physical_offset, self._marks.wrote.value))
 
     def _show(self) -> None:
-        """Let readers see what is flushed here and visible there. What was shown so is shown if this log leads, too."""
+        """Show readers the bytes that are flushed here and visible at the leader, also if this log leads later."""
         shown = min(self._told_physical_offset, self._marks.flushed.value)
         self._marks.visible.advance(shown)
         if self._is_leader_synchronous:
             self._identity.note_replicated(shown)
 
     async def _restore(self, name: str, content: bytes) -> None:
-        """Have the leader's state in the place of one's own. Raises DependencyUnavailable for what can't be read."""
+        """Replace the own state by the leader's. Raises DependencyUnavailable if it cannot be decoded."""
         try:
             if name == TOPICS:
                 await self._topics.replace(topics_json.loads(content.decode()))
@@ -369,7 +369,7 @@ class Following:
             raise DependencyUnavailable("leader", f"its {name} can't be read: {error}") from error
 
     async def _acknowledge(self, stream: Replication) -> None:
-        """Tell the leader whenever more has arrived or is synced."""
+        """Acknowledge to the leader whenever more bytes have arrived or are flushed."""
         while True:
             self._news.clear()
             flushed = self._marks.flushed.value

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handover: a leader lets one that follows it have all, and takes nothing more.
+"""Handover: a leader stops to take appends and waits until a follower has the whole log.
 
-Invariants: from the end of the wait on no byte is added here, so what the next leader has is all that there is; a
-handover that fails leaves the log leading, and nobody was refused anything that was acknowledged.
-A change of topics that was under way when the wait began may not be among what the next leader has.
+Invariants: after the wait the leader adds no byte, so the next leader has the whole log. If the handover fails, the
+leader continues to lead, and no acknowledged append is affected.
+A change of topics that was under way at the start of the wait may be missing at the next leader.
 Callers: the loop that owns the log.
 """
 
@@ -23,7 +23,7 @@ LOOK_S = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """Of one open log."""
+    """The handover of one open log."""
 
     _replicas: Replicas
     _gate: WriteGate
@@ -31,11 +31,10 @@ class Handover:
     _config: CommitLogConfig
 
     async def run(self, replica_id: str, leader_target: str) -> int:
-        """Refuse appends, naming the next leader, and return the end of the log once that one has synced all of it.
+        """Refuse appends, naming the next leader, and return the end of the log when that follower has flushed it.
 
-        The others in sync are waited for as well, as long as there is time, because nobody would answer an append that
-        waits for their disks. Raises NotLeader and Stopping; and ReplicaBehind, after which the log takes appends as
-        before.
+        Also waits for the other members in sync, within the same timeout: appends that wait for their disks get their
+        answers. Raises NotLeader and Stopping; and ReplicaBehind, after which the log takes appends again.
         """
         self._gate.check_leads()
         self._check(replica_id)
@@ -59,11 +58,11 @@ class Handover:
         return self._marks.wrote.value
 
     def take_back(self) -> None:
-        """Take appends again."""
+        """Accept appends again."""
         self._gate.put(Reason.NOT_LEADER, holds=False)
 
     def _check(self, replica_id: str) -> ReplicaStream:
-        """Return the stream of a member of the in-sync set. Raises ReplicaBehind unless it is one."""
+        """Return the stream of a member of the in-sync set. Raises ReplicaBehind for any other follower."""
         stream = self._replicas.stream_of(replica_id)
         if stream is None:
             raise ReplicaBehind("it is not connected", replica_id=replica_id)
@@ -72,7 +71,7 @@ class Handover:
         return stream
 
     def _has_all(self, replica_id: str) -> bool:
-        """Return whether it has the log on its disk, and the topics. Raises ReplicaBehind."""
+        """Return whether the follower has synced the whole log and has the topics. Raises ReplicaBehind."""
         stream = self._check(replica_id)
         return stream.has_topics and stream.replica.flushed_physical_offset >= self._marks.wrote.value
 

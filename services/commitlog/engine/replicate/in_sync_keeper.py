@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""InSyncKeeper: the in-sync set of a log that leads, and all that follows from it.
+"""InSyncKeeper: maintains the in-sync set of a leader: its record, the replicated offset, refusals of appends.
 
-Invariants: a change counts only once it is recorded. Appends that can't become as durable as they ask for now are
-refused before anything is written, and so are changes of topics.
-Callers: the loop that owns the log. The rules are InSyncSet's, the record is InSyncLedger's.
+Invariants: a change is effective only after it is recorded. Appends and changes of topics that cannot reach the
+requested durability are refused before anything is written.
+Callers: the loop that owns the log. InSyncSet has the rules, InSyncLedger the record.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from services.commitlog.errors import NotEnoughReplicas
 
 LOOK_MS = 500
 REPLICATED_COUNT_MIN = 2
-"""One copy is no replica."""
+"""Least size of the set for REPLICATED: the leader and one follower."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
 class InSyncKeeper:
-    """Of one log that leads. May block when it is made: it reads the ledger."""
+    """The keeper of one leader. The constructor reads the ledger and may block."""
 
     _ledger: InSyncLedger
     _identity: Identity
@@ -47,11 +47,11 @@ class InSyncKeeper:
     set: InSyncSet = field(init=False)
     change_count: int = 0
     lag_ms: int = 0
-    """Of the member of the set that is furthest behind, when it was looked at last."""
+    """Lag of the slowest member of the set at the last look."""
     loop: SupervisedLoop = field(init=False)
     _is_watching: bool = False
     _news: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when more may have the topics."""
+    """Set when another member may have the topics."""
 
     def __post_init__(self) -> None:
         config, recorded = self._config, self._ledger.load()
@@ -69,39 +69,39 @@ class InSyncKeeper:
 
     @property
     def store_id(self) -> str:
-        """Name of this log's data directory, empty before somebody has followed."""
+        """Id of this log's data directory; empty before the first follower."""
         return self._identity.store_id
 
     @property
     def replica_ids(self) -> list[str]:
-        """Who is in the set, this log first."""
+        """Members of the set, this log first."""
         return [self._config.replica_id, *sorted(one.replica_id for one in self.set.others)]
 
     @property
     def needed_count(self) -> int:
-        """How many members must be connected, leader included: as many as were once, and as a synchronous one needs."""
+        """Number of members that must be connected, leader included: the set's minimum, or sync_master's setting."""
         is_synchronous = self._marks.visible is self._marks.replicated
         return max(self.set.min_in_sync, self._config.min_in_sync_replicas if is_synchronous else 1)
 
     @property
     def replicated_physical_offset(self) -> int:
-        """End of what all members of the set have on their disks."""
+        """Offset up to which all members of the set have flushed."""
         return max(self._marks.replicated.value, self.set.replicated(self._marks.flushed.value))
 
     @property
     def shared_physical_offset(self) -> int:
-        """Up to here at least two members had the log on their disks at one time."""
+        """Offset up to which at least two members had flushed the log at some time."""
         return self._identity.replicated_physical_offset
 
     def join(self, member: Member, flushed_physical_offset: int) -> None:
-        """Take note that a member is connected."""
+        """Record that a member is connected."""
         self.set.join(member, flushed_physical_offset, self._now_ms())
         self._tell()
         self.watch()
         self.loop.wake()
 
     def hear(self, member: Member, flushed_physical_offset: int, topics_change_count: int) -> None:
-        """Take note of what a member has on its disk: of the log, and of the changes of topics."""
+        """Record which part of the log and which topics a member has on its disk."""
         self.set.hear(member, flushed_physical_offset)
         self.set.hear_topics(member, topics_change_count)
         self._news.set()
@@ -110,26 +110,26 @@ class InSyncKeeper:
             self.loop.wake()
 
     def let_go(self, member: Member) -> None:
-        """Take note that a member that is connected stops in order, and look at once who is waited for without it."""
+        """Record that a connected member stops in order, and update the set at once."""
         self.set.let_go(member)
         self.loop.wake()
 
     def leave(self, member: Member) -> None:
-        """Take note that a member is not connected any more."""
+        """Record a disconnect."""
         self.set.leave(member, self._now_ms())
         self._tell()
         self.loop.wake()
 
     def check_enough(self) -> None:
-        """Raise NotEnoughReplicas where a batch that asks for nothing would be refused for it."""
+        """Raise NotEnoughReplicas if a batch with the store's default durability would be refused for it."""
         live_count, needed = self.set.live_count, self._config.min_in_sync_replicas
         if self._marks.is_replicated_at_once and live_count < needed:
             raise NotEnoughReplicas(in_sync=live_count, needed=needed)
 
     async def wait_topics(self, change_count: int) -> None:
-        """Wait until a synchronous log's set has the topics as they were after so many changes. Raises NotDurableYet.
+        """Wait until the in-sync set has the topics as of this change count. Raises NotDurableYet.
 
-        Another log's has them later, and nobody waits.
+        Only a sync_master waits; with an async_master the members get the topics later.
         """
         if not self._marks.is_replicated_at_once:
             return
@@ -142,13 +142,13 @@ class InSyncKeeper:
             raise NotDurableYet("the change of topics", durability=DURABILITY_LOCAL_DISK) from None
 
     def watch(self) -> None:
-        """Begin to follow what this log syncs, if it is not followed yet."""
+        """Start to observe the flushed offset of this log, once."""
         if not self._is_watching:
             self._is_watching = True
             self._own_moved()
 
     def _own_moved(self, _: object = None) -> None:
-        """Go on for as long as it matters to anybody how much is replicated."""
+        """Update the replicated offset; observe further while members or readers depend on it."""
         self._advance()
         flushed, marks = self._marks.flushed, self._marks
         self._is_watching = marks.visible is marks.replicated or not self.set.is_alone
@@ -161,7 +161,7 @@ class InSyncKeeper:
             self._identity.note_replicated(self._marks.replicated.value)
 
     async def _look(self) -> None:
-        """Record the set that should be, if it is another one."""
+        """Record the proposed set, if it differs from the recorded set."""
         end, replicated = self._marks.committed.value, self.replicated_physical_offset
         proposed = self.set.look(replicated, end, self._now_ms())
         self.lag_ms = self.set.lag_ms(self._now_ms())
@@ -178,7 +178,7 @@ class InSyncKeeper:
         _log.info("in sync from %d on: %s", self._marks.replicated.value, ", ".join(self.replica_ids))
 
     def _tell(self) -> None:
-        """Let appends be refused that ask for more members than there are."""
+        """Refuse appends that need more members than are connected."""
         live_count, least = self.set.live_count, self._config.min_in_sync_replicas
         needed = {DURABILITY_REPLICATED: max(least, REPLICATED_COUNT_MIN)}
         if self._marks.visible is self._marks.replicated:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""InSyncSet: whose disks an acknowledgement as replicated waits for, and how that changes.
+"""InSyncSet: the members whose disks an acknowledgement as REPLICATED waits for, and the changes of this set.
 
 Pure: acknowledgements and times go in, the replicated offset and proposals come out.
-Invariants: what is replicated is on the disk of every member of the recorded set, connected or not, the leader
-included; while a change is under way both sets count, until it is known to be recorded. Who comes in has all that is
-replicated, the start of the leader's epoch, and the topics that the set has. The set never gets smaller than it had to
-be large: whoever is in it has all that ever was replicated.
-RocketMQ's counterparts are the syncStateSet and minInSyncReplicas; docs/replication.md tells the rules to operators.
+Invariants: every member of the recorded set, the leader included, connected or not, has all replicated bytes on its
+disk. During a change the old and the new set both count, until the change is recorded. A joining member has all
+replicated bytes, the start of the leader's epoch, and the topics of the set. Once the set has reached
+min_in_sync_replicas it never shrinks below that size, so every member has all bytes that ever were replicated.
+RocketMQ's counterparts are the syncStateSet and minInSyncReplicas; docs/replication.md has the rules for operators.
 """
 
 from collections import deque
@@ -17,14 +17,14 @@ from typing import NamedTuple
 from libs.formats.state.replication import Member
 
 AWAITED_MS = 1_000
-"""So long what is replicated stands still for one that is about to come in. It comes every few milliseconds nearer."""
+"""Longest time for which the replicated offset is held back, so that a nearly caught-up follower can join."""
 END_INTERVAL_MS = 100
-"""So often it is noted how long the log is."""
+"""Interval at which the end of the log is sampled."""
 AWAITED_AGAIN_MS = 3_000
 
 
 class LagLimits(NamedTuple):
-    """How far behind a member may be."""
+    """Limits of a member's lag."""
 
     time_ms: int
     size_bytes: int
@@ -32,26 +32,26 @@ class LagLimits(NamedTuple):
 
 @dataclass(slots=True)
 class _Standing:
-    """What is known of a member besides the leader."""
+    """State of a member besides the leader."""
 
     flushed_physical_offset: int
     heard_at_ms: int
-    """When it was connected last; now, while it is."""
+    """End of its last connection; the current time while it is connected."""
     caught_up_at_ms: int
-    """The newest time whose end of the log it has reached since."""
+    """The newest sampling time whose end of the log the member has reached."""
     is_live: bool
     awaited_at_ms: int | None = None
-    """When it was waited for last, to come in."""
+    """When the replicated offset was last held back for it."""
     is_leaving: bool = False
-    """Whether it has said that it stops."""
+    """Whether the member announced an orderly stop."""
     topics_change_count: int = 0
-    """It has the topics as they were after so many changes at the leader."""
+    """The member has the topics as of this change count of the leader."""
     is_heard: bool = True
-    """Whether it said what it has. A leader that begins knows of those that are recorded only that they are."""
+    """Whether the member reported its offsets. A new leader knows only the names of the recorded members."""
 
 
 class InSyncSet:
-    """`others` are the members besides the leader. Offsets are physical, ends exclusive."""
+    """The in-sync set of a leader; `others` are the members besides it. Offsets are physical, ends exclusive."""
 
     def __init__(
         self,
@@ -65,83 +65,83 @@ class InSyncSet:
         topics_change_count: int = 0,
     ) -> None:
         self.others = frozenset(others)
-        """As recorded."""
+        """The recorded members besides the leader."""
         self.min_in_sync = min(min_in_sync, min_in_sync_setting)
-        """Least size of the set, leader included; 1 until it was as large as the setting once."""
+        """Minimum size of the set, leader included; 1 until the set first reaches the setting."""
         self._setting = min_in_sync_setting
         self._limits = limits
         self._epoch_start = epoch_start_physical_offset
         self._topics_change_count = topics_change_count
-        """Who comes in has the topics as they were after so many changes: those that the set has, or may have had."""
+        """A joining member needs the topics as of this change count: the set has them, or may have had them."""
         self._proposed: frozenset[Member] | None = None
         self.awaited: frozenset[Member] = frozenset()
-        """For whom what is replicated stands still, so that they come in."""
+        """Members for which the replicated offset is held back, so that they can join."""
         self.hurried: frozenset[Member] = frozenset()
-        """Who should sync what it has: these, and those that would be late soon because they sync seldom."""
+        """Members to ask for an fsync: awaited members, and members near the lag limit because they sync rarely."""
         self._standings = {one: _Standing(0, now_ms, now_ms, is_live=False, is_heard=False) for one in self.others}
         self._ends: deque[tuple[int, int]] = deque()
-        """When the log had which end, for as long as a member may be behind."""
+        """Samples (time, end of the log) for the duration of the lag limit."""
 
     @property
     def size(self) -> int:
-        """How many members are recorded, leader included."""
+        """Number of recorded members, leader included."""
         return 1 + len(self.others)
 
     @property
     def is_alone(self) -> bool:
-        """Whether nobody besides the leader is in the set, nor connected."""
+        """Whether the leader has neither other members nor connected followers."""
         return not self._standings
 
     @property
     def live_count(self) -> int:
-        """How many of them are connected, leader included."""
+        """Number of connected members of the set, leader included."""
         return 1 + sum(one in self.others and known.is_live for one, known in self._standings.items())
 
     def lag_ms(self, now_ms: int) -> int:
-        """Return for how long the member that is furthest behind has lacked something that the log had then."""
+        """Return the lag of the slowest member in milliseconds."""
         return max((now_ms - self._standings[one].caught_up_at_ms for one in self.others), default=0)
 
     @property
     def counted(self) -> frozenset[Member]:
-        """Who is waited for: all that are recorded, and while a change is under way those that will be, too.
+        """Members that acknowledgements wait for: the recorded members, and during a change the proposed members.
 
-        Also, for a moment, who is so near that it comes in when what is replicated stands still.
+        For a moment also nearly caught-up followers, for which the replicated offset is held back.
         """
         return self.others | self.awaited if self._proposed is None else self.others | self._proposed
 
     def replicated(self, own_flushed_physical_offset: int) -> int:
-        """Return what all that count have on their disks."""
+        """Return the offset up to which all counted members have flushed."""
         flushed = (self._standings[one].flushed_physical_offset for one in self.counted)
         return min(own_flushed_physical_offset, *flushed) if self.counted else own_flushed_physical_offset
 
     def join(self, member: Member, flushed_physical_offset: int, now_ms: int) -> None:
-        """Take note that a member is connected, and what it says that it has: that alone counts from here on."""
+        """Record that a member is connected, with its reported offset, which replaces all earlier reports."""
         known = self._standings.get(member)
         caught_up_at_ms = now_ms - self._limits.time_ms - 1 if known is None else known.caught_up_at_ms
         self._standings[member] = _Standing(flushed_physical_offset, now_ms, caught_up_at_ms, is_live=True)
 
     def hear(self, member: Member, flushed_physical_offset: int) -> None:
-        """Take note of an acknowledgement of a member that is connected."""
+        """Record an acknowledgement of a connected member."""
         standing = self._standings[member]
         standing.flushed_physical_offset = max(standing.flushed_physical_offset, flushed_physical_offset)
 
     def let_go(self, member: Member) -> None:
-        """Take note that a member that is connected stops in order: it is late from now on, until it joins again."""
+        """Record that a connected member stops in order: it counts as late until it joins again."""
         self._standings[member].is_leaving = True
 
     def hear_topics(self, member: Member, change_count: int) -> None:
-        """Take note that a member that is connected has the topics as they were after so many changes."""
+        """Record that a connected member has the topics as of this change count."""
         self._standings[member].topics_change_count = change_count
 
     def has_topics(self, change_count: int) -> bool:
-        """Return whether all that count have the topics as they were after so many changes."""
+        """Return whether all counted members have the topics as of this change count."""
         has_them = all(self._standings[one].topics_change_count >= change_count for one in self.counted)
         if has_them:
             self._topics_change_count = max(self._topics_change_count, change_count)
         return has_them
 
     def leave(self, member: Member, now_ms: int) -> None:
-        """Take note that a member is not connected any more. What it has counts all the same, if it is recorded."""
+        """Record a disconnect. A recorded member still counts with its last offset."""
         standing = self._standings.get(member)
         if standing is None or not standing.is_live:
             return
@@ -150,10 +150,10 @@ class InSyncSet:
         self._forget()
 
     def look(self, replicated: int, max_physical_offset: int, now_ms: int) -> frozenset[Member] | None:
-        """Return the set that should be recorded, if it is another one than what is. One proposal at a time.
+        """Return the set to record, or None if the recorded set is right. There is one proposal at a time.
 
-        It counts from here on, besides the recorded one. One that was not decided is returned again, the same.
-        `replicated` is the largest that `replicated` was.
+        The proposed set counts from now on, besides the recorded set. An undecided proposal is returned again.
+        `replicated` is the largest replicated offset so far.
         """
         self._note_end(max_physical_offset, now_ms)
         if self._proposed is not None:
@@ -181,11 +181,11 @@ class InSyncSet:
         return self._proposed
 
     def min_in_sync_with(self, others: frozenset[Member]) -> int:
-        """Return the least size that has to be recorded with a set."""
+        """Return the minimum size to record with a set."""
         return self._setting if 1 + len(others) >= self._setting else self.min_in_sync
 
     def decide(self, min_in_sync: int) -> None:
-        """Take note that what was proposed is recorded."""
+        """Record that the proposed set was recorded durably."""
         assert self._proposed is not None
         self.others, self._proposed, self.min_in_sync = self._proposed, None, min_in_sync
         self.awaited -= self.others
@@ -212,13 +212,13 @@ class InSyncSet:
             self._ends.popleft()
 
     def _forget(self) -> None:
-        """Forget those that neither count nor are connected."""
+        """Drop members that neither count nor are connected."""
         counted = self.counted
         self._standings = {one: known for one, known in self._standings.items() if one in counted or known.is_live}
 
 
 def _is_near(standing: _Standing, now_ms: int) -> bool:
-    """Return whether to wait for it, for a moment and not all the time."""
+    """Return whether to hold the replicated offset back for this member: for a moment, then with a pause."""
     if not standing.is_live or now_ms - standing.caught_up_at_ms > AWAITED_MS:
         return False
     if standing.awaited_at_ms is None or now_ms - standing.awaited_at_ms > AWAITED_AGAIN_MS:

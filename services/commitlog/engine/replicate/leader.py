@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replicas: who follows this log, each with a stream.
+"""Replicas: the followers of this log, with one stream for each.
 
-Invariants: a stream begins where the histories part, so that nobody gets other bytes than those that follow his own;
-not more than his window is under way to anybody, so that a slow one costs that much memory and nothing else; the log
-keeps no place for anybody: what he has, he says himself. A second stream under a name ends the first one, and a new
-epoch ends all.
+Invariants: a stream begins at the end of the common history, so a follower gets exactly the bytes behind its own. At
+most one window of bytes is in flight to a follower; a slow follower costs this memory and nothing else. The leader
+stores no position per follower: each follower reports its own. A second stream of the same follower ends the first,
+and a new epoch ends all streams.
 Callers: the loop that owns the log. RocketMQ's counterpart is HAConnection.
 """
 
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Replicas:
-    """Of one log."""
+    """The followers of one log."""
 
     _fs: Fs
     _chain: SegmentChain
@@ -49,7 +49,7 @@ class Replicas:
     _snapshot: SnapshotKeeper
     _gate: WriteGate
     _in_sync: InSyncKeeper | None
-    """None in a log that follows."""
+    """None at a follower."""
     _clock: Clock
     _config: CommitLogConfig
     _witnesses: Witnesses | None = None
@@ -62,26 +62,26 @@ class Replicas:
 
     @property
     def connected(self) -> list[Replica]:
-        """Who has a stream, by name."""
+        """Connected followers, by replica id."""
         return [self._streams[name].look() for name in sorted(self._streams)]
 
     @property
     def lag_bytes(self) -> int:
-        """How far the furthest behind is behind the end of the log."""
+        """Lag of the slowest connected follower in bytes."""
         least = min((stream.replica.received_physical_offset for stream in self._streams.values()), default=None)
         return 0 if least is None else max(self._marks.committed.value - least, 0)
 
     def wake(self) -> None:
-        """Let each stream look again what there is to send."""
+        """Wake all streams to check for data to send."""
         for stream in self._streams.values():
             stream.wake()
 
     def stream_of(self, replica_id: str) -> ReplicaStream | None:
-        """Return the stream of one that follows."""
+        """Return the stream of a follower, or None."""
         return self._streams.get(replica_id)
 
     def follow(self, hello: Hello) -> ReplicaStream:
-        """Begin a stream. Raises NotLeader, Stopping, HistoryDiffers, StaleEpoch and BadArgument."""
+        """Start a follower's stream. Raises NotLeader, Stopping, HistoryDiffers, StaleEpoch and BadArgument."""
         self._gate.check_leads()
         if self._is_draining:
             raise Stopping
@@ -114,7 +114,7 @@ class Replicas:
         return stream
 
     def _check_store(self, hello: Hello) -> None:
-        """Raise BadArgument unless name and store belong to each other alone: a copy of a directory is no member."""
+        """Raise BadArgument if another stream has this replica id or this store: a copied directory is no member."""
         assert self._in_sync is not None
         stores = {name: stream.hello.store_id for name, stream in self._streams.items()}
         if stores.pop(hello.replica_id, hello.store_id) != hello.store_id:
@@ -125,10 +125,10 @@ class Replicas:
             raise BadArgument(reason, field="hello.store_id", value=hello.store_id)
 
     async def steps(self, stream: ReplicaStream) -> AsyncGenerator[Step, None]:
-        """Yield a stream's handshake, and then what the other side needs, without an end.
+        """Yield the handshake of a stream, then its steps, without an end.
 
-        Raises OffsetTrimmed when it is too slow for what is deleted, RecordDamaged, Stopping, StaleEpoch when the log
-        has begun another epoch or the name another stream, and what was wrong with an acknowledgement.
+        Raises OffsetTrimmed if the follower is slower than deletion, RecordDamaged, Stopping, StaleEpoch after a new
+        epoch of the log or a second stream of the follower, and the error of an invalid acknowledgement.
         """
         try:
             yield stream.handshake()
@@ -143,13 +143,13 @@ class Replicas:
                 self._in_sync.leave(stream.member)
 
     def drain(self) -> None:
-        """End all streams, and begin none."""
+        """End all streams and refuse new ones."""
         self._is_draining = True
         for stream in self._streams.values():
             stream.end(Stopping())
 
     async def _queue_offsets(self) -> bytes:
-        """Return a snapshot of the queue offsets that covers all that is written. Raises QueueOffsetsUnknown."""
+        """Return a snapshot of the queue offsets up to the end of the log. Raises QueueOffsetsUnknown."""
         await self._snapshot.save()
         if self._snapshot.end_physical_offset is None:
             raise QueueOffsetsUnknown

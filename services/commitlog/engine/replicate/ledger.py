@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the in-sync set of a log that leads is recorded: its file, or with a coordinator the record of all members.
+"""The record of a leader's in-sync set: a file, or with a coordinator the leadership record.
 
-Invariants: whoever is recorded counts after a restart, too, connected or not; the file of another history, or of
-another data directory, counts as none.
+Invariants: recorded members also count after a restart, connected or not. A file of another history or of another data
+directory is ignored.
 Layout of the file: docs/formats/reput_files.md section 6.
 """
 
@@ -21,45 +21,45 @@ from services.commitlog.engine.keep.small_files import SmallFiles
 
 
 class InSync(NamedTuple):
-    """Who is in sync with the leader, and the least size of the set, leader included."""
+    """Members in sync with the leader, and the minimum size of the set, leader included."""
 
     others: Iterable[Member] = ()
     min_in_sync: int = 1
 
 
 class InSyncLedger(Protocol):
-    """What is recorded last, and what will be."""
+    """Reads and writes the record of the in-sync set."""
 
     def load(self) -> InSync:
-        """Return what is recorded. May block."""
+        """Return the recorded set. May block."""
         ...
 
     async def record(self, in_sync: InSync, replicated_physical_offset: int) -> None:
-        """Record another set, durably. Whatever it raises: it may be recorded all the same, or may be still."""
+        """Record a set durably. After any error the set may be recorded, also later."""
         ...
 
 
 class Witnesses(Protocol):
-    """The members that can be elected instead of a leader, and what they promise it."""
+    """The members that can be elected instead of the leader, with their promises not to stand."""
 
     @property
     def lease_ms(self) -> int:
-        """For how long they are asked now not to stand for election, 0 if they are not to be asked."""
+        """Milliseconds of the promise to ask for now; 0 to ask for none."""
         ...
 
     def hear(self, member: Member, asked_at_s: float) -> None:
-        """Take note that a member promised what it was asked for then, by the clock of leases."""
+        """Record a member's promise, which was requested at this monotonic time."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reign:
-    """As what a log leads that was elected; nothing of it where people decide."""
+    """The elected term that a leader opens its log with; all None if an operator assigned the role."""
 
     elected: Elected | None = None
     ledger: InSyncLedger | None = None
     check: Callable[[], None] | None = None
-    """Raises LeaseOver from the moment on when another one may lead."""
+    """Raises LeaseOver as soon as another log may lead."""
     witnesses: Witnesses | None = None
 
 
@@ -68,7 +68,7 @@ BY_HAND: Final = Reign()
 
 @dataclass(frozen=True, slots=True)
 class InSyncFileLedger:
-    """The file of a log that leads without a coordinator."""
+    """The file of a leader without a coordinator."""
 
     _fs: Fs
     _identity: Identity
@@ -77,7 +77,7 @@ class InSyncFileLedger:
     _config: CommitLogConfig
 
     def load(self) -> InSync:
-        """See `InSyncLedger`. A set of another log, or of whom it led here before, is none."""
+        """See `InSyncLedger`. A file of another log or of another data directory is ignored."""
         file, mine = small_files.load_in_sync(self._fs, self._config.data_dir), self._epochs.history_id
         if file is None or (file.history_id, file.leader.store_id) != (mine, self._identity.store_id):
             return InSync()

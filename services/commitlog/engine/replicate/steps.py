@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a leader and who follows it say to each other, as values. Offsets are physical, ends exclusive."""
+"""Steps: the messages between a leader and a follower, as values. Offsets are physical, ends exclusive."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -11,16 +11,16 @@ from libs.requests.errors import DependencyUnavailable
 from services.commitlog.engine.start.cut import Cut
 
 TOPICS, TOPIC_BEGINS, QUEUE_OFFSETS = "topics", "topic_begins", "queue_offsets"
-"""Names of what travels beside the log."""
+"""Names of the files that are sent beside the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who follows, and what it has."""
+    """First message of a follower: its identity and its state."""
 
     replica_id: str
     store_id: str
-    """Of its data directory."""
+    """Id of its data directory."""
     history_id: str
     """Empty before its first epoch."""
     epochs: tuple[Epoch, ...]
@@ -28,17 +28,17 @@ class Hello:
     flushed_physical_offset: int
     segment_size_bytes: int
     needs_queue_offsets: bool
-    """Whether records that are gone may have had queue offsets that nothing on its side tells of."""
+    """Whether deleted records may have had queue offsets that the follower does not know."""
     window_bytes: int
     promised_epoch: int = 0
-    """Newest epoch that it knows of."""
+    """Newest epoch that the follower knows."""
     is_witness: bool = False
-    """Whether it does what `Beat.lease_ms` asks for."""
+    """Whether the follower can promise not to stand, as `Beat.lease_ms` asks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """Where the two logs part, and where the chunks begin."""
+    """First message of the leader: the end of the common history, and the start of the chunks."""
 
     history_id: str
     epochs: tuple[Epoch, ...]
@@ -47,12 +47,12 @@ class Handshake:
     min_physical_offset: int
     confirmed_physical_offset: int
     is_synchronous: bool = False
-    """Whether the leader shows only what all members of the in-sync set have on their disks."""
+    """Whether the leader's readers see only bytes that all members of the in-sync set have flushed."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A file of the leader's store, by one of the names above."""
+    """A file of the leader's store, with one of the names above."""
 
     name: str
     content: bytes
@@ -64,12 +64,12 @@ class Chunk:
 
     start_physical_offset: int
     data: bytes | memoryview
-    """A view of a segment is to be used before the loop runs again."""
+    """A view of a segment is valid only until the event loop runs again."""
     epoch: Epoch
-    """That wrote them."""
+    """Epoch of the bytes."""
     confirmed_physical_offset: int
     sync_to_physical_offset: int = 0
-    """Somebody waits until the log is synced up to here."""
+    """An append at the leader waits for an fsync up to this offset."""
 
     @property
     def end_physical_offset(self) -> int:
@@ -79,7 +79,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """Where the leader is."""
+    """Periodic state of the leader."""
 
     epoch: int
     max_physical_offset: int
@@ -87,55 +87,55 @@ class Beat:
     min_physical_offset: int
     sync_to_physical_offset: int = 0
     is_in_sync: bool = False
-    """Whether the other side is in the in-sync set."""
+    """Whether the follower is in the in-sync set."""
     replicated_physical_offset: int = 0
-    """Up to here at least two members have the log on their disks."""
+    """Offset up to which at least two members have flushed the log."""
     lease_ms: int = 0
-    """Asks not to stand for election for so long. An acknowledgement that counts this step promises it."""
+    """Asks for a promise not to stand for this time. An acknowledgement that counts this step gives the promise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """What there is on the side that follows: what has arrived, and what survives a power cut there."""
+    """The follower's state: the end of the received bytes, and of the bytes that survive a power cut."""
 
     epoch: int
     received_physical_offset: int
     flushed_physical_offset: int
     step_count: int = 0
-    """Steps of the stream, after the handshake, that have been taken in."""
+    """Number of processed steps after the handshake."""
     is_leaving: bool = False
-    """Whether it stops in order, so that nobody need wait for it any more."""
+    """Whether the follower stops in order, so that appends need not wait for it."""
 
 
 Step: TypeAlias = Handshake | State | Chunk | Beat
 
 
 class Replication(Protocol):
-    """A stream as the side sees it that follows. Iterating raises DependencyUnavailable when the leader is gone."""
+    """A stream at the follower. Iteration raises DependencyUnavailable if the leader is unreachable."""
 
     def __aiter__(self) -> AsyncIterator[Step]: ...
 
     async def acknowledge(self, ack: Ack) -> None:
-        """Tell the leader what is here."""
+        """Send the follower's state to the leader."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderAt:
-    """Whom a log follows."""
+    """The leader of a follower, with the operations on it."""
 
     target: str
-    """Its address, host:port; empty if nobody is known to lead."""
+    """Address of the leader, host:port; empty if no leader is known."""
     open: Callable[[Hello], AbstractAsyncContextManager[Replication]]
     """Opens a stream."""
     cut: Callable[[Cut], None]
-    """Asks whoever runs the log to cut it, and to open it again."""
+    """Requests a truncation of the log, which is then opened again."""
     move: Callable[[str], None]
-    """Tells whoever runs the log that another one leads, at this address."""
+    """Reports that another log leads, at this address."""
     close: Callable[[], Awaitable[None]]
-    """Lets go of the connection."""
+    """Closes the connection."""
     stand_back: Callable[[int], None] | None = None
-    """Tells whoever runs the log not to stand for election for so many milliseconds. None: it never does."""
+    """Forbids this member to stand for election, for milliseconds. None if it never stands."""
 
 
 def _nobody(_: Hello) -> AbstractAsyncContextManager[Replication]:
@@ -147,4 +147,4 @@ async def _nothing() -> None:
 
 
 NOBODY: Final = LeaderAt("", _nobody, lambda _: None, lambda _: None, _nothing)
-"""Whom a log follows that does not know who leads."""
+"""The leader of a log that knows no leader."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ReplicaStream: what one that follows gets, and what it says that it has.
+"""ReplicaStream: the leader's stream to one follower, with the follower's acknowledgements.
 
-Invariants: not more than its window is under way; a beat is sent each half second, whatever it waits for; what it has
-and what it promises, it says itself, and after the end of the stream that counts for nothing.
-Callers: the loop that owns the log; Replicas makes it.
+Invariants: at most one window of bytes is in flight. A beat is sent every half second. Offsets and promises of the
+follower come from its acknowledgements alone; acknowledgements after the end of the stream are ignored.
+Callers: the loop that owns the log; Replicas creates it.
 """
 
 import asyncio
@@ -41,16 +41,16 @@ from services.commitlog.errors import StaleEpoch
 BEAT_S = 0.5
 """Longest time between two beats."""
 ASKED_COUNT_MAX = 16
-"""Beats whose answers are waited for."""
+"""Beats with unanswered requests for promises."""
 CHUNK_SIZE_BYTES_WORTH = 1 << 20
-"""For less room in a window than this no step is made."""
+"""Least free part of a window for which a chunk is sent."""
 EARLY_S = 0.001
-"""A timer may ring so much too early."""
+"""Timers may fire this much too early."""
 
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """One that follows over a stream, as the leader knows it. Times in milliseconds."""
+    """A connected follower as the leader sees it. Times in milliseconds."""
 
     replica_id: str
     connected_at_ms: int
@@ -58,16 +58,16 @@ class Replica:
     flushed_physical_offset: int
     heard_at_ms: int
     had_all_at_ms: int
-    """When it last had synced all that there was."""
+    """When it had last flushed the whole log."""
     start_physical_offset: int
-    """Where its stream began."""
+    """Start of its stream."""
     is_in_sync: bool = False
     is_catching_up: bool = False
-    """Whether it still gets what is not new."""
+    """Whether it still reads old data."""
 
 
 class ReplicaStream:
-    """What one that follows gets: topics when they change, chunks while its window has room, and a beat otherwise."""
+    """The stream to one follower: topics after changes, chunks while the window has room, beats otherwise."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ReplicaStream:
         self.hello = hello
         self.member = Member(hello.replica_id, hello.store_id)
         self.start_physical_offset = at = max(common_end_physical_offset, chain.min_physical_offset)
-        """Where the chunks begin."""
+        """Start of the chunks."""
         now_ms = clock.now_ms()
         self.replica = Replica(
             hello.replica_id,
@@ -110,48 +110,48 @@ class ReplicaStream:
         self._sent_physical_offset = at
         self._sent_begins: Mapping[str, int] | None = None
         self._sent_change_count = 0
-        """The topics that were sent last had changed so often."""
+        """Change count of the topics that were sent last."""
         self._sent_step_count = 0
         self._topics_sent: deque[tuple[int, int]] = deque()
-        """Steps up to each with topics that is not taken in, and how often these had changed."""
+        """Unacknowledged steps with topics: step count and change count of each."""
         self._topics_change_count = 0
-        """The other side has the topics as they were after so many changes."""
+        """The follower has the topics as of this change count."""
         self._told_physical_offset = marks.visible.value
         self._told_sync_physical_offset = 0
         self._beat_at_s = _now_s()
         self._witnesses = witnesses if hello.is_witness else None
         self._asked: deque[tuple[int, float]] = deque(maxlen=ASKED_COUNT_MAX)
-        """Steps that ask for a promise, and when, by the clock of leases."""
+        """Steps that ask for a promise, with their monotonic time."""
         self._news = asyncio.Event()
         self._failure: Exception | None = None
 
     def end(self, reason: Exception | None = None) -> None:
-        """Let the stream end, because the name has another one unless there is a reason. The first one counts."""
+        """End the stream; without a reason the follower has opened a second stream. The first reason is kept."""
         if self._failure is not None:
             return  # by now the member may have another stream
         self._failure = reason or StaleEpoch(epoch=self._epoch, field="hello.replica_id")
-        self._in_sync.leave(self.member)  # at once: what is being sent may take long to fail
+        self._in_sync.leave(self.member)  # at once: a send under way may fail late
         self._news.set()
 
     def look(self) -> Replica:
-        """Return the other side as it is known now."""
+        """Return the current state of the follower."""
         self.replica.is_in_sync = self.member in self._in_sync.set.others
         self.replica.is_catching_up = not self._chunks.is_new(self._sent_physical_offset)
         return self.replica
 
     @property
     def has_topics(self) -> bool:
-        """Whether the other side has the topics as they are now."""
+        """Whether the follower has the current topics."""
         return self._sent_change_count == self._topics.change_count and not self._topics_sent
 
     def wake(self) -> None:
-        """Look again what there is to send."""
+        """Check for data to send."""
         self._news.set()
 
     def acknowledge(self, ack: Ack) -> None:
-        """Take note of what the other side has. Raises StaleEpoch for another epoch, and BadArgument.
+        """Record an acknowledgement. Raises StaleEpoch for a newer epoch, and BadArgument.
 
-        After the end of the stream it counts for nothing.
+        It is ignored after the end of the stream.
         """
         if self._failure is not None:
             return
@@ -179,7 +179,7 @@ class ReplicaStream:
         self._news.set()
 
     def sent(self, step: Step) -> Step:
-        """Count a step that is being sent, which is returned."""
+        """Count a step that is sent now, and return it."""
         self._sent_step_count += 1
         if isinstance(step, Beat):
             self._beat_at_s = _now_s()
@@ -239,17 +239,17 @@ class ReplicaStream:
 
     @property
     def _room_bytes(self) -> int:
-        """How much may be sent now."""
+        """Free bytes of the window."""
         return self.hello.window_bytes - (self._sent_physical_offset - self.replica.received_physical_offset)
 
     @property
     def _pause_s(self) -> float:
-        """How long what comes next has to wait, because it is not new."""
+        """Seconds until old data may be read."""
         return 0.0 if self._chunks.is_new(self._sent_physical_offset) else self._pace.wait_s(_now_s())
 
     @property
     def _may_send(self) -> bool:
-        """Whether so much may be sent now that it is worth a step."""
+        """Whether the window has enough room for a chunk."""
         return self._room_bytes >= min(self.hello.window_bytes, CHUNK_SIZE_BYTES_WORTH) and self._pause_s == 0
 
     @property
@@ -258,7 +258,7 @@ class ReplicaStream:
 
     @property
     def _has_news(self) -> bool:
-        """Whether the other side has to hear of more than bytes."""
+        """Whether offsets have changed that the follower needs."""
         marks = self._marks
         return (
             marks.visible.value > self._told_physical_offset
@@ -274,7 +274,7 @@ class ReplicaStream:
         return _now_s() - self._beat_at_s
 
     async def _wait(self) -> None:
-        """Wait until there is something to do, or a beat is due."""
+        """Wait for data to send, or until a beat is due."""
         self._news.clear()
         marks = self._marks
         more = [marks.committed.reached(self._sent_physical_offset + 1)] if self._may_send else []
@@ -284,7 +284,7 @@ class ReplicaStream:
 
     def _beat(self) -> Beat:
         is_in_sync = self.look().is_in_sync
-        # who has all comes in once it is synced
+        # a follower with the whole log joins once it is flushed
         is_hurried = not is_in_sync or self.member in self._in_sync.set.hurried
         return Beat(
             epoch=self._epoch,

@@ -7,7 +7,7 @@ LIMITS = {
     "ARCHITECTURE.md": 2.6,
     "CHANGELOG.md": 1.0,
     "CONTRIBUTING.md": 2.8,
-    "README.md": 3.1,
+    "README.md": 0.8,
     "bench": 2.3,
     "cli": 3.5,
     "clients/README.md": 2.2,

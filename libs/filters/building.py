@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Building: from the tree of an expression to a test of one message's values.
 
-A test returns True, False, or None for "unknown", as SQL has it: a comparison with what is not there is unknown, NOT
-unknown is unknown, AND and OR are known where one side alone decides. Values are bytes as they are stored (UTF-8):
-texts are equal, contain, begin and end with each other exactly if their bytes do.
-Not handled: how deep a tree may be (syntax), where values come from.
+A test returns True, False, or None for "unknown", as in SQL. A comparison with a missing value is unknown. NOT unknown
+is unknown. AND and OR are known if one side alone decides. Values are bytes as they are stored (UTF-8): texts are
+equal, contain, begin and end with each other exactly if their bytes do.
+Not handled: the maximum depth of a tree (syntax), the source of the values.
 """
 
 import operator
@@ -15,16 +15,16 @@ from typing import Any, TypeAlias
 from libs.filters.syntax import Comparison, IsNull, Junction, Literal, Name, Node, Not, Search, Within, Wrong
 
 Row: TypeAlias = Sequence[bytes | None]
-"""The values of one message: of the properties that the expression names, in their order. None: it has none."""
+"""One message's values of the properties that the expression names, in their order. None: the property is missing."""
 
 Test: TypeAlias = Callable[[Row], bool | None]
-"""Whether a condition holds."""
+"""Returns whether a condition holds, or None if that is unknown."""
 
 Value: TypeAlias = Callable[[Row], Any]
-"""What stands on one side of a comparison: numbers, texts or truth values, and None."""
+"""Returns one side of a comparison: a number, a text, a truth value, or None."""
 
 CONDITION_COUNT_MAX = 256
-"""Each may have to search through all of a message's properties, 32,767 bytes."""
+"""A condition may have to search through all properties of a message, 32,767 bytes."""
 
 INTEGER_SIZE_MAX = 20
 """A sign and 19 digits, as numbers in an expression have at most. Longer texts are floating-point numbers."""
@@ -47,11 +47,14 @@ _SEARCHES: dict[str, Callable[[bytes, bytes], bool]] = {
 
 
 class Builder:
-    """Builds the tests of one expression, and collects the properties that it names. Methods raise Wrong."""
+    """The builder of an expression's tests. It also collects the properties that the expression names.
+
+    Methods raise Wrong.
+    """
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
-        """Each name with its place in a row."""
+        """Maps each property's name to its place in a row."""
         self.condition_count = 0
 
     def test(self, node: Node) -> Test:
@@ -83,7 +86,7 @@ class Builder:
             raise Wrong(node.at, reason, value=self.condition_count, limit=CONDITION_COUNT_MAX)
 
     def _comparison(self, node: Comparison) -> Test:
-        """Build a comparison: of numbers if one side is one, of truth values if one is one, otherwise of texts."""
+        """Build a comparison: of numbers if a side is a number, of truth values if a side is such, else of texts."""
         sides = node.left, node.right
         is_order = node.sign not in ("=", "<>")
         for side in sides:
@@ -98,7 +101,7 @@ class Builder:
         return _compared(left, _SIGNS[node.sign], right)
 
     def _value(self, node: Node) -> Value:
-        """Build what IS NULL asks for."""
+        """Build the value that IS NULL tests."""
         match node:
             case Name(name=name):
                 return self._stored(name)
@@ -147,9 +150,10 @@ class Builder:
 
 
 def number_of(text: bytes | None) -> int | float | None:
-    """Return the number that a text is: digits with a sign, a point and an exponent if need be, and nothing else.
+    """Return the number that a text represents: digits with an optional sign, point and exponent, and nothing else.
 
-    Whole ones of up to 20 characters are exact, others the nearest floating-point number. None for any other text.
+    Whole numbers of up to 20 characters are exact. Other numbers become the nearest floating-point number. The result
+    is None for any other text.
     """
     if text is None:
         return None
@@ -162,7 +166,7 @@ def number_of(text: bytes | None) -> int | float | None:
 
 
 def truth_of(text: bytes | None) -> bool | None:
-    """Return whether a text is `true`, in any case: every other text is false, as in RocketMQ. None stays None."""
+    """Return whether a text is `true`, in any case. Other texts are false, as in RocketMQ. None stays None."""
     return None if text is None else len(text) == 4 and text.lower() == b"true"
 
 
@@ -194,7 +198,7 @@ def _within(value: Value, texts: frozenset[bytes]) -> Test:
 
 
 def _search(value: Value, finds: Callable[[bytes, bytes], bool], text: bytes, *, is_negated: bool) -> Test:
-    """Build a search. Without a value, or for the empty text, it and its NOT form are both false, as in RocketMQ."""
+    """Build a search. If the value is missing or the text is empty, it and its NOT form are false, as in RocketMQ."""
 
     def test(row: Row) -> bool:
         found = value(row)
@@ -212,7 +216,7 @@ def _opposite(test: Test) -> Test:
 
 
 def _joined(tests: list[Test], *, decides: bool) -> Test:
-    """Build a condition that is known as soon as one part has the value that decides: False for AND, True for OR."""
+    """Build a condition that is known once a part has the deciding value: False for AND, True for OR."""
 
     def joined(row: Row) -> bool | None:
         is_known = True

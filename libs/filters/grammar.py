@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The grammar: RocketMQ's SelectorParser, with NOT where SQL has it. Text in, a tree or the place of the mistake out.
+"""The grammar of RocketMQ's SelectorParser, with NOT at the place where SQL has it.
 
-Keywords are in any case, names of properties are not. Comments are those of SQL: `-- to the end of the line` and
-`/* ... */`. The parser needs no recursion, and time in proportion to the text; how many words it reads is bounded, so
-that no text holds up others (docs/decisions/0033).
+The input is a text, the output is a tree or the place of the mistake. Keywords may be in upper or lower case. Names of
+properties are case-sensitive. Comments are written as in SQL: `-- to the end of the line` and `/* ... */`. The parser
+needs no recursion. Its time is proportional to the length of the text. The number of words that it reads is bounded, so
+that no text delays other texts (docs/decisions/0033).
 """
 
 import re
@@ -14,7 +15,7 @@ from lark import Lark, Token, UnexpectedInput, UnexpectedToken
 from libs.filters.syntax import Node, Syntax, Wrong
 
 WORD_COUNT_MAX = 1_250
-"""Words and signs of one expression; an IN of five hundred texts has a thousand."""
+"""Words and signs of an expression. An IN of 500 texts has 1,000."""
 
 VALUE_SHOWN = 40
 
@@ -86,7 +87,7 @@ _HINTS = {
     "/": "a comment ends with */",
     "like": "instead of LIKE there are CONTAINS, STARTSWITH and ENDSWITH",
 }
-"""What to write instead of what others know."""
+"""Maps spellings of other dialects, and incomplete text, to a hint for the caller."""
 
 
 def parse(text: str) -> Node:
@@ -105,7 +106,7 @@ def parse(text: str) -> Node:
 
 
 def _wrong(error: UnexpectedInput, text: str) -> Wrong:
-    """Say in our words where the text is wrong."""
+    """Return the parser's error as Wrong: the place of the mistake and a hint."""
     place = error.pos_in_stream or 0
     found = text[place : place + 1]
     if isinstance(error, UnexpectedToken):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PropertyFilter: which messages an expression lets pass, by the values of their properties.
+"""PropertyFilter: selects messages by an expression over the values of their properties.
 
-Callers: any thread; a filter has no state. Expressions are kept, so that who asks again and again pays once.
+Callers: any thread; a filter has no state. Parsed expressions are cached: a repeated expression is parsed once.
 The dialect: docs/filters.md.
 """
 
@@ -18,27 +18,27 @@ from libs.requests.errors import BadArgument
 EXPRESSION_SIZE_BYTES_MAX = PROPERTIES_SIZE_BYTES_MAX
 
 KEPT_COUNT = 64
-"""Expressions that are kept. One of 256 conditions takes 0.2 MB."""
+"""Number of cached expressions. An expression of 256 conditions takes 0.2 MB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PropertyFilter:
-    """A checked expression. Without a text everything passes."""
+    """A checked expression. Without a text, every message passes."""
 
     text: str = ""
     names: tuple[bytes, ...] = ()
-    """The properties that it looks at."""
+    """The properties that the expression names."""
     condition_count: int = 0
-    """What it costs to look at a message."""
+    """The cost of testing a message, in conditions."""
     test: Test = lambda _: True
 
     @property
     def passes_all(self) -> bool:
-        """Whether nothing is filtered."""
+        """Whether every message passes."""
         return not self.text
 
     def passing(self, columns: Sequence[Sequence[bytes | None]], count: int) -> list[int]:
-        """Return the numbers of the messages that pass, of so many. There is a column of values for each name."""
+        """Return the indexes of the messages that pass, of `count` messages. Each name has a column of values."""
         test = self.test
         rows = zip(*columns, strict=True) if columns else [()] * count
         return [number for number, row in enumerate(rows) if test(row) is True]
@@ -50,8 +50,8 @@ EVERYTHING = PropertyFilter()
 def parse_where(text: str, *, field: str) -> PropertyFilter:
     """Return the filter of an expression.
 
-    Without one, or with nothing but spaces, everything passes. Raises BadArgument for one that is too long, wrong, or
-    too much work for each message; its text says where.
+    An empty expression, or an expression of only spaces, lets every message pass. Raises BadArgument for an expression
+    that is too long, wrong, or too much work for each message. The error's text names the place of the mistake.
     """
     size_bytes = len(text.encode())
     if size_bytes > EXPRESSION_SIZE_BYTES_MAX:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tree of an expression, and Syntax, which the parser calls for each rule that it has read.
 
-Nothing is known here about kinds of values: `a < 'x'` is a tree, too. Each node knows where it begins, in characters
-from 1 on, and how deep what lies below it is. Every method of Syntax raises Wrong.
+Kinds of values are not checked here: `a < 'x'` is a tree, too. Each node has the position where it begins, in
+characters from 1 on, and the depth of the tree below it. Every method of Syntax raises Wrong.
 """
 
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from typing import TypeAlias
 from lark import Token, Transformer, v_args
 
 DEPTH_MAX = 32
-"""Conditions within conditions: each is a call within a call when a message is looked at."""
+"""Depth of nested conditions. Each level is a nested call when a message is tested."""
 
 IN_COUNT_MAX = 500
-"""Texts of one IN."""
+"""Texts of an IN."""
 
 INTEGER_MAX, FLOAT_MAX = 2**63 - 1, 1.7976931348623157e308
 INTEGER_DIGITS_MAX = len(str(INTEGER_MAX))
 
 
 class Wrong(Exception):
-    """What is wrong with an expression, and where: the character, from 1 on. `limit` is the nearest that is allowed."""
+    """The mistake in an expression and its place: the character, from 1 on. `limit` is the nearest allowed value."""
 
     def __init__(self, at: int, reason: str, *, value: object = None, limit: object = None) -> None:
         super().__init__(reason)
@@ -68,7 +68,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """IN: whether a property is one of these texts."""
+    """IN: whether a property is equal to a text of a list."""
 
     at: int
     operand: "Node"
@@ -78,7 +78,7 @@ class Within:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """CONTAINS, STARTSWITH or ENDSWITH, or NOT one of them, which is more than its opposite (see building)."""
+    """CONTAINS, STARTSWITH or ENDSWITH, or the NOT form, which is not simply the opposite (see building)."""
 
     at: int
     how: str
@@ -99,7 +99,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Junction:
-    """Conditions of which all must hold (AND), or one (OR)."""
+    """Conditions that must all hold (AND), or of which at least a single condition must hold (OR)."""
 
     at: int
     is_and: bool
@@ -112,7 +112,7 @@ Node: TypeAlias = Name | Literal | Comparison | IsNull | Within | Search | Not |
 
 @v_args(inline=True)
 class Syntax(Transformer[Token, Node]):
-    """Makes nodes of what was read. Has no state: one for all parsers."""
+    """The transformer that makes nodes from parsed rules. It has no state, so all parsers share it."""
 
     def start(self, node: Node) -> Node:
         """Return the whole expression."""
@@ -215,7 +215,7 @@ def _negated(operand: Node, at: int) -> Node:
 
 
 def _below(*nodes: Node) -> int:
-    """Return the depth of what has these nodes right below it. Raises Wrong if that is too deep."""
+    """Return the depth of the parent of these nodes. Raises Wrong if that is too deep."""
     depth = 1 + max(node.depth for node in nodes)
     if depth > DEPTH_MAX:
         reason = f"conditions lie more than {DEPTH_MAX} deep in each other"

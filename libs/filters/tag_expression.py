@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tag expressions: `*` or nothing for every message, otherwise tags separated by `||`, spaces around them cut off."""
+"""Tag expressions: `*` or an empty text for every message, else tags separated by `||`. Spaces around tags are cut."""
 
 from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
 from libs.requests.errors import BadArgument
@@ -7,12 +7,12 @@ from libs.requests.errors import BadArgument
 EVERY_TAG = "*"
 TAG_COUNT_MAX = 1_000
 EXPRESSION_SIZE_BYTES_MAX = PROPERTIES_SIZE_BYTES_MAX
-"""Each character is looked at, for each call."""
+"""Each call reads every character of the expression."""
 SEPARATOR = "||"
 
 
 def parse_tags(text: str, *, field: str) -> tuple[str, ...]:
-    """Return the tags of an expression, sorted, each once, and none if every message passes.
+    """Return the tags of an expression, sorted and without duplicates. The result is empty if every message passes.
 
     Raises BadArgument for an expression without any tag, with too many, or too long.
     """

@@ -15,13 +15,13 @@ PAGE_SIZE_BYTES = 4096
 """Unit in which the page cache keeps and a crash loses bytes."""
 
 TEMPORARY_SUFFIX = ".tmp"
-"""Ends the name of a file that is not finished, as a crash may leave it. Nobody reads such files; the next writer of
-the same name replaces them, and whoever owns the directory may remove them."""
+"""Ends the name of a file that is not finished, as a crash may leave it. Such files are never read. The next writer of
+the same name replaces them, and the owner of the directory may remove them."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """Size of the file system that holds a path, what of it is used, and what an unprivileged process may still write.
+    """Size of the file system that holds a path, its used bytes, and the bytes that an unprivileged process may write.
 
     The last two are less than the first where the file system keeps a reserve for root.
     """
@@ -30,11 +30,11 @@ class DiskUsage:
     free_bytes: int
     used_bytes: int
     is_read_only: bool = False
-    """Whether it takes no writes, from nobody: mounted so, or made so by the kernel after an error."""
+    """Whether it refuses all writes: mounted read-only, or made so by the kernel after an error."""
 
     @property
     def used_percent(self) -> int:
-        """Used part of what an unprivileged process could ever use, rounded up, as `df` shows it. 0 if unknown."""
+        """Used part of the space that an unprivileged process could use, rounded up, as `df` shows it. 0 if unknown."""
         usable_bytes = self.used_bytes + self.free_bytes
         return -(-100 * self.used_bytes // usable_bytes) if usable_bytes else 0
 
@@ -72,7 +72,7 @@ class MappedFile(Protocol):
     def write_out(self, position: int, size_bytes: int) -> None:
         """Let the disk begin with these bytes, so that a later `sync` waits less. A hint, which promises nothing.
 
-        Other threads run meanwhile. It may wait for the disk's queue. What goes wrong, `sync` tells.
+        Other threads run meanwhile. It may wait for the disk's queue. `sync` reports errors.
         """
         ...
 
@@ -80,7 +80,7 @@ class MappedFile(Protocol):
         """Make durable all that was written before the call. Other threads run meanwhile.
 
         Raises OSError once; after that the bytes may be lost although a repeated call succeeds. Never retry it.
-        A file that was removed or replaced is such an error, because nobody would find the bytes.
+        A file that was removed or replaced is such an error, because a reader would not find the bytes.
         """
         ...
 
@@ -121,21 +121,21 @@ class MappedFile(Protocol):
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """Return the stretches [start, end) from `position` on that may hold bytes which are not zero, ascending.
 
-        Reserved blocks that nobody wrote are left out where the file system can tell, so the time that a look takes
-        depends on what was written. What was written and not synced counts as written, and so may what was only read.
+        Reserved blocks that were never written are left out where the file system can tell. So the time of a call
+        depends on the written bytes. Written bytes that are not synced count, too. Bytes that were only read may count.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the file. Makes nothing durable. Views that were handed out stay valid. May be repeated."""
+        """Close the file. Makes nothing durable. Views that were handed out stay valid. May be repeated."""
         ...
 
 
 class ReadableFile(Protocol):
-    """A file that another process may write to, extend in place and remove meanwhile. Closed when nobody has it."""
+    """A file that another process may write, extend in place and remove meanwhile. Closed with its last reference."""
 
     def read(self, position: int, target: memoryview, *, may_wait: bool) -> int | None:
-        """Fill a buffer with what begins at a position. Returns how many bytes came, fewer at the end of the file.
+        """Fill a buffer from a position on. Returns the number of bytes, which is smaller at the end of the file.
 
         Returns None if not `may_wait` and the disk would have to be read.
         """
@@ -219,18 +219,18 @@ class Fs(Protocol):
         ...
 
     def make_directory(self, path: Path, *, is_durable: bool = True) -> None:
-        """Make a directory and the missing ones above it. Durable on return. It is no error when it is there.
+        """Make a directory and its missing parents. Durable on return. It is no error when it is there.
 
-        Without `is_durable` each is durable after `sync_directory` of the one above. Raises DiskFull.
+        Without `is_durable` each is durable after `sync_directory` of its parent. Raises DiskFull.
         """
         ...
 
     def remove_directory(self, path: Path) -> None:
-        """Remove an empty directory. Durable after `sync_directory` of the one above. Raises OSError when not empty."""
+        """Remove an empty directory. Durable after `sync_directory` of its parent. Raises OSError when not empty."""
         ...
 
     def sync_directory(self, path: Path) -> None:
-        """Make the names in the directory durable: those that were made, renamed or removed in it."""
+        """Make the names in the directory durable: names that were made, renamed or removed in it."""
         ...
 
     def disk_usage(self, path: Path) -> DiskUsage:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """SupervisedLoop: one asyncio task that does a step again and again, and outlives its failures.
 
-`in_steps` is beside it: how one call does much without holding up the others.
+`in_steps` is beside it: it divides a long call into steps, so that other calls run in between.
 Invariants: at most one step runs at a time, and none begins after `stop`, even if the step that runs turns its
 cancellation into another error; after a failure the next step waits, longer with each failure in a row and
 with jitter, so that many loops do not return in lockstep; `wake` ends the waiting between good steps, not the back-off,
-which `hurry` ends: for who knows that things are other than when they failed; waits begin short again then.
+which `hurry` ends, for a caller that knows that the cause may be gone; then waits begin short again.
 A step that may go on for ever, as a stream does, calls `succeeded` when it has done what it is for: failures before
 that count no more, although the step has not returned.
 Callers: the event loop's thread only. `last_error` is None since the last success.
@@ -29,7 +29,7 @@ class SupervisedLoop:
     """Runs `step` until stopped.
 
     After a good step the next one starts when `wake` is called or `interval_ms` has passed, whichever comes first;
-    0 means at once. Who does not know the loop may set the event `wakes` instead, for which nobody else waits.
+    0 means at once. A caller without the loop may set the event `wakes` instead. No other task waits for it.
     `backoff_ms_min` doubles with each failure in a row up to `backoff_ms_max`; a jitter of up to a half is taken off.
     Failures are told as `Trouble` says, which several loops may share: `expected_errors` and those of the operating
     system in one line, all others with their traceback.
@@ -141,9 +141,9 @@ class SupervisedLoop:
 
 
 def _is_asked_to_end() -> bool:
-    """Return whether somebody cancels this task.
+    """Return whether this task is being cancelled.
 
-    A cancellation that nobody asked for is a failure as any other: that of a call whose connection was closed here.
+    A cancellation without a request is an ordinary failure: that of a call whose connection was closed here.
     """
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

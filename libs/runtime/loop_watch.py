@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LoopWatch: how long the event loop stood still, so that nobody was served.
+"""LoopWatch: measures pauses of the event loop, in which no call was served.
 
-A timer looks every TICK_S how late it is: that is how long a callback that was due had to wait. A pause is seen too
-short by up to one tick, because it may begin between two. Whatever held the loop counts: a long step of ours, a thread
-that kept the interpreter, a machine that had no core to give. What the loop's thread computed meanwhile is told beside
-the pause, so that our own steps can be told from the machine's.
-Where the loop has next to nothing to do nobody waits for it, and a tick has IDLE_TICK_S.
-Cost: a hundred short callbacks a second, one when idle, and nothing for each call that is served.
-While a service starts nobody is served, so nothing is measured.
+A timer checks every TICK_S how late it is: a callback that was due had to wait for this time. A pause is measured too
+short by up to a tick, because it may begin between two ticks. Every cause of a pause counts: a long step of ours, a
+thread that kept the interpreter, a machine without a free core. The computing time of the loop's thread is reported
+beside the pause. It separates our own long steps from pauses by the machine.
+When the loop has almost no work, no call waits for it, and a tick has IDLE_TICK_S.
+Cost: a hundred short callbacks a second, a single callback when idle, and no cost for each served call.
+While a service starts, no call is served, so no pause is measured.
 Callers: `running` in the loop's thread; `statistics` in any.
 """
 
@@ -22,29 +22,29 @@ TICK_S = 0.01
 IDLE_TICK_S = 1.0
 
 BUSY_SHARE = 0.05
-"""A loop whose thread computes for more than this share of the time has something to do still."""
+"""A loop is busy if its thread computes for more than this share of the time."""
 
 BUSY_S = 1.0
-"""For so long at a time it is looked at every TICK_S; then, or at an idle tick, it is judged anew."""
+"""A busy loop is checked every TICK_S for this time. Then, or at an idle tick, it is judged again."""
 
 LONG_PAUSE_S = 0.02
-"""Longer pauses are counted: no call of ours may hold the loop for so long."""
+"""Longer pauses are counted: no call of ours may block the loop for this time."""
 
 IDLE_WORK_S_MAX = 0.9 * LONG_PAUSE_S
 """More work between two idle ticks ends idleness, so that a long step of ours always does."""
 
 WINDOW_S = 60.0
-"""The longest pause is told of the last one to two of these, so that a scrape in each misses none."""
+"""The longest pause covers the current window and the window before: a scrape in each window misses no pause."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopStatistics:
-    """What the watch saw. A pause that has not ended yet counts."""
+    """Measurements of the watch. A pause that has not ended yet is included in the longest pauses."""
 
     longest_pause_ms: float
     """In the last minute or two."""
     longest_work_ms: float
-    """What the loop's thread computed in a pause of the last minute or two, where that was most."""
+    """The longest computing time of the loop's thread in a pause of the last minute or two."""
     longest_pause_since_start_ms: float
     longest_work_since_start_ms: float
     long_pauses_total: int
@@ -52,15 +52,15 @@ class LoopStatistics:
 
 
 class _Longest:
-    """The longest of some times, in all and lately."""
+    """The maximum of some times, since the start and lately."""
 
     def __init__(self) -> None:
         self.since_start_s = 0.0
-        self._before_s = self._now_s = 0.0  # in the window before, and in this one
+        self._before_s = self._now_s = 0.0  # maximum of the window before, and of this window
 
     @property
     def lately_s(self) -> float:
-        """The longest time of this window and the one before."""
+        """The longest time of this window and the window before."""
         return max(self._before_s, self._now_s)
 
     def begin_window(self) -> None:
@@ -68,15 +68,15 @@ class _Longest:
         self._before_s, self._now_s = self._now_s, 0.0
 
     def note(self, time_s: float) -> None:
-        """Count one more time."""
+        """Record a time."""
         self._now_s = max(self._now_s, time_s)
         self.since_start_s = max(self.since_start_s, time_s)
 
 
 class LoopWatch:
-    """The watch of one loop. `worked_s` is what the calling thread has computed so far.
+    """The watch of an event loop. `worked_s` returns the computing time of the calling thread so far.
 
-    `each_second` is called about so often, for what else is watched: it must be quick.
+    `each_second` is called about every second, for other checks. It must be quick.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class LoopWatch:
         self._each_second = each_second
         self._worked_s = worked_s
         self.due_s = 0.0
-        """When the next tick should come."""
+        """The time at which the next tick is due."""
         self._worked_before_s = 0.0
         self._tick_s = TICK_S
         self._judged_s = self._worked_judged_s = 0.0
@@ -143,7 +143,7 @@ class LoopWatch:
         self._wait()
 
     def _judge(self, seen_s: float, worked_s: float) -> None:
-        """Choose the next ticks by what the loop's thread has computed since this was done last."""
+        """Choose the next ticks by the computing time of the loop's thread since the last call."""
         was_idle = self._tick_s == IDLE_TICK_S
         worked_s_max = IDLE_WORK_S_MAX if was_idle else BUSY_SHARE * (seen_s - self._judged_s)
         is_busy = worked_s - self._worked_judged_s > worked_s_max

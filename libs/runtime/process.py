@@ -2,9 +2,10 @@
 """The process shell: runs one service from its command line to its exit code.
 
 Order: check the interpreter, read the configuration, set up memory and telemetry, bind the port, open the service,
-serve, say so, wait for SIGTERM, SIGINT or a failure, refuse new calls, drain, stop the server, close the service.
-Invariants: whoever can't start learns why in one line on standard error, without a traceback; the service is closed on
-every way out, except when the process dies.
+serve, notify systemd, wait for SIGTERM, SIGINT or a failure, refuse new calls, drain, stop the server, close the
+service.
+Invariants: when the start fails, a single line on standard error gives the reason, without a traceback. The service is
+closed on every way out, except when the process dies.
 """
 
 import argparse
@@ -43,17 +44,17 @@ from libs.segments.errors import StoreError, SyncFailed
 _log = structlog.get_logger(__name__)
 
 CLOSE_TIMEOUT_S = 60.0
-"""How long closing may take, syncs included; after it the process ends as in a crash, and the next start recovers."""
+"""Time limit for closing, syncs included. Then the process ends as in a crash, and the next start recovers."""
 
 TOLD = frozenset({"listen_host", "data_dir", "role", "front"})
 """The settings that the line of a start shows."""
 
 ALIVE_SHARE = 3
-"""So often in the time that systemd waits a service says that it is alive: one notice may come late."""
+"""Number of notices of life within the time that systemd waits. So one notice may come late."""
 
 
 class ExitCode(IntEnum):
-    """What the process tells whoever started it."""
+    """The exit code of the process."""
 
     CLEAN = 0
     FAILURE = 1
@@ -73,11 +74,11 @@ EXIT_CODES: Mapping[type[BaseException], ExitCode] = {
 """Errors with a code of their own; all others give FAILURE."""
 
 EXPECTED_ERRORS = (StartError, StoreError, FormatError, NewerVersion, OSError)
-"""Errors of the world: their text is enough. Anything else is a bug and is logged with its traceback."""
+"""Errors of the environment: their text is enough. Any other error is a bug and is logged with its traceback."""
 
 
 class ServiceSettings(Protocol):
-    """What the process needs of a service's settings."""
+    """The part of a service's settings that the process needs."""
 
     @property
     def server(self) -> ServerConfig:
@@ -86,12 +87,12 @@ class ServiceSettings(Protocol):
 
     @property
     def telemetry(self) -> TelemetryConfig:
-        """What the process reports, and where to."""
+        """The telemetry of the process: its reports and their targets."""
         ...
 
 
 class Service(Protocol):
-    """What a bootstrap builds."""
+    """The service that a bootstrap builds."""
 
     server: GrpcServer
 
@@ -104,7 +105,7 @@ class Service(Protocol):
         ...
 
     async def until_complete(self) -> None:
-        """Return when the start is no reason any more to refuse calls. Whoever started the process is told then."""
+        """Return when the start is no reason any more to refuse calls. The process then notifies systemd."""
         ...
 
     async def drain(self) -> None:
@@ -124,7 +125,7 @@ V = TypeVar("V", bound=Service)
 
 
 class Shell:
-    """What the process offers to its service."""
+    """The interface of the process for its service."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self.telemetry = telemetry
@@ -155,9 +156,9 @@ class Shell:
 def main(
     arguments: Sequence[str], *, section: str, settings_class: type[S], build: Callable[[S, Shell], Service]
 ) -> int:
-    """Run a service until it is told to stop, and return the exit code.
+    """Run a service until a signal, `Shell.stop` or `Shell.fail` ends it, and return the exit code.
 
-    Arguments are `--config FILE` and one flag for each setting. The environment is read here and nowhere else.
+    Arguments are `--config FILE` and a flag for each setting. The environment is read here and nowhere else.
     """
     if not __debug__:
         return _end_with(f"reput {section}: assertions guard the store: do not run with python -O or PYTHONOPTIMIZE")
@@ -176,7 +177,7 @@ def main(
 def parse(
     arguments: Sequence[str], *, section: str, settings_class: type[S], environment: Mapping[str, str]
 ) -> Loaded[S]:
-    """Read a command line and what it refers to. Raises ConfigError. argparse exits for --help and unknown flags."""
+    """Read command line, file and environment. Raises ConfigError. argparse exits for --help and unknown flags."""
     parser = argparse.ArgumentParser(prog=f"reput serve {section}", allow_abbrev=False)
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with a table for each service")
     for field in fields_of(settings_class):
@@ -189,7 +190,7 @@ def parse(
 
 
 def raise_descriptor_limit() -> None:
-    """Allow as many open files as the system lets us, because each connection needs one."""
+    """Raise the limit of open files to the hard limit, because each connection needs a file."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -235,7 +236,7 @@ async def _run(section: str, loaded: Loaded[S], build: Callable[[S, Shell], Serv
             await _serve(service, shell, loaded)
     except EXPECTED_ERRORS as error:
         return _end_with(f"reput {section}: {error}", _exit_code(error))
-    except Exception as error:  # noqa: BLE001 - a bug: the log gets all of it, the exit code tells the starter
+    except Exception as error:  # noqa: BLE001 - a bug: the log gets the traceback, the caller gets the exit code
         _log.exception("the service failed", error=str(error))
         return ExitCode.FAILURE
     finally:
@@ -245,7 +246,7 @@ async def _run(section: str, loaded: Loaded[S], build: Callable[[S, Shell], Serv
 
 
 def _hang_up() -> None:
-    """Go on: a terminal was closed, or an operator expects a reload."""
+    """Continue after SIGHUP: a terminal was closed, or an operator expects a reload."""
     _log.info(
         "SIGHUP: the service goes on; certificates and tokens are read again when they change, by themselves, "
         "and all other settings at the next start"
@@ -271,13 +272,13 @@ async def _serve(service: Service, shell: Shell, loaded: Loaded[S]) -> None:
                 await asyncio.wait([opening])
             _log.info("stopping")
     finally:
-        if shell.error is not None:  # the first failure counts, whatever the closing met after it
+        if shell.error is not None:  # the first failure is raised, also if closing failed after it
             raise shell.error
     _log.info("stopped")
 
 
 def about(loaded: Loaded[S]) -> dict[str, str]:
-    """Return what the line of a start tells beside the port: what runs, as what, on which data, by which settings."""
+    """Return the fields of the start's log line beside the port: version, configuration file and some settings."""
     shown = {setting.field.name: str(setting.value) for setting in loaded.settings if setting.field.name in TOLD}
     if "data_dir" in shown:
         shown["data_dir"] = os.path.realpath(shown["data_dir"])
@@ -292,7 +293,7 @@ async def _open(service: Service, *, before_ready: Callable[[], None] = lambda: 
 
 @contextlib.asynccontextmanager
 async def _telling(service: Service) -> AsyncIterator[None]:
-    """Tell within the block that the service can do its work, as soon as it can."""
+    """Report the service's readiness within the block, as soon as it is ready."""
     telling = asyncio.create_task(_tell(service), name="readiness")
     try:
         yield
@@ -309,9 +310,9 @@ async def _tell(service: Service) -> None:
 
 
 def notify(text: str, *, wait_s: float = 1.0) -> None:
-    """Tell whoever started this process something, as `READY=1`, by systemd's protocol, if NOTIFY_SOCKET is set.
+    """Send a notice such as `READY=1` by systemd's protocol, if NOTIFY_SOCKET is set.
 
-    A notice that nobody takes in this time is lost.
+    A notice that is not received within `wait_s` is lost.
     """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Telemetry: logs to standard error, metrics for Prometheus, traces by OTLP. The engines count; this room reports.
 
-Invariants: while no OTLP endpoint is set, no span is made and no interceptor runs, so tracing costs nothing; metrics
-are collected only when somebody asks for them. One object per process, passed to who needs it; only logging is global.
+Invariants: while no OTLP endpoint is set, no span is made and no interceptor runs, so tracing costs nothing. Metrics
+are collected only on request. A process has a single object, which is passed to its users. Only logging is global.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ SNAPSHOT_AGE_S_MAX = 0.05
 """Fields that are read within this time belong to one collection."""
 
 EXPORT_TIMEOUT_S = 1.0
-"""How long the last spans may hold up a stop."""
+"""Maximum delay of a stop by the export of the last spans."""
 
 _NO_SPAN = contextlib.nullcontext(trace.INVALID_SPAN)
-"""One for all calls that are not traced."""
+"""Shared by all calls that are not traced."""
 
 
 def end_span(span: trace.Span, code: grpc.StatusCode) -> None:
@@ -60,7 +60,7 @@ def end_span(span: trace.Span, code: grpc.StatusCode) -> None:
 
 
 class Telemetry:
-    """What a service reports through. Make it with `set_up`, or `off` where nothing is to be reported."""
+    """The metrics and traces of a service. Make it with `set_up`, or with `off` to report nothing."""
 
     def __init__(self, service: str, *, exporter: SpanExporter | None, trace_ratio: float) -> None:
         resource = Resource.create({"service.name": f"reput-{service}"})
@@ -131,7 +131,7 @@ class Telemetry:
 
         The `help` of a field's metadata says what the number is.
         `statistics` returns them by the values of the labels, and is called as that of `observe` is, once a field.
-        Whoever makes them bounds how many there are.
+        The caller bounds their number.
         """
 
         def observe(field: str, _options: CallbackOptions) -> Sequence[Observation]:
@@ -162,7 +162,7 @@ class Telemetry:
         )
 
     def client_interceptors(self) -> Sequence[grpc.aio.ClientInterceptor]:
-        """Return what a channel to another service needs so that its calls are traced. Empty when nobody exports."""
+        """Return the interceptors that trace a channel's calls. Empty when no spans are exported."""
         if self.tracer_provider is None:
             return []
         interceptors = aio_client_interceptors(tracer_provider=self.tracer_provider)  # type: ignore[no-untyped-call]
@@ -204,11 +204,11 @@ def set_up(service: str, config: TelemetryConfig) -> Telemetry:
     return telemetry
 
 
-# local variables stay out of the log: they are long, and one of them may be a token
+# local variables stay out of the log: they are long, and may contain a token
 _TRACEBACKS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 
 _CHATTY = "httpx2"
-"""It logs each request to Kubernetes as news: one for each renewal of the lease."""
+"""It logs each request to Kubernetes at level info: a line for each renewal of the lease."""
 
 
 def is_console(log_format: str) -> bool:
@@ -250,7 +250,7 @@ def set_up_logging(service: str, level: str, log_format: str) -> None:
 
 
 def _is_no_departure(record: logging.LogRecord) -> bool:
-    """Return False for gRPC's traceback of an answer whose caller went away meanwhile, which is nobody's error."""
+    """Return False for gRPC's traceback of an answer whose caller has left. This is no error."""
     error = record.exc_info[1] if record.exc_info else None
     return not (isinstance(error, grpc.aio.InternalError) and record.name.startswith("grpc."))
 
@@ -271,7 +271,7 @@ def _add_trace(_logger: Any, _method: str, event: structlog.typing.EventDict) ->
 
 
 class _Snapshot:
-    """Calls `statistics` once for all fields of one collection."""
+    """The result of `statistics` that all fields of a collection share."""
 
     def __init__(self, statistics: Callable[[], DataclassInstance]) -> None:
         self._statistics = statistics

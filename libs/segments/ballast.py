@@ -24,7 +24,7 @@ from libs.machine.workers import workers
 from libs.segments.errors import StoreFull
 
 SECTOR_SIZE_BYTES = 512
-"""What is less than this is left to others."""
+"""When a part of at most this size does not fit, the rest of the space is left to others."""
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 class Ballast:
     """The file at `path`, of `size_bytes` when there is room for it and `reserve_bytes` more; 0 means no file.
 
-    All methods block. None raises OSError: who lacks space meets that at its own write.
+    All methods block. None raises OSError: a caller that lacks space gets the error at its own write.
     """
 
     def __init__(self, fs: Fs, path: Path, *, size_bytes: int, reserve_bytes: int) -> None:
@@ -97,7 +97,7 @@ class Ballast:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[bool]:
-        """Yield whether no other thread changes the file while the block lasts. Nobody waits for the other."""
+        """Yield whether no other thread changes the file while the block lasts. Threads do not wait for each other."""
         is_mine = self._mutex.acquire(blocking=False)
         try:
             yield is_mine
@@ -132,7 +132,7 @@ class Ballast:
         return self._fs.size(self._path) if self._fs.exists(self._path) else 0
 
     def _grow(self) -> None:
-        """Append what is missing, in smaller and smaller parts when the disk has no room for larger ones."""
+        """Append the missing bytes, in smaller and smaller parts when the disk has no room for larger ones."""
         part_bytes = self._size_bytes
         while (missing_bytes := self._size_bytes - self._size()) > 0:
             part_bytes = min(part_bytes, missing_bytes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong with the files of a store. Each error carries its coordinates as attributes."""
+"""Errors of the files of a store. Each error carries its coordinates as attributes."""
 
 from pathlib import Path
 from typing import ClassVar
@@ -29,7 +29,7 @@ class SegmentMissing(StoreError):
 
 
 class SegmentTwice(StoreError):
-    """Two directories of a log have a segment of the same name: nobody knows which one is right."""
+    """Two directories of a log have a segment of the same name. The right file is unknown."""
 
     def __init__(self, *, path: Path, other: Path) -> None:
         super().__init__(
@@ -39,7 +39,7 @@ class SegmentTwice(StoreError):
 
 
 class SegmentSizeWrong(StoreError):
-    """A file does not have the configured segment size, so no byte in it is where its name says."""
+    """A file does not have the configured segment size, so the offsets of its bytes do not match its name."""
 
     def __init__(self, *, path: Path, size_bytes: int, expected_bytes: int) -> None:
         super().__init__(
@@ -69,12 +69,12 @@ class SegmentUnreadable(FaultAt):
 
     @property
     def segment(self) -> str:
-        """Name of the file, as callers of a service may hear it."""
+        """Name of the file, as callers of a service may see it."""
         return self.path.name
 
 
 class IndexDamaged(SegmentUnreadable):
-    """A file of an index holds what nobody wrote, so its answers would lack messages. The log is not concerned."""
+    """An index file has bytes that were never written, so answers would lack messages. The log is not affected."""
 
     TEXT = (
         "{path}: damaged at byte {position}: {reason}; nothing was changed: `reput index rebuild` makes the indexes "
@@ -83,7 +83,7 @@ class IndexDamaged(SegmentUnreadable):
 
 
 class SyncFailed(FaultAt):
-    """The disk refused what was written to it. After this nobody can know what the disk holds: the chain is sealed.
+    """The disk refused written bytes. The content of the disk is then unknown, so the chain is sealed.
 
     The kernel reports such an error once and drops the pages, so a repeated sync would succeed and mean nothing.
     """
@@ -92,7 +92,7 @@ class SyncFailed(FaultAt):
 
 
 class CommitFailed(SyncFailed):
-    """The file refused what was to be copied into it from the pool. The chain is sealed as by a failed sync."""
+    """The file refused bytes of a pool's buffer. The chain is sealed as by a failed sync."""
 
     TEXT = "{path}: commit up to byte {position} failed: {reason}; the store is sealed"
 
@@ -104,7 +104,7 @@ class WriteFailed(SyncFailed):
 
 
 class OffsetTrimmed(StoreError):
-    """The offset lies below the oldest byte that is kept."""
+    """The offset lies below the oldest kept byte."""
 
     def __init__(self, *, value: int, min_offset: int) -> None:
         super().__init__(f"offset {value} is below the oldest that is kept, {min_offset}")
@@ -112,7 +112,7 @@ class OffsetTrimmed(StoreError):
 
 
 class OffsetBeyondEnd(StoreError):
-    """The offset lies at or beyond the end of what is written."""
+    """The offset lies at or beyond the end of the written bytes."""
 
     def __init__(self, *, value: int, max_offset: int) -> None:
         super().__init__(f"offset {value} is beyond the end, {max_offset}")

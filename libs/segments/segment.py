@@ -2,16 +2,16 @@
 """Segment: one preallocated, memory-mapped file of fixed size, with three cursors.
 
 Invariants: 0 <= flushed_position <= committed_position <= wrote_position <= size_bytes; none ever decreases, except by
-`truncate`. Bytes below wrote_position are complete; those below committed_position are in the file, so that anybody may
-read them and they survive the process; those below flushed_position survive a power cut.
+`truncate`. Bytes below wrote_position are complete. Bytes below committed_position are in the file: every reader may
+read them, and they survive the process. Bytes below flushed_position survive a power cut.
 There are two ways to write. Small pieces go into `buffer`, the file's own pages, and `advance` publishes them. Batches
 go into `room`, memory that stays in the processor's cache, and `put` copies them into the file with one call: it costs
 half of what faults on fresh pages of a mapping cost, and a disk that refuses is an error and not the end of the process
 (docs/decisions/0014-batches-by-pwrite.md). With a pool `room` is a borrowed buffer, which `commit` copies into the
-file later, and which goes back when all of the segment is in the file; without one committed is what is written.
+file later. The buffer is returned when all of the segment is in the file. Without a pool, written bytes are committed.
 Callers: one writer, any number of threads that commit or sync (they wait for each other), any number of readers.
 A reader that works outside of the writer's thread holds the segment meanwhile; deletion then waits with the mapping.
-Not handled: what the bytes mean, which segment comes next (SegmentChain), when to sync (the engines).
+Not handled: the meaning of the bytes, the next segment (SegmentChain), when to sync (the engines).
 Layout: docs/formats/commit_log.md and docs/formats/consume_queue.md; RocketMQ's counterpart is DefaultMappedFile.
 """
 
@@ -32,7 +32,7 @@ CLEAR_CHUNK_BYTES = 1 << 20
 """Piece that `truncate` compares with zeros at a time: large enough for memcmp's speed, small enough for the cache."""
 
 GROWTH_BYTES_MAX = 1 << 20
-"""What `reserve` takes ahead at most: a file of a busy queue asks six times, and wastes no more than this."""
+"""Maximum that `reserve` takes ahead: a busy queue's file reserves six times, and wastes at most this size."""
 
 _ZEROS = bytes(CLEAR_CHUNK_BYTES)
 _OF_THE_FILE = {errno.ENOENT, errno.EISDIR, errno.EINVAL, errno.EACCES, errno.EIO}
@@ -40,7 +40,7 @@ _OF_THE_FILE = {errno.ENOENT, errno.EISDIR, errno.EINVAL, errno.EACCES, errno.EI
 
 
 class SharedState:
-    """What the segments of one chain have in common.
+    """The state that the segments of a chain share.
 
     Where they are kept, their size, the first sync, commit or write that failed, locks to wait for each other, `room`.
     """
@@ -179,7 +179,7 @@ class Segment:
 
     @property
     def committed_position(self) -> int:
-        """End of what is in the file."""
+        """End of the bytes that are in the file."""
         return self.wrote_position if self._borrowed is None else self._committed_position
 
     @property
@@ -320,7 +320,7 @@ class Segment:
     def truncate(self, position: int, *, clear_rest: bool = True) -> None:
         """Set all cursors back to `position`, for recovery only. No reader may be at work above it.
 
-        With `clear_rest` all bytes above are zeros, durably, so that stale ones never count as new ones. Without
+        With `clear_rest` all bytes above are zeros, durably, so that stale bytes never count as new bytes. Without
         it the caller knows that they are zeros. Raises SyncFailed.
         """
         assert 0 <= position <= self.wrote_position
@@ -375,7 +375,7 @@ class Segment:
                 self._unmap()
 
     def evict(self) -> None:
-        """Have every reader let go that can. Runs in the thread of those readers."""
+        """Make each reader that gave `let_go` release the segment. Runs in the thread of these readers."""
         for let_go in list(self._holders):
             let_go()
 
@@ -413,7 +413,7 @@ class Segment:
         return True
 
     def _write(self, data: memoryview) -> None:
-        """Copy what comes next into the file."""
+        """Copy the next bytes into the file."""
         if self._shared.error is not None:
             raise self._shared.error
         try:
@@ -429,7 +429,7 @@ class Segment:
         return failed
 
     def _map_present(self) -> MappedFile:
-        """Map the file for a reader. Raises SegmentUnreadable if it is not what it was."""
+        """Map the file for a reader. Raises SegmentUnreadable if it is gone or has changed."""
         try:
             mapped = self._map()
         except OSError as error:

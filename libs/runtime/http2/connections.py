@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections: all that are open, who has to make room, and who is asked for a sign of life or closed.
+"""Connections: all open connections of a server. It displaces, pings and closes them.
 
-Invariants: no more than the limit stay, and no more are displaced while as many are leaving; a connection with a call,
-or with an answer that has not left, never makes room for another one; whoever is closed for its age, its idleness
-or for another one was asked to leave before.
+Invariants: at most the limit of connections stay. No more connections are displaced while as many are leaving. A
+connection with a call, or with an answer that was not sent yet, is never displaced. A connection that is closed for its
+age, its idleness or a newer connection was asked to leave before.
 Callers: one event loop.
 """
 
@@ -20,38 +20,38 @@ KEPT_FILE_COUNT: Final = 256
 """Open files that connections leave to the store and to the metrics port."""
 
 SILENCE_S: Final = 60.0
-"""A caller that has said nothing for so long is asked for a sign of life."""
+"""A connection that received nothing for this time is pinged."""
 
 ANSWER_S: Final = 20.0
-"""So long it has for that."""
+"""Time for the caller to answer the ping."""
 
 LOOKS: Final = 4
-"""How often it is looked within the shortest of the times."""
+"""Number of checks within the shortest of the configured times."""
 
 LOOK_S_MIN: Final = 0.01
 CLOSE_S: Final = 1.0
-"""So long after it was asked to leave a connection without a call is closed; and so long one has been without before it
-has to make room, or those who come again at once would push one another out for ever."""
+"""Time from the request to leave until an idle connection is closed. A connection is displaced only after it has been
+idle for the same time. Otherwise callers that reconnect at once would displace each other for ever."""
 
 AGE_SPREAD: Final = 0.2
-"""Part of the age that connections differ by, so that those that were made together do not end together."""
+"""Part of the age that connections differ by: connections that opened together do not end together."""
 
 GOLDEN_RATIO: Final = 0.618034
 """Its multiples spread evenly over an interval."""
 
 
 class Connection(Protocol):
-    """What is known here of one."""
+    """The connection as this module uses it."""
 
     received_at_s: float
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has no call, and all that was answered has left."""
+        """Whether it has no call, and all answers have been sent."""
         ...
 
     def ping(self) -> None:
-        """Ask for a sign of life."""
+        """Ask the caller for a sign of life."""
         ...
 
     def shut(self) -> None:
@@ -59,11 +59,11 @@ class Connection(Protocol):
         ...
 
     def cancel(self) -> "list[asyncio.Task[None]]":
-        """Let all handlers end. Returns them."""
+        """Cancel all handlers. Returns their tasks."""
         ...
 
     def close(self) -> None:
-        """Close it, once what was said has left."""
+        """Close it after all pending output has been sent."""
         ...
 
     def abort(self) -> None:
@@ -72,9 +72,9 @@ class Connection(Protocol):
 
 
 def connection_room(limits: ConnectionLimits) -> int:
-    """Return how many connections are taken at once: the setting, or fewer if so many files may not be open.
+    """Return the maximum number of connections: the setting, or fewer if the process may not open enough files.
 
-    As many more may be there that were asked to leave.
+    The same number of connections that were asked to leave may exist beside them.
     """
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY:
@@ -94,63 +94,63 @@ def shortages(limits: ConnectionLimits) -> list[str]:
 
 @dataclass(slots=True)
 class Counts:
-    """How connections came and went, since the start."""
+    """Counts of connections since the start."""
 
     opened: int = 0
     refused: int = 0
-    """There was no room, and all others had calls."""
+    """Refused, because the limit was reached and no connection could be displaced."""
     displaced: int = 0
-    """They made room for others."""
+    """Asked to leave to make room for a newer connection."""
     silent: int = 0
-    """Gave no sign of life."""
+    """Closed because the caller did not answer a ping."""
     broken: int = 0
-    """Did what HTTP/2 or the limits forbid."""
+    """Violated HTTP/2 or the limits."""
     late_requests: int = 0
     """Requests that took too long to arrive."""
 
 
 class Connections:
-    """See the module."""
+    """The connections of a server, within its limits."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self._count_max = connection_room(limits)
         self.counts = Counts()
         self._old_at_s: dict[Connection, float] = {}
-        """All of them, with the time from which on they are too old."""
+        """Maps each connection to the time at which it becomes too old."""
         self._idle_since_s: dict[Connection, float] = {}
-        """Those without a call that stay, the one that has had none for longest first."""
+        """Connections without a call that may stay. The connection that is idle for longest is first."""
         self._greeting: weakref.WeakSet[Connection] = weakref.WeakSet()
-        """Those whose handshake of TLS is under way. Nobody tells when one fails."""
+        """Connections whose TLS handshake is in progress. A failed handshake is not reported."""
         self._leaving: set[Connection] = set()
-        """Were asked to leave."""
+        """Connections that were asked to leave."""
         self._is_shut = False
         self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of open connections."""
         return len(self._old_at_s)
 
     def __iter__(self) -> Iterator[Connection]:
-        """Go through those that are there now."""
+        """Iterate over a copy of the connections that are open now."""
         return iter(list(self._old_at_s))
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is none, and none on its way."""
+        """Whether no connection is open, and no handshake is in progress."""
         return not self._old_at_s and not self._greeting
 
     @property
     def idle_count(self) -> int:
-        """How many have no call."""
+        """Number of idle connections that may stay."""
         return len(self._idle_since_s)
 
     def greeting(self, connection: Connection) -> None:
-        """Take note of one that is not open yet."""
+        """Record a connection that is not open yet."""
         self._greeting.add(connection)
 
     def opened(self, connection: Connection) -> bool:
-        """Take note that one is open. Returns False if there is no room for it."""
+        """Record an open connection. Returns False if there is no room for it, or after `shut`."""
         self._greeting.discard(connection)
         is_full = len(self) - len(self._leaving) >= self._count_max
         if self._is_shut or (is_full and not self._make_room()):
@@ -164,28 +164,28 @@ class Connections:
         return True
 
     def shut(self) -> None:
-        """Let no more come, and ask all to leave."""
+        """Refuse new connections, and ask all open connections to leave."""
         self._is_shut = True
         for connection in self:
             connection.shut()
 
     def closed(self, connection: Connection) -> None:
-        """Forget one."""
+        """Forget a closed connection."""
         self._old_at_s.pop(connection, None)
         self._idle_since_s.pop(connection, None)
         self._leaving.discard(connection)
 
     def busy(self, connection: Connection) -> None:
-        """Take note that it has a call."""
+        """Record that a connection has a call."""
         self._idle_since_s.pop(connection, None)
 
     def idle(self, connection: Connection) -> None:
-        """Take note that it has none any more."""
+        """Record that a connection has no call any more."""
         if connection in self._old_at_s and connection not in self._leaving:
             self._idle_since_s[connection] = self._loop.time()
 
     async def look_after(self) -> None:
-        """Look at all of them, again and again."""
+        """Check all connections periodically, until cancelled."""
         times_ms = (self.limits.connection_idle_timeout_ms, self.limits.connection_age_max_ms)
         interval_s = max(LOOK_S_MIN, min([ANSWER_S, *(time_ms / 1000 / LOOKS for time_ms in times_ms if time_ms)]))
         while True:
@@ -212,7 +212,7 @@ class Connections:
         return now_s >= self._old_at_s[connection] or 0 < timeout_s <= idle_s
 
     def _make_room(self) -> bool:
-        if len(self._leaving) >= self._count_max:  # some may stay by calls that they began since
+        if len(self._leaving) >= self._count_max:  # a leaving connection may stay because it began a call meanwhile
             return False
         longest, since_s = next(iter(self._idle_since_s.items()), (None, 0.0))
         if longest is None or not longest.is_idle or self._loop.time() - since_s < CLOSE_S:
@@ -228,6 +228,6 @@ class Connections:
         self._loop.call_later(CLOSE_S, self._see_off, connection)
 
     def _see_off(self, connection: Connection) -> None:
-        """Close one that was asked to leave, unless it has a call: then it is looked at again."""
+        """Close a connection that was asked to leave. If it has a call, a later check closes it."""
         if connection in self._leaving and connection.is_idle:
             connection.close()

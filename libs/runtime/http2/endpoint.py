@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Endpoint: one end of a connection: bytes in, events in pieces of a turn, and bytes out.
+"""Endpoint: one end of a connection. It reads bytes, handles events in bounded portions, and writes bytes.
 
-Of what has arrived together, a turn of the loop takes a part; all that a turn says leaves in one write.
-Invariants: bytes leave the library only when the transport takes them; a connection whose rules were broken is asked
-for nothing more.
+A turn of the event loop handles a bounded part of the events that arrived together. All output of a turn leaves in a
+single write. Invariants: bytes leave the library only when the transport takes them; after a violation of the protocol
+the connection is not used any more.
 """
 
 import asyncio
@@ -17,31 +17,31 @@ from libs.runtime.http2 import wire as h2
 from libs.runtime.http2.framing import framed
 
 WRITE_BYTES: Final = 256 << 10
-"""At most so much is handed to the transport at once."""
+"""Maximum size of a single write to the transport."""
 
 UNSENT_BYTES_MAX: Final = 64 << 10
-"""Bytes of a stream that may wait here while whoever says them goes on."""
+"""Unsent bytes of a stream up to which its sender does not have to wait."""
 
 WORK_A_TURN: Final = 256
-"""What one turn of the loop takes of one connection, in pieces of data."""
+"""Work of a connection in a turn of the event loop. The unit is a piece of data."""
 
 WORK_OF_A_CALL: Final = 10
-"""The beginning of a call, the end of its request, which starts most handlers, or its own end, likewise."""
+"""Work of an event that begins a call, ends its request (this starts most handlers), or ends the call."""
 
 ARRIVING_BYTES_MAX: Final = 256 << 10
-"""Bytes that are read at once: so many stay in a processor's cache on their way."""
+"""Bytes of a single read. This amount stays in a processor's cache."""
 
 LEAVE_S: Final = 1.0
-"""So long the other side has to take what was said last."""
+"""Time for the other side to receive the last output."""
 
 _log = logging.getLogger(__name__)
 
 
 class Endpoint(asyncio.BufferedProtocol):
-    """See the module.
+    """The endpoint of a connection: an asyncio protocol.
 
-    `arriving` is where the transports of all connections put what arrives; its connection has read it when the next one
-    asks for it.
+    `arriving` is the buffer into which the transports of all connections put arriving bytes. A connection has read its
+    bytes before the next connection asks for the buffer.
     """
 
     def __init__(self, arriving: memoryview, receivers: Mapping[type, Callable[[Any], None]]) -> None:
@@ -49,7 +49,7 @@ class Endpoint(asyncio.BufferedProtocol):
         self._receivers: Mapping[type, Callable[[Any], None]] = receivers
         self.loop = asyncio.get_running_loop()
         self._unsent: dict[int, asyncio.Future[None]] = {}
-        """Of those who wait until what they said has left, by their streams."""
+        """Maps each stream to the future of the sender that waits until its output has left."""
         self._events: deque[Any] = deque()
         self._is_taking, self._may_read = False, True
         self._is_paused = self._is_flush_due = self._is_broken = self._is_ending = False
@@ -58,18 +58,18 @@ class Endpoint(asyncio.BufferedProtocol):
         self.peer = "unknown:"
 
     def _greet(self, transport: Any, wire: h2.Wire) -> None:
-        """Take note of what it stands on."""
+        """Set the transport and the wire of the connection."""
         self._transport: asyncio.Transport = transport
         self._wire = wire
 
     # asyncio.BufferedProtocol
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
-        """Say where the next bytes go."""
+        """Return the buffer for the next bytes."""
         return self._arriving
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what has arrived."""
+        """Read the bytes that have arrived, and handle their events."""
         if self._is_broken:
             return
         self.received_at_s = self.loop.time()
@@ -83,16 +83,16 @@ class Endpoint(asyncio.BufferedProtocol):
                 self._take_some()
 
     def pause_writing(self) -> None:
-        """Hand over nothing more: the other side does not read."""
+        """Stop writing to the transport: the other side does not read."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Resume writing to the transport."""
         self._is_paused = False
         self.flush()
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """Let nobody wait for it any more."""
+        """Cancel all waits for the connection."""
         self._is_broken = True
         for waiting in self._unsent.values():
             waiting.cancel()
@@ -101,14 +101,14 @@ class Endpoint(asyncio.BufferedProtocol):
             self._last_moment.cancel()
         self._receivers = {}  # they hold the connection: nothing of it shall wait for the cyclic collector
 
-    # What is said.
+    # Output
 
     def _send(self, stream_id: int, message: bytes) -> None:
         for piece in framed(message):
             self._tell(h2.Wire.send_data, stream_id, piece)
 
     async def _sent(self, stream_id: int) -> None:
-        """Return when few enough bytes of a stream are held here."""
+        """Wait until at most `UNSENT_BYTES_MAX` bytes of a stream are unsent."""
         if self._is_broken or self._wire.queued_body_size(stream_id) <= UNSENT_BYTES_MAX:
             return
         waiting = self._unsent[stream_id] = self.loop.create_future()
@@ -118,7 +118,7 @@ class Endpoint(asyncio.BufferedProtocol):
             self._unsent.pop(stream_id, None)
 
     def _acknowledge(self, stream_id: int, size_bytes: int) -> None:
-        """Let the other side send so many bytes more."""
+        """Allow the other side to send `size_bytes` more bytes."""
         if size_bytes:
             self._tell(h2.Wire.acknowledge_received_data, size_bytes, stream_id)
 
@@ -127,25 +127,25 @@ class Endpoint(asyncio.BufferedProtocol):
         self._say(h2.Wire.ping)
 
     def close(self) -> None:
-        """Close it, once what was said has left."""
+        """Send GOAWAY, and close the connection after pending output has left."""
         self._say(h2.Wire.send_goaway)
         self._hang_up()
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
         self._transport.abort()
 
     def _say(self, what: Callable[[h2.Wire], None]) -> None:
-        """Say something of the connection, unless it ends already."""
+        """Send a frame about the connection, unless the connection is broken."""
         if not self._is_broken:
             with contextlib.suppress(h2.WireError):
                 what(self._wire)
             self.flush()
 
     def _tell(self, what: Callable[..., None], *arguments: Any) -> None:
-        """Have the library send something in this turn. What it refuses ends the connection.
+        """Have the library send a frame in this turn. An error of the library ends the connection.
 
-        A call that the other side has ended, of which an event will tell, ends nothing.
+        An error because the other side has ended the call is only logged: an event will report the end.
         """
         if self._is_broken:
             return
@@ -161,11 +161,11 @@ class Endpoint(asyncio.BufferedProtocol):
     # Events
 
     def _worth_taking(self, arrived: list[Any]) -> list[Any]:
-        """Leave out what needs no work. For those who know better."""
+        """Return the events that need work. Subclasses override it."""
         return arrived
 
     def _take_some(self) -> None:
-        """Take as many events as fit into one turn of the loop, and let nothing more come until all are taken."""
+        """Handle the events that fit into a turn of the loop, and pause reading until all events are handled."""
         self._is_taking = False
         if self._is_broken:
             return
@@ -174,7 +174,7 @@ class Endpoint(asyncio.BufferedProtocol):
         except h2.WireError as error:
             self._break(error)
             return
-        self._flush_soon()  # with the answers of those that begin now, if they are quick
+        self._flush_soon()  # includes the answers of calls that begin now, if they are quick
         if self._events:
             self._is_taking = True
             self.loop.call_soon(self._take_some)
@@ -200,7 +200,7 @@ class Endpoint(asyncio.BufferedProtocol):
                 receive(event)
 
     def _break(self, error: Exception) -> None:
-        """Say good-bye to one that broke the rules."""
+        """Send the last output and close, because the other side violated the protocol."""
         _log.debug("%s broke the rules of HTTP/2: %s", self.peer, error)
         self._is_broken = True
         with contextlib.suppress(h2.WireError):
@@ -208,11 +208,11 @@ class Endpoint(asyncio.BufferedProtocol):
         self._hang_up()
 
     def _close(self) -> None:
-        """Close it once the other side has taken what was said."""
+        """Close the connection after the other side has received all output."""
         self._transport.close()
 
     def _hang_up(self) -> None:
-        """Close it once the other side has taken what was said, or after a moment."""
+        """Close the connection after the other side has received all output, at the latest after `LEAVE_S`."""
         if not self._transport.is_closing():
             self._close()
             self._last_moment = self._last_moment or self.loop.call_later(LEAVE_S, self._transport.abort)
@@ -225,7 +225,7 @@ class Endpoint(asyncio.BufferedProtocol):
             self.loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Hand over what is ready, and close what has ended."""
+        """Write the output that is ready, and close the connection if it is ending."""
         self._is_flush_due = False
         if self._is_broken:
             return
@@ -243,7 +243,7 @@ class Endpoint(asyncio.BufferedProtocol):
             self._close()
 
     def _write(self) -> bool:
-        """Hand over what the transport takes. Returns whether that is all."""
+        """Write as much output as the transport takes. Returns whether all output was written."""
         wire, transport = self._wire, self._transport
         while not self._is_paused:
             data = wire.data_to_send(WRITE_BYTES)

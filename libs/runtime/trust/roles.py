@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Roles: who may call what. One table has a rule for each method of each service, in the protos' order.
+"""Roles: the permissions of callers. A table has a rule for each method of each service, in the protos' order.
 
-Clients produce, consume and ask. Services keep each other's promises: what they say is believed, so that a lie ends in
-lost messages. Operators decide what can't be taken back. Whoever is a service or an operator is a client as well;
-neither is the other. A method without a rule can't be served: `service_handler` refuses it at the start of the process.
+Clients produce, consume and query. Services are trusted: a false statement of a service would lose messages. Operators
+take decisions that can't be undone. Services and operators are clients as well. A service is not an operator, and an
+operator is not a service.
+A method without a rule can't be served: `service_handler` refuses it at the start of the process.
 docs/security.md tells how a caller shows its role.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 
 
 class Role(enum.Flag):
-    """What a caller may be; several at once are a set."""
+    """The roles of a caller. A value may combine several roles."""
 
     NOBODY = 0
     CLIENT = enum.auto()
@@ -33,9 +34,9 @@ _RULES: Mapping[str, Mapping[str, Role]] = {
         "GetStatus": _C,
     },
     "reput.commitlog.v1.ReplicationService": {"Replicate": _S, "Promote": _O, "Demote": _O},
-    # Operators let the Janitor delete: it asks the Indexer first and writes down what it did.
+    # Operators let the Janitor delete: it asks the Indexer first and records its deletions.
     "reput.commitlog.v1.SegmentService": {"ListSegments": _C, "DeleteSegments": _S, "ReportDisk": _S},
-    # Producers may make topics, as a first message does. What takes a topic away from others is an operator's.
+    # Producers may make topics, as a first message does. Changing or deleting a topic needs an operator.
     "reput.commitlog.v1.TopicService": {
         "CreateTopic": _C,
         "UpdateTopic": _O,
@@ -43,7 +44,7 @@ _RULES: Mapping[str, Mapping[str, Role]] = {
         "ListTopics": _C,
         "DeleteTopic": _O,
     },
-    # Groups have no owners: whoever may receive for one, or commit an offset, may as well change, move or delete it.
+    # Groups have no owners: a client that may receive or commit offsets may also change, move or delete the group.
     "reput.delivery.v1.DeadLetterService": {"ListDeadLetters": _C, "ReplayDeadLetters": _C},
     "reput.delivery.v1.DelayService": {"ListDelayed": _C, "CancelDelayed": _C},
     "reput.delivery.v1.DeliveryService": {"Receive": _C, "Settle": _C, "Consume": _C},

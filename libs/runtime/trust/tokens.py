@@ -19,7 +19,7 @@ from pathlib import Path
 from libs.runtime.errors import ConfigError
 
 CHECK_INTERVAL_S = 1.0
-"""A file is looked at no more often."""
+"""Minimum time between two checks of a file."""
 
 TOKEN_SIZE_BYTES_MAX = 4_096
 """Longest token; gRPC's metadata have 8 KiB in all."""
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class WatchedFiles:
-    """Tells when some of the files changed since the look before. It looks once in `CHECK_INTERVAL_S`."""
+    """Detects changes of some files since the previous check. It checks once in `CHECK_INTERVAL_S`."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._paths = tuple(paths)
@@ -56,7 +56,7 @@ class WatchedFiles:
 
 
 def read_file(setting: str, path: Path) -> bytes:
-    """Return what the file of a setting has in it. Raises ConfigError."""
+    """Return the content of a setting's file. Raises ConfigError."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -64,7 +64,7 @@ def read_file(setting: str, path: Path) -> bytes:
 
 
 class TokenFile:
-    """The tokens of a file, as it is now. A file that became unreadable or empty leaves those that were there."""
+    """The tokens of a file, as it is now. If it becomes unreadable or empty, the old tokens stay."""
 
     def __init__(self, setting: str, path: Path) -> None:
         self._setting, self._path = setting, path
@@ -148,7 +148,7 @@ def _make(path: Path) -> None:
     import secrets  # as above
 
     draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    # O_SYNC: after a power cut an empty one would keep all services from starting
+    # O_SYNC: after a power cut an empty file would keep all services from starting
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_SYNC, 0o600)
     try:
         with os.fdopen(descriptor, "w") as file:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OutgoingCall: one call, from its first word to how it came out, as whoever made it sees it.
+"""OutgoingCall: an outgoing call, from its beginning to its outcome, as its caller sees it.
 
-To its user it is what grpc.aio calls a call, as far as the services ask for it: awaited for one answer, read or
-iterated for several.
-Invariants: it ends once; what it holds unread is bounded by its window; when it has ended, nothing of its connection is
-held back for it.
+It has the part of grpc.aio's call interface that the services use: a caller awaits it for a single answer, and reads
+or iterates it for several answers.
+Invariants: it ends once. Its unread bytes are bounded by its window. After its end it holds back nothing of its
+connection's window.
 """
 
 import asyncio
@@ -19,21 +19,21 @@ from libs.runtime.http2.framing import CallRefused, MessageReader
 from libs.runtime.http2.heads import Fields, Metadata, metadata_of
 
 UNREAD_BYTES_MAX: Final = 512 << 10
-"""Of answers that nobody has read; while there are more, no more may be sent than the window has left."""
+"""Unread bytes of answers. While there are more, the other side may send only the rest of the window."""
 
 ACCOUNT_BYTES: Final = 64 << 10
 """Bytes of an answer are accounted for when so many have come, or a message is whole."""
 
 
 class Way(Protocol):
-    """What a call needs of its connection."""
+    """The part of a connection that a call needs."""
 
     def send(self, stream_id: int, message: bytes) -> None:
         """Send a message."""
         ...
 
     async def sent(self, stream_id: int) -> None:
-        """Return when what was sent is not held here any more."""
+        """Wait until sent messages are not held here any more."""
         ...
 
     def close_half(self, stream_id: int) -> None:
@@ -41,16 +41,16 @@ class Way(Protocol):
         ...
 
     def acknowledge(self, stream_id: int, size_bytes: int) -> None:
-        """Let so many bytes more come."""
+        """Allow the other side to send `size_bytes` more bytes."""
         ...
 
     def give_up(self, stream_id: int) -> None:
-        """Forget a call and tell the other side."""
+        """Forget a call and notify the other side."""
         ...
 
 
 class Method(NamedTuple):
-    """What is called, and what its messages are in memory."""
+    """A method: its path, and the conversion of its messages."""
 
     path: bytes
     serialize: Callable[[Any], bytes] | None
@@ -59,7 +59,7 @@ class Method(NamedTuple):
 
 
 class OutgoingCall:
-    """See the module. Callers: one event loop."""
+    """An outgoing call. Callers: one event loop."""
 
     def __init__(self, method: Method) -> None:
         self._method = method
@@ -71,33 +71,33 @@ class OutgoingCall:
         self._unread_bytes = self._held_bytes = self._new_bytes = 0
         self._outcome: Outcome | None = None
         self._news: asyncio.Future[None] | None = None
-        """Of whoever waits for an answer, or for the beginning."""
+        """The future of the callers that wait for the beginning, an answer or the end."""
         self._timer: asyncio.TimerHandle | None = None
         self._feeding: asyncio.Task[None] | None = None
         self._connecting: asyncio.Task[None] | None = None
 
-    # What its channel and its connection do.
+    # Methods for its channel and its connection
 
     def limit(self, timeout_s: float | None) -> None:
-        """Let it end in its time."""
+        """Set the deadline of the call."""
         if timeout_s is not None:
             self._timer = asyncio.get_running_loop().call_later(max(timeout_s, 0.0), self._expire)
 
     def wait_for(self, connecting: "asyncio.Task[None]") -> None:
-        """Let a task begin it, which ends with it."""
+        """Set the task that begins the call. The task is cancelled when the call ends."""
         self._connecting = connecting
 
     def feed_from(self, requests: AsyncIterable[Any]) -> None:
-        """Send what an iterator gives."""
+        """Send the requests of an iterator."""
         self._feeding = asyncio.create_task(self._feed_from(requests))
 
     def begin(self, way: Way, stream_id: int) -> None:
-        """Take note that it has a stream."""
+        """Set the connection and the stream of the call."""
         self._way, self._stream_id = way, stream_id
         self._wake()
 
     def head(self, fields: Fields) -> None:
-        """Take the first fields of the answer."""
+        """Handle the first header fields of the answer."""
         refusal = refusal_of(fields)
         if refusal is not None:
             self._end_here(refusal)
@@ -111,7 +111,7 @@ class OutgoingCall:
                 self._end_here(Outcome(error.code, str(error)))
 
     def take(self, data: bytes) -> None:
-        """Take bytes of the answer."""
+        """Handle bytes of the answer."""
         if self._reader is None or self._way is None or self._outcome is not None:
             return
         try:
@@ -131,7 +131,7 @@ class OutgoingCall:
             self._wake()
 
     def end(self, outcome: Outcome) -> None:
-        """Take note of how it came out, unless that is known."""
+        """Record the outcome, unless the call has ended already."""
         if self._outcome is not None:
             return
         if outcome.code is grpc.StatusCode.OK and self._reader is not None and not self._reader.is_between:
@@ -148,7 +148,7 @@ class OutgoingCall:
         self._way = self._timer = self._connecting = None
         self._wake()
 
-    # What its user does, by the names of grpc.aio.
+    # Methods for its caller, with the names of grpc.aio
 
     def done(self) -> bool:
         """Return whether it has ended."""
@@ -163,17 +163,17 @@ class OutgoingCall:
         return True
 
     async def code(self) -> grpc.StatusCode:
-        """Wait for its end, and return how it came out."""
+        """Wait for the end of the call, and return its status code."""
         while self._outcome is None:
             await self._change()
         return self._outcome.code
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Return the one answer. Raises AioRpcError."""
+        """Return the single answer. Raises AioRpcError."""
         return self._one().__await__()
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        """Go through the answers. Raises AioRpcError."""
+        """Iterate over the answers. Raises AioRpcError."""
         while (answer := await self.read()) is not grpc.aio.EOF:
             yield answer
 
@@ -224,7 +224,7 @@ class OutgoingCall:
         self._end_here(EXPIRED)
 
     def _end_here(self, outcome: Outcome) -> None:
-        """End it, and tell the other side."""
+        """End the call, and notify the other side."""
         if self._way is not None and self._outcome is None:
             self._way.give_up(self._stream_id)
         self.end(outcome)
@@ -244,7 +244,7 @@ class OutgoingCall:
                 await self.write(request)
             await self.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            pass  # whoever waits for the answer learns of it
+            pass  # the caller that waits for the answer gets the error
         except Exception:
             self.cancel()
             raise
@@ -266,7 +266,7 @@ class OutgoingCall:
             self._held_bytes = 0
 
     async def _change(self) -> None:
-        """Wait for news. Whoever is cancelled meanwhile wants no more of the call."""
+        """Wait for a change of the call. A cancellation of the waiting caller cancels the call."""
         if self._news is None:
             self._news = asyncio.get_running_loop().create_future()
         try:

@@ -110,7 +110,7 @@ def _without_record(facts: Facts) -> Decision:
 
 
 def _why_apart(record: LeadershipRecord, facts: Facts) -> str:
-    """Return why the record does not apply to this log; empty if it does."""
+    """Return why the record does not apply to this log, empty if it does."""
     if facts.history_id not in ("", record.history_id):
         return f"the record is of history {record.history_id}, the log of {facts.history_id}"
     if record.epoch < facts.promised_epoch:
@@ -119,7 +119,7 @@ def _why_apart(record: LeadershipRecord, facts: Facts) -> str:
 
 
 def _why_not(record: LeadershipRecord, facts: Facts) -> str:
-    """Return why the log may not be elected; empty if it may."""
+    """Return why the log may not be elected, empty if it may."""
     if facts.member not in record.in_sync:
         return "it is not in the in-sync set, so it may lack what is replicated"
     if facts.end_physical_offset < record.floor_physical_offset:

@@ -40,7 +40,7 @@ class Lease:
 
     @property
     def left_ms(self) -> int:
-        """Remaining milliseconds for the holder; 0 after expiry."""
+        """Remaining milliseconds for the holder, 0 after expiry."""
         return self.left_ms_since(self.sent_at_s)
 
     @property

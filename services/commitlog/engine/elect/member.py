@@ -113,7 +113,7 @@ class ElectedMember:
 
     @property
     def lease_left_ms(self) -> int:
-        """Remaining milliseconds of this log's term; 0 if it does not lead."""
+        """Remaining milliseconds of this log's term, 0 if it does not lead."""
         tenure = self._tenure
         return 0 if tenure is None else tenure.left_ms
 
@@ -162,7 +162,7 @@ class ElectedMember:
                 raise NotElected("another one was elected meanwhile") from None
 
     async def demote(self, replica_id: str, leader_target: str, *, epoch: int) -> tuple[Seat, Epoch, int]:
-        """See `Decider`. Raises also CoordinatorUnavailable; then this log or another member is elected again."""
+        """See `Decider`. Raises also CoordinatorUnavailable, then this log or another member is elected again."""
         with self._roles.asking():
             async with self._deciding:
                 await self._roles.no_change()
@@ -339,7 +339,7 @@ class ElectedMember:
 
 
 async def _has_all(log: OpenLog, replica_id: str) -> bool:
-    """Wait for a follower to catch up; return whether it has the whole log. If so, appends are refused from then on."""
+    """Wait for a follower to catch up. Return whether it has the whole log. If so, appends are refused from then on."""
     try:
         assert log.handover is not None
         await log.handover.run(replica_id, "")
@@ -350,7 +350,7 @@ async def _has_all(log: OpenLog, replica_id: str) -> bool:
 
 
 def _unfit(log: OpenLog) -> str:
-    """Return why a log cannot lead; empty if it can."""
+    """Return why a log cannot lead, empty if it can."""
     if log.seal.is_set:
         return "a sync or a write failed"
     if log.gate.holds(Reason.QUEUE_OFFSETS_UNKNOWN):

@@ -45,7 +45,7 @@ class Tenure:
 
     @property
     def left_ms(self) -> int:
-        """Milliseconds for which no other log can lead, by the lease or by promises; 0 after expiry."""
+        """Milliseconds for which no other log can lead, by the lease or by promises, 0 after expiry."""
         return self.lease.left_ms or self._promised_ms
 
     @property

@@ -62,7 +62,7 @@ class Applier:
         return self._start + len(self._rest)
 
     def begin(self, physical_offset: int, leader_epochs: Sequence[Epoch]) -> None:
-        """Continue at the end of the log; an empty log begins where the leader's log begins.
+        """Continue at the end of the log. An empty log begins where the leader's log begins.
 
         The log has the leader's epochs up to this offset, and takes over the later epochs as their bytes arrive.
         """

@@ -155,7 +155,7 @@ class Following:
 
     @property
     def last_error(self) -> str:
-        """Reason of the missing stream; empty while a stream is open."""
+        """Reason of the missing stream, empty while a stream is open."""
         if self.is_connected:
             return ""
         return str(self.loop.last_error or "") if self.leader.target else "nobody is known to lead"

@@ -69,7 +69,7 @@ class InSyncKeeper:
 
     @property
     def store_id(self) -> str:
-        """Id of this log's data directory; empty before the first follower."""
+        """Id of this log's data directory, empty before the first follower."""
         return self._identity.store_id
 
     @property
@@ -148,7 +148,7 @@ class InSyncKeeper:
             self._own_moved()
 
     def _own_moved(self, _: object = None) -> None:
-        """Update the replicated offset; observe further while members or readers depend on it."""
+        """Update the replicated offset. Observe further while members or readers depend on it."""
         self._advance()
         flushed, marks = self._marks.flushed, self._marks
         self._is_watching = marks.visible is marks.replicated or not self.set.is_alone

@@ -44,7 +44,7 @@ class Witnesses(Protocol):
 
     @property
     def lease_ms(self) -> int:
-        """Milliseconds of the promise to ask for now; 0 to ask for none."""
+        """Milliseconds of the promise to ask for now, 0 to ask for none."""
         ...
 
     def hear(self, member: Member, asked_at_s: float) -> None:

@@ -126,7 +126,7 @@ class ReplicaStream:
         self._failure: Exception | None = None
 
     def end(self, reason: Exception | None = None) -> None:
-        """End the stream; without a reason the follower has opened a second stream. The first reason is kept."""
+        """End the stream. Without a reason the follower has opened a second stream. The first reason is kept."""
         if self._failure is not None:
             return  # by now the member may have another stream
         self._failure = reason or StaleEpoch(epoch=self._epoch, field="hello.replica_id")

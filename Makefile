@@ -46,7 +46,7 @@ test-services: $(READY) $(ETCD) ## services as processes: killed, cut off, fille
 test-spark: $(READY) ## the Spark connector, by itself and in Spark
 	@$(PARALLEL) --dist loadgroup $(call folders,$(SPARK))
 
-check: lint test test-services test-spark ## all tests that need nothing but what `make setup` checks, and lint
+check: lint test test-services test-spark ## lint, test, test-services and test-spark
 
 test-pure: $(READY) ## the tests of the kernel and all that stands on it, with the uncompiled kernel
 	@REPUT_NO_EXTENSIONS=1 $(VENV)/python -m pytest -m "not slow" $(call folders,$(PURE))

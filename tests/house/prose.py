@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prose: the sentences that people read in the repository, and how many of their words point instead of naming.
+"""Prose: counts the vague words in the sentences of the repository.
 
-Vague words stand for a noun that the reader has to find: "the one that leads" is the leader.
+A vague word stands for a noun that the reader has to find: `the one that leads` is the leader.
 """
 
 import ast
@@ -32,7 +32,7 @@ class Count(NamedTuple):
         return 100 * self.vague_count / max(self.word_count, 1)
 
     def with_text(self, text: str) -> "Count":
-        """Return the count with one more text. Code in backticks counts as a word that names something."""
+        """Return the count after adding a text. Code in backticks counts as a plain word."""
         text = CODE.sub("X", text)
         return Count(self.word_count + len(WORD.findall(text)), self.vague_count + len(VAGUE.findall(text)))
 

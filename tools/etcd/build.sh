@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# etcd for the tests of elections, built through the Go module proxy where the machine has none: a minute of a processor, once.
+# Builds etcd for the tests of elections through the Go module proxy, if the machine has none: a minute of a processor, once.
 #
 #   build.sh FILE    FILE is the binary afterwards, unless etcd is on PATH, or there is no Go
 set -eu
@@ -15,5 +15,8 @@ echo "building etcd for the tests of elections"
 mkdir -p "$(dirname "$1")"
 file=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 cd "$(dirname "$0")"
-GOFLAGS=-buildvcs=false go build -trimpath -ldflags="-s -w" -o "$file.part" .
+GOFLAGS=-buildvcs=false go build -trimpath -ldflags="-s -w" -o "$file.part" . || {
+    echo "etcd can't be built: tests of elections are skipped" >&2
+    exit 0
+}
 mv "$file.part" "$file"

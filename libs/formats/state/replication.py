@@ -58,14 +58,14 @@ class SharedStateFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class UnsentOffsetsFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The Indexer's: changes of consumer offsets that it could not put into the log before it stopped."""
+    """The Indexer's: changes of consumer offsets that the log lacked when the Indexer stopped."""
 
     KIND = "unsent-offsets"
 
     next_queue_offset: int
-    """Of the first record of rmq_sys_reput_state that it had not read then."""
+    """Queue offset of the first unread record of rmq_sys_reput_state."""
     offsets: GroupOffsets
-    """As in a record."""
+    """The changes, as in a record."""
 
 
 class InSyncFile(JsonFile, frozen=True, kw_only=True):

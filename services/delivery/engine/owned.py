@@ -273,8 +273,8 @@ class Owned:
         await written
 
     def _jumped(self, jump_ms: int) -> None:
-        """Let deliveries last as long as they would have, also for the next process: the log's time jumped ahead."""
-        level = logging.WARNING if jump_ms > STEP_MS else logging.INFO
+        """Exclude a jump of the log's time from the times of deliveries, also for the next process."""
+        level = logging.WARNING if jump_ms > STEP_MS else logging.DEBUG  # clocks of two machines drift
         _log.log(level, "the log's time jumped ahead by %.1f s: deliveries end by time that passed", jump_ms / 1000)
         event = TimeBehind(self.groups.behind_ms + jump_ms)
         self.groups.apply(event)

@@ -117,6 +117,7 @@ class Ownership:
         self._skip_below = skip_below
         self._owned: Owned | None = None
         self._former: FormerTime | None = None
+        """The time of deliveries at the end of the last ownership."""
         self._reason = "the journal is not read yet"
         self._wanted = asyncio.Event()
         self._decided = asyncio.Event()
@@ -254,7 +255,7 @@ class Ownership:
                 await journal.close()
 
     def _compare_times(self, time: StoreTime, groups: Groups) -> None:
-        """Tell if the log's time has jumped since this process delivered last."""
+        """Report a jump of the log's time since the last ownership of this process."""
         if self._former is not None and (jump_ms := self._former.jump_ms(time, groups.behind_ms)):
             time.on_jump(jump_ms)
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,24 +15,11 @@ import reput_client
 from reput_client import NewMessage, ProducerOptions, SendResult, aio
 
 from clients.python.tests.support import LIMIT_S
-from tests.support.reput_up import Store, environment, store
+from tests.support.reput_up import Store, environment
 from tests.support.surroundings import free_port
 
 pytestmark = pytest.mark.e2e
 EXAMPLES = Path(__file__).resolve().parents[3] / "clients/python/examples"
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """One store for all tests; each uses a topic of its own."""
-    with store(tmp_path_factory.mktemp("store")) as running:
-        yield running
-
-
-@pytest.fixture
-def client(running: Store) -> Iterator[reput_client.Client]:
-    with reput_client.connect(**running.targets) as client:
-        yield client
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

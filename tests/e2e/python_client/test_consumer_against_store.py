@@ -12,24 +12,11 @@ import reput_client
 from reput_client import NewMessage, TopicQueue, aio
 
 from clients.python.tests.support import LIMIT_S
-from tests.support.reput_up import Store, store
+from tests.support.reput_up import Store
 
 pytestmark = pytest.mark.e2e
 COUNT = 20
 """Messages in each of two queues of a topic."""
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """One store for all tests; each uses topics of its own."""
-    with store(tmp_path_factory.mktemp("store")) as running:
-        yield running
-
-
-@pytest.fixture
-def client(running: Store) -> Iterator[reput_client.Client]:
-    with reput_client.connect(**running.targets) as client:
-        yield client
 
 
 class Both:

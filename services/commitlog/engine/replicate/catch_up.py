@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CatchUpPace: limits the rate at which all followers of a log together read old data.
 
-A token bucket: a piece is read at once and delays the next piece. Any interval carries at most rate × time plus one
+A token bucket: a piece is read at once and delays the next piece. Any interval carries at most rate × time plus a
 piece. First come, first served. Pure: sizes and times go in, waits come out.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, eq=False)
 class CatchUpPace:
-    """A rate limit; `bytes_per_s` of 0 is unlimited. Times in seconds of one monotonic clock."""
+    """A rate limit; `bytes_per_s` of 0 is unlimited. Times are in seconds of a monotonic clock."""
 
     bytes_per_s: int
     _free_at_s: float = 0.0

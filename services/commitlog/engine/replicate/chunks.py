@@ -2,9 +2,9 @@
 """ChunkReader: reads the log as slices of raw bytes.
 
 Invariants: a chunk has exactly the bytes of the files, blank records and padding included, so that segments are equal
-on all members; it lies in one segment and in one epoch. New data is in the page cache and is returned as a view. Old
-data is first read from the disk in a thread, so that cold segments do not block the event loop; a read error names the
-segment and the position.
+on all members; it lies in a single segment and a single epoch. New data is in the page cache and is returned as a view.
+Old data is first read from the disk in a thread, so that cold segments do not block the event loop; a read error names
+the segment and the position.
 Callers: the loop that owns the log.
 """
 
@@ -21,18 +21,18 @@ from services.commitlog.engine.replicate.steps import Chunk
 from services.commitlog.engine.write.marks import Marks
 
 CHUNK_SIZE_BYTES_MAX = 4 << 20
-"""Of new data. One large chunk costs both sides less than four small chunks, and ends where a batch ends."""
+"""Of new data. A large chunk costs both sides less than four small chunks, and ends where a batch ends."""
 COLD_CHUNK_SIZE_BYTES_MAX = 1 << 20
 """Of old data: a follower that catches up leaves time for the others."""
 NEW_BYTES = 256 << 20
 """The last bytes of the log that are assumed to be in the page cache."""
 READ_AHEAD_BYTES = 8 << 20
-"""Size of one read of old data from the disk."""
+"""Size of a read of old data from the disk."""
 
 
 @dataclass(slots=True, eq=False)
 class ChunkReader:
-    """The reader of one stream."""
+    """The reader of a stream."""
 
     _chain: SegmentChain
     _epochs: EpochHistory
@@ -50,7 +50,7 @@ class ChunkReader:
         return start >= max(self._written_from, self._marks.committed.value - NEW_BYTES)
 
     async def read(self, start: int, size_bytes_max: int) -> Chunk:
-        """Return at most `size_bytes_max` bytes from `start` on, as a view. There must be at least one byte.
+        """Return at most `size_bytes_max` bytes from `start` on, as a view. The log must have bytes there.
 
         Raises OffsetTrimmed if they were deleted, and RecordDamaged if the disk cannot read them.
         """

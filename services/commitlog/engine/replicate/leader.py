@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replicas: the followers of this log, with one stream for each.
+"""Replicas: the followers of this log, with a stream for each.
 
 Invariants: a stream begins at the end of the common history, so a follower gets exactly the bytes behind its own. At
-most one window of bytes is in flight to a follower; a slow follower costs this memory and nothing else. The leader
+most a window of bytes is in flight to a follower; a slow follower costs this memory and nothing else. The leader
 stores no position per follower: each follower reports its own. A second stream of the same follower ends the first,
 and a new epoch ends all streams.
 Callers: the loop that owns the log. RocketMQ's counterpart is HAConnection.
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Replicas:
-    """The followers of one log."""
+    """The followers of a log."""
 
     _fs: Fs
     _chain: SegmentChain

@@ -12,16 +12,16 @@ from services.delivery.engine.times.store_time import JUMP_MS, StoreTime
 
 
 class FormerTime(NamedTuple):
-    """The time of deliveries as the last ownership of this process knew it."""
+    """The time of deliveries at the end of this process's last ownership."""
 
     time: StoreTime
     behind_ms: int
 
     def jump_ms(self, time: StoreTime, behind_ms: int) -> int:
-        """Return how far the time of deliveries has jumped at most since, by what the journal and the log say now.
+        """Return the largest possible jump of the time of deliveries since then, in milliseconds, 0 without a jump.
 
-        A log that starts again by a wrong clock ends the ownership before it tells the time. What another process has
-        counted meanwhile is in the journal.
+        `time` and `behind_ms` are of the new ownership. A log that restarts with a wrong clock ends an ownership before
+        an answer shows the jump. Jumps that another process counted meanwhile are in the journal, so in `behind_ms`.
         """
         counted_ms = behind_ms - self.behind_ms
         if time.now_ms() - counted_ms <= self.time.latest_ms() + JUMP_MS:

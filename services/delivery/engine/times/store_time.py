@@ -16,10 +16,10 @@ from libs.machine.clock import STEP_MS, Clock
 
 ANSWER_COUNT = 16
 JUMP_MS = 50
-"""A store time that is later than time can have passed by more than this was set ahead.
+"""A store time is a jump if it is later than the elapsed time allows by more than this many milliseconds.
 
-Deliveries end by time that passed, so small jumps count too: the log's time makes up at once for what it went slower,
-when its clock was set back for a while and is set right. Less is the drift of two machines' clocks between answers.
+Deliveries end by elapsed time, so small jumps count, too: after its clock was set back, the log's time is slow, and it
+catches up at once when the clock is set right. Smaller differences are the drift of two machines' clocks.
 """
 
 
@@ -85,7 +85,7 @@ class StoreTime:
         return max(self.clock_ms(), *slow_ms, 0)
 
     def latest_ms(self) -> int:
-        """Return milliseconds since the epoch, which the log's time has not passed if its clock was not set ahead."""
+        """Return the latest possible time of the log without a step ahead, in milliseconds since the epoch."""
         return min((one.log_ms + self._since_ms(one.asked_s) for one in self._answers), default=0)
 
     def clock_ms(self) -> int:
@@ -93,7 +93,7 @@ class StoreTime:
         return max((one.log_ms - one.ahead_ms + self._since_ms(one.at_s) for one in self._answers), default=0)
 
     def _jump_ms(self, store_time_ms: int, asked_s: float) -> int:
-        """Return how far the log's time has jumped at most by this store time, 0 if so much time can have passed."""
+        """Return the largest possible jump that this store time shows, in milliseconds, 0 without a jump."""
         if not self._answers or store_time_ms <= self.latest_ms() + JUMP_MS:
             return 0
         return store_time_ms + self._since_ms(asked_s) - self.now_ms()

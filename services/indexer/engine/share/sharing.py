@@ -6,8 +6,8 @@ in their order; so whoever has the log has the state. What was changed here coun
 that leads puts copies of all into the log: when it begins to lead, and before records that a late one needs go.
 It begins when the log says that it has copies, and does not end again as long as this directory knows of records.
 Invariants: `reput/shared_state` names a record before which all are in the files of the groups and the levels; a change
-is sent until a record of it comes back, also by the next process after an orderly stop. Lost with an Indexer that is
-killed: the changes of its last second.
+is sent until its record comes back, also by the next process after an orderly stop. An Indexer that is killed loses
+the changes of its last second.
 Callers: the event loop's thread.
 """
 
@@ -33,9 +33,9 @@ from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.log.source import LogSink, NoSink, RecordSource, Standing, StateBatch
 from services.indexer.engine.share.delay_offsets import DelayOffsets
 from services.indexer.engine.share.gathering import Copies, Gathering
-from services.indexer.engine.share.left_changes import LeftChanges
 from services.indexer.engine.share.local_changes import LocalChanges, Place, Queue, nested, places
 from services.indexer.engine.share.state_queue import StateQueue
+from services.indexer.engine.share.unsent_offsets import UnsentOffsets
 from services.indexer.errors import AppendRefused, GroupsUnknown
 
 SAVE_STEP_COUNT = 5
@@ -70,7 +70,7 @@ class Sharing:
         interval_ms: int,
         unsent_count_max: int,
         skip_below: int = 0,
-        stage: Callable[[], Stage] = lambda: Stage.LIVE,
+        stage: Callable[[], Stage],
     ) -> None:
         self._fs = fs
         self._path = data_dir / store_layout.SHARED_STATE
@@ -88,7 +88,7 @@ class Sharing:
         self._has_records = False
         self._saved: int | None = None
         self._changes = LocalChanges()
-        self._left = LeftChanges(fs, data_dir / store_layout.UNSENT_OFFSETS)
+        self._left_unsent = UnsentOffsets(fs, data_dir / store_layout.UNSENT_OFFSETS)
         self._copies = Copies()
         self._gathering: Gathering | None = Gathering()
         """What was read, as long as something before it is missing."""
@@ -125,16 +125,16 @@ class Sharing:
 
     def check_room(self) -> None:
         """Raise WindowFull while too many changes wait for a log that leads."""
-        if self._changes.unsent_count >= self._unsent_count_max:
+        if self._changes.unsent_count + len(self._left_unsent) >= self._unsent_count_max:
             raise WindowFull("changes of consumer offsets that wait for the log", limit=self._unsent_count_max)
 
     def load(self) -> None:
-        """Read how far the records were read, the levels are, and what is unsent. Blocks. Raises ConfigFileDamaged."""
+        """Read the progress of records and delay levels, and the unsent changes. Blocks. Raises ConfigFileDamaged."""
         if isinstance(self._sink, NoSink):
             return
         self._delay_offsets.load()
         self._load_progress()
-        self._left.load(self._queue.next_queue_offset)
+        self._left_unsent.load(self._queue.next_queue_offset)
 
     def _load_progress(self) -> None:
         try:
@@ -156,26 +156,26 @@ class Sharing:
         self._loop.start()
 
     async def stop(self) -> None:
-        """End the loops. What was changed last may not be in the log."""
+        """Stop the loops. The log may lack the last changes."""
         await self._loop.stop()
         await self._queue.loop.stop()
 
     async def finish(self) -> None:
-        """Send what is unsent, if a leader takes it soon, and write down all that is known. Raises OSError."""
+        """Send the unsent changes, if a leader answers in time, and save the state to files. Raises OSError."""
         with contextlib.suppress(*UNSHARED, TimeoutError):
             async with asyncio.timeout(SEND_WAIT_S):
                 await self.send()
         await self._delay_offsets.save()
         await self.save()
-        if self.is_on or self._standing is None:
-            await self._left.save(self._changes.unsent, self._saved or 0)
+        if not isinstance(self._sink, NoSink) and (self.is_on or self._standing is None):
+            await self._left_unsent.save(self._changes.unsent, self._saved or 0)
 
     def hear(self, standing: Standing, epoch: int) -> None:
         """Take note of what the log is, as it said in an epoch."""
         self._standing, self._standing_epoch = standing, epoch
         if not self.is_on:
             self._changes.clear()
-            self._left.clear()
+            self._left_unsent.clear()
 
     def change_history(self, is_truncated: bool) -> None:
         """Deliver again what may be lost, and read all records anew if the log lost some that may have been read."""
@@ -267,10 +267,11 @@ class Sharing:
     async def _tend(self) -> None:
         """Send changes, put a copy into a log that begins to lead, and write down how far was read."""
         if not self.is_on:
+            await self._left_unsent.remove()
             return
         self._resume()
         await self.send()
-        await self._left.remove()
+        await self._left_unsent.remove()
         if self._leads and self._has_read_all and self._copied_epoch != (epoch := self._standing_epoch):
             await self._settle(is_all=False)  # nobody knows more than who leads
             await self._copy()
@@ -279,9 +280,9 @@ class Sharing:
             await self.save()
 
     def _resume(self) -> None:
-        """Send what the process before left, once all records are read that may tell of the same places."""
-        if self._left and self._gathering is None and self._queue.is_level and self._stage() is Stage.LIVE:
-            for (group, topic, queue_id), queue_offset in self._left.take().items():
+        """Queue the previous process's unsent changes, after all records that may replace them are read."""
+        if self._left_unsent and self._gathering is None and self._queue.is_level and self._stage() is Stage.LIVE:
+            for (group, topic, queue_id), queue_offset in self._left_unsent.take().items():
                 self._groups.apply(group, {(topic, queue_id): queue_offset})
                 self._changes.note(group, {(topic, queue_id): queue_offset})
 
@@ -296,9 +297,9 @@ class Sharing:
                 self._saved = queue_offset
 
     def _lack_records(self) -> None:
-        """Begin anew, because records are gone that were not read. They may tell of what is left from before."""
+        """Begin anew, because unread records were deleted, which may have replaced unsent changes."""
         if self._queue.next_queue_offset:
-            self._left.clear()
+            self._left_unsent.clear()
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -316,7 +317,7 @@ class Sharing:
                 await self._settle(is_all=True)
         elif record.copy is None:
             changed = dict(places(record.offsets))
-            self._left.read(changed, self._queue.next_queue_offset)
+            self._left_unsent.drop(changed, self._queue.next_queue_offset)
             self._apply(changed, record.delays)
         self._news.set()
 
@@ -336,11 +337,11 @@ class Sharing:
             self._gathering = None
 
     def _apply(self, offsets: Mapping[Place, int | None], delays: Mapping[int, DelayProgress]) -> None:
-        """Let this be so, but for what was changed here, now or before the last stop, and is not in the log yet."""
+        """Apply offsets and progress of records, except for places with a local change that the log lacks."""
         groups: dict[str, dict[Queue, int | None]] = {}
         for (group, topic, queue_id), queue_offset in offsets.items():
             place = group, topic, queue_id
-            if place not in self._changes and place not in self._left:
+            if place not in self._changes and place not in self._left_unsent:
                 groups.setdefault(group, {})[topic, queue_id] = queue_offset
         for group, queues in groups.items():
             self._groups.apply(group, queues)

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Consumer offsets that no log took before an Indexer stopped: sent after its next start, unless they are outdated."""
 
+from dataclasses import replace
+
 import pytest
 
 from libs.formats import store_layout
+from libs.requests.errors import WindowFull
+from services.indexer.engine.log.source import Standing
 from services.indexer.engine.share import sharing as sharing_module
 from tests.support.indexer import DATA_DIR
 from tests.support.patience import eventually
@@ -74,6 +78,32 @@ async def test_what_waits_stays_over_further_stops() -> None:
     async with copies.leader.running() as one, copies.follower.running() as other:
         await eventually(lambda: knows(one, 8) and knows(one, 1, "more") and knows(one, None, "gone"))
         await eventually(lambda: knows(other, 8) and knows(other, 1, "more"))
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_a_log_without_copies_needs_no_file() -> None:
+    """An Indexer whose log has no copies any more removes the file, and does not load it at each start."""
+    copies = Copies()
+    await stopped_without_a_leader(copies)
+    copies.follower.fs.remove(DATA_DIR / store_layout.SHARED_STATE)
+    copies.follower.copy.standing = Standing()
+    copies.log.trim(copies.log.end_physical_offset)
+    async with copies.follower.running():
+        await eventually(lambda: not copies.follower.fs.exists(UNSENT_PATH))
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_unsent_changes_are_bounded_over_stops() -> None:
+    """Without a leader the changes of former processes count for the limit of unsent changes."""
+    copies = Copies()
+    await stopped_without_a_leader(copies)
+    copies.follower.config = replace(copies.follower.config, consumer_offset_count_max=4)
+    copies.sink.is_leaderless, copies.follower.copy.is_silent = True, True
+    async with copies.follower.running() as other:
+        other.follow.sharing.check_room()
+        other.groups.commit("more", {("T", 0): 1})
+        with pytest.raises(WindowFull):
+            other.follow.sharing.check_room()
 
 
 @pytest.mark.usefixtures("_impatient")

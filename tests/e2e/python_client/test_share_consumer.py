@@ -15,22 +15,9 @@ from reput_client import NewMessage, Received, SharePolicy, aio
 from reput_client.core.sharing.holding import Holding, Sharing
 
 from clients.python.tests.support import LIMIT_S
-from tests.support.reput_up import Store, store
+from tests.support.reput_up import Store
 
-WITH_DELIVERY = ("--delivery", "--delivery-port", "0")
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """One store for all tests; each uses topics and groups of its own."""
-    with store(tmp_path_factory.mktemp("store"), *WITH_DELIVERY) as running:
-        yield running
-
-
-@pytest.fixture
-def client(running: Store) -> Iterator[reput_client.Client]:
-    with reput_client.connect(**running.targets) as client:
-        yield client
+STORE_FLAGS = ("--delivery", "--delivery-port", "0")
 
 
 class Both:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LeftChanges: changes that the process before could not put into the log, from its orderly stop to the next one.
+"""UnsentOffsets: changes of consumer offsets that the previous process could not append to the log before its stop.
 
-They are in the file `reput/unsent_offsets` until the log has them. A change counts until a record tells of the same
-place: that record was written while this Indexer was away, so it is the later one.
+The file `reput/unsent_offsets` keeps them until the log has them. A record for the same place replaces a change: the
+record was written while this Indexer was stopped, so it is the later change.
 Callers: the event loop's thread. Layout: docs/formats/reput_files.md section 6.
 """
 
@@ -20,26 +20,26 @@ from services.indexer.engine.share.local_changes import Place, nested, places
 _log = logging.getLogger(__name__)
 
 
-class LeftChanges:
-    """Of one directory. Make it, then `load` it once."""
+class UnsentOffsets:
+    """The unsent changes of a data directory, by place. Call `load` once, before all other methods."""
 
     def __init__(self, fs: Fs, path: Path) -> None:
         self._fs, self._path = fs, path
         self._changes: dict[Place, int | None] = {}
         self._next_queue_offset = 0
-        """Of the first record that may be later than the changes."""
+        """Queue offset of the first record that may be later than the changes."""
         self._has_file = False
 
     def __contains__(self, place: Place) -> bool:
         return place in self._changes
 
-    def __bool__(self) -> bool:
-        return bool(self._changes)
+    def __len__(self) -> int:
+        return len(self._changes)
 
     def load(self, next_queue_offset: int) -> None:
-        """Read the file. `next_queue_offset`: of the records that come next. Blocks. Raises NewerVersion and OSError.
+        """Read the file. `next_queue_offset` is that of the next state record. Blocks. Raises NewerVersion and OSError.
 
-        Records between the file's and this one were read by a process that knew nothing of the file: it is too old.
+        A file with a smaller offset is outdated: a process of a version without this file has read records since.
         """
         try:
             file = UnsentOffsetsFile.decode(self._fs.read(self._path))
@@ -53,23 +53,23 @@ class LeftChanges:
                 _log.info("%d changes of consumer offsets wait for the log since the last stop", len(self._changes))
         self._has_file = True
 
-    def read(self, changed: Iterable[Place], queue_offset: int) -> None:
-        """Forget changes of places that a record tells of, if it is a later one, not an old one that is read anew."""
+    def drop(self, changed: Iterable[Place], queue_offset: int) -> None:
+        """Drop changes of the places of a state record. An old record, which is only read again, drops nothing."""
         if queue_offset >= self._next_queue_offset:
             for place in changed:
                 self._changes.pop(place, None)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drop all changes."""
         self._changes.clear()
 
     def take(self) -> dict[Place, int | None]:
-        """Return all, which the caller sends. The file stays until `remove`."""
+        """Return all changes, for the caller to send. The file stays until `remove`."""
         taken, self._changes = self._changes, {}
         return taken
 
     async def save(self, changes: Mapping[Place, int | None], next_queue_offset: int) -> None:
-        """Write down these changes besides those that are left. Durable on return. Raises OSError."""
+        """Write these changes and the remaining changes to the file. Durable on return. Raises OSError."""
         self._changes.update(changes)
         if not self._changes:
             await self.remove()
@@ -84,7 +84,7 @@ class LeftChanges:
         )
 
     async def remove(self) -> None:
-        """Remove the file, if nothing is left. Raises OSError."""
+        """Remove the file if no change remains. Raises OSError."""
         if self._has_file and not self._changes:
             with contextlib.suppress(FileNotFoundError):
                 await asyncio.to_thread(self._fs.remove, self._path)

@@ -23,10 +23,11 @@ from libs.runtime.rpc.peer import Connection, Peer
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.delivery.config import DeliveryConfig
-from services.delivery.engine.owned import Owned
-from services.delivery.engine.ownership import Ownership
-from services.delivery.engine.receiving.all_filters import FilterCount
-from services.delivery.engine.standing.measuring import GroupLag, GroupStandstill, Measuring
+from services.delivery.engine.own.counters import Counters
+from services.delivery.engine.own.group_engine import GroupEngine
+from services.delivery.engine.own.journal_owner import JournalOwner
+from services.delivery.engine.own.lag_metrics import GroupLag, GroupStandstill, LagMetrics
+from services.delivery.engine.receive.filters import FilterCount
 from services.delivery.rpc.dead_letter_servicer import DeadLetterServicer
 from services.delivery.rpc.delay_servicer import DelayServicer
 from services.delivery.rpc.delivery_servicer import DeliveryServicer
@@ -63,17 +64,20 @@ class Service:
         log, index = LogClient(self._connections["commitlog"]), IndexClient(self._connections["indexer"])
         halves = HalfClient(self._connections["indexer"], index)
         timers = TimerClient(self._connections["commitlog"], self._connections["indexer"], index)
-        make = functools.partial(Owned, log=log, index=index, halves=halves, timers=timers, clock=clock, config=config)
-        self.ownership = Ownership(log, index, make, clock, skip_below=config.journal_skip_below)
-        self._measuring = Measuring(self.ownership)
-        shell.telemetry.observe("group", self.ownership.counters)
+        make = functools.partial(
+            GroupEngine, log=log, index=index, halves=halves, timers=timers, clock=clock, config=config
+        )
+        self.owner = JournalOwner(log, index, make, clock, skip_below=config.journal_skip_below)
+        self._measuring = LagMetrics(self.owner)
+        counters = Counters(self.owner)
+        shell.telemetry.observe("group", counters.groups)
         shell.telemetry.observe_each("group_lag", ("group", "topic"), lambda: self._measuring.lags, GroupLag)
         shell.telemetry.observe_each(
             "group_standstill", ("group", "topic", "reason"), lambda: self._measuring.standstills, GroupStandstill
         )
-        shell.telemetry.observe_each("group_filter", ("group", "topic"), self.ownership.filter_counts, FilterCount)
-        shell.telemetry.observe("delay", self.ownership.delay_counters)
-        shell.telemetry.observe("transaction", self.ownership.transaction_counters)
+        shell.telemetry.observe_each("group_filter", ("group", "topic"), counters.filters, FilterCount)
+        shell.telemetry.observe("delay", counters.delays)
+        shell.telemetry.observe("transaction", counters.transactions)
         self.server = GrpcServer(
             settings.server,
             errors=ERROR_TABLE,
@@ -82,11 +86,11 @@ class Service:
             limits=LIMITS,
         )
         for module, servicer in (
-            (dead_letter_service_pb2, DeadLetterServicer(self.ownership)),
-            (delivery_service_pb2, DeliveryServicer(self.ownership, receive_count_max=config.receive_count_max)),
-            (group_service_pb2, GroupServicer(self.ownership, log, index)),
-            (delay_service_pb2, DelayServicer(self.ownership)),
-            (transaction_service_pb2, TransactionServicer(self.ownership)),
+            (dead_letter_service_pb2, DeadLetterServicer(self.owner)),
+            (delivery_service_pb2, DeliveryServicer(self.owner, receive_count_max=config.receive_count_max)),
+            (group_service_pb2, GroupServicer(self.owner, log, index)),
+            (delay_service_pb2, DelayServicer(self.owner)),
+            (transaction_service_pb2, TransactionServicer(self.owner)),
         ):
             for service in module.DESCRIPTOR.services_by_name.values():
                 self.server.add_service(service, servicer)
@@ -98,7 +102,7 @@ class Service:
 
     async def open(self) -> None:
         """Begin to read the journal."""
-        self.ownership.start()
+        self.owner.start()
         self._measuring.start()
 
     async def until_connected(self) -> None:
@@ -110,11 +114,11 @@ class Service:
     async def drain(self) -> None:
         """End receives that wait, and take over no more."""
         await self._measuring.stop()
-        await self.ownership.stop()
+        await self.owner.stop()
 
     async def close(self) -> None:
         """Let go of the log and the index."""
         await self._measuring.stop()
-        await self.ownership.stop()
+        await self.owner.stop()
         for connection in self._connections.values():
             await connection.channel.close()

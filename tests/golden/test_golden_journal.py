@@ -10,7 +10,7 @@ from libs.formats.errors import NewerVersion
 from libs.formats.records import delivery_record, state_record
 from libs.formats.records.delivery_record import Copied, DeliveryRecord, Flight, Place, Policy
 from libs.formats.records.state_record import CopyPart, DelayProgress, StateRecord
-from services.delivery.engine.takeover import loading
+from services.delivery.engine.journal import replay as loading
 from tests.support.golden import DATA, golden
 from tests.support.memory_delivery import MemoryStore
 
@@ -31,7 +31,7 @@ async def test_the_journal_of_format_1(start: int) -> None:
     store.journal_records = [
         (100 * number, body) for number, body in enumerate(lines("delivery_record/v1/journal.jsonl"))
     ]
-    reading = await loading.load(store, "c", start=start, began=LAST)
+    reading = await loading.replay_journal(store, "c", start=start, began=LAST)
     groups, place = reading.groups, Place("billing", "orders", 0)
     policy = Policy(attempts_max=3, backoffs_ms=(1_000, 5_000), invisible_ms=30_000, is_ordered=True)
     assert groups.policies == {"billing": policy}

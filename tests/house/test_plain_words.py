@@ -29,7 +29,7 @@ LIMITS = {
     "libs/segments": 1.8,
     "protos/reput": 2.8,
     "services/commitlog": 3.2,
-    "services/delivery": 4.2,
+    "services/delivery": 3.5,
     "services/gateway": 3.8,
     "services/indexer": 3.3,
     "services/janitor": 3.4,

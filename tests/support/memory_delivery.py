@@ -15,13 +15,13 @@ from libs.log.log_clock import LogClock
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.config import DeliveryConfig
-from services.delivery.engine.owned import Owned
-from services.delivery.engine.ownership import Ownership
-from services.delivery.engine.ports import (
+from services.delivery.engine.own.group_engine import GroupEngine
+from services.delivery.engine.own.journal_owner import JournalOwner
+from services.delivery.engine.ports.messages import (
     Copy,
     DeadLetter,
     Found,
-    Letter,
+    JournaledMessage,
     Note,
     Pulled,
     Replayed,
@@ -99,7 +99,7 @@ class MemoryStore:
             raise LogFollows("commitlog", "another log leads")
         return self.next
 
-    async def write(self, number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
+    async def write(self, number: int, body: bytes, letters: Sequence[JournaledMessage], *, is_safe: bool) -> Written:
         """See Log."""
         del is_safe
         await asyncio.sleep(self.write_delay_s)
@@ -248,7 +248,7 @@ class MemoryStore:
             else:
                 self.policies[group] = policy
 
-    def _room(self, letter: Letter) -> MemoryTimers | MemoryHalves:
+    def _room(self, letter: JournaledMessage) -> MemoryTimers | MemoryHalves:
         """Return what keeps a letter that is none of the dead."""
         is_timed = (
             letter.topic == TIMER_TOPIC
@@ -274,7 +274,7 @@ class MemoryStore:
 @asynccontextmanager
 async def delivering(
     store: MemoryStore, clock: ManualClock, *, log_machine: ManualClock | None = None, **settings: int
-) -> AsyncIterator[Ownership]:
+) -> AsyncIterator[JournalOwner]:
     """Let a process deliver what is in a store. Without a `log_machine` the log has the same clock."""
     config, timers = DeliveryConfig(**settings), store.timers
     log_clock = LogClock(log_machine or clock, store.last_store_time_ms)
@@ -291,18 +291,18 @@ async def delivering(
     timers.now_ms = store.transactions.now_ms = store_time_ms
     timers.ahead_ms = ahead_ms
     rooms = {"log": store, "index": store, "halves": store.transactions, "timers": timers}
-    make = partial(Owned, **rooms, clock=clock, config=config)
-    ownership = Ownership(store, store, make, clock, skip_below=config.journal_skip_below)
-    ownership.start()
+    make = partial(GroupEngine, **rooms, clock=clock, config=config)
+    owner = JournalOwner(store, store, make, clock, skip_below=config.journal_skip_below)
+    owner.start()
     try:
-        yield ownership
+        yield owner
     finally:
-        await ownership.stop()
+        await owner.stop()
 
 
-async def owned_of(ownership: Ownership, *, began_count: int = 1) -> Owned:
+async def engine_of(owner: JournalOwner, *, began_count: int = 1) -> GroupEngine:
     """Wait until a process delivers."""
     with contextlib.suppress(NotOwner):
-        await ownership.owned()
-    await eventually(lambda: ownership.began_count >= began_count)
-    return await ownership.owned()
+        await owner.engine()
+    await eventually(lambda: owner.began_count >= began_count)
+    return await owner.engine()

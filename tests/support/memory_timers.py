@@ -7,8 +7,8 @@ from typing import Protocol
 
 from libs.formats.records import timed as timed_record
 from libs.formats.state.system_topics import TIMER_TOPIC
-from services.delivery.engine.delays.ports import Timed, TimedRead
-from services.delivery.engine.ports import Copy, Found, Note
+from services.delivery.engine.ports.messages import Copy, Found, Note
+from services.delivery.engine.ports.timers import Timed, TimedRead
 from services.delivery.errors import AppendRefused
 
 RECORD_SIZE_BYTES = 100

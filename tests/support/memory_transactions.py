@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from libs.formats.records.transaction_record import RENEWED, Ended, Half, ended_of, half_of
 from libs.formats.state.system_topics import HALF_TOPIC, OP_TOPIC
-from services.delivery.engine.ports import Copy, Letter, Note
-from services.delivery.engine.transactions.ports import Ends, Halves
+from services.delivery.engine.ports.halves import Ends, Halves
+from services.delivery.engine.ports.messages import Copy, JournaledMessage, Note
 from services.delivery.errors import AppendRefused
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class MemoryHalves:
         await self._store.tell()
         return half.first_offset_id
 
-    def check(self, letter: Letter) -> None:
+    def check(self, letter: JournaledMessage) -> None:
         """Refuse what the log would never take."""
         if letter.topic in self.refused_topics:
             raise AppendRefused(f"TOPIC_NOT_FOUND: there is no topic {letter.topic}")

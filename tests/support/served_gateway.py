@@ -174,9 +174,9 @@ async def store(directory: Path) -> AsyncIterator[tuple[str, str]]:
             indexer = PeerConfig(target=f"127.0.0.1:{index.server.port}")
             settings = DeliverySettings(commitlog=commitlog, indexer=indexer, server=server, telemetry=TELEMETRY)
             async with running(Delivery, settings) as delivery:
-                while not delivery.ownership.is_owner:  # its first call lets it begin
+                while not delivery.owner.is_owner:  # its first call lets it begin
                     with contextlib.suppress(NotOwner):
-                        await delivery.ownership.owned()
+                        await delivery.owner.engine()
                 yield commitlog.target, f"127.0.0.1:{delivery.server.port}"
 
 

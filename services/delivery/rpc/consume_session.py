@@ -16,13 +16,13 @@ from reput.delivery.v1 import delivery_service_pb2 as messages
 from libs.requests import arguments
 from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument, ServiceError
-from services.delivery.engine.consuming import OPEN_COUNT_MAX, OPEN_SIZE_BYTES_MAX, Consumption
-from services.delivery.engine.owned import Wish
-from services.delivery.engine.ownership import Ownership
-from services.delivery.engine.subscription import Delivered
+from services.delivery.engine.own.consumption import OPEN_COUNT_MAX, OPEN_SIZE_BYTES_MAX, Consumption
+from services.delivery.engine.own.journal_owner import JournalOwner
+from services.delivery.engine.receive.batch import Delivered
+from services.delivery.engine.receive.settling import SettleRequest
 from services.delivery.rpc.names import group_name
 from services.delivery.rpc.policies import message_of as policy_message_of
-from services.delivery.rpc.settling import invisible_ms_of, message_of, outcome_of, wanted_of, wishes_of
+from services.delivery.rpc.settling import invisible_ms_of, message_of, outcome_of, settle_requests_of, wanted_of
 
 Requests = AsyncGenerator[messages.ConsumeRequest, None]
 Answer = messages.ConsumeResponse | Exception | None
@@ -38,8 +38,8 @@ SETTLING_COUNT_MAX = 8
 class ConsumeSession:
     """`close` it in the end."""
 
-    def __init__(self, ownership: Ownership) -> None:
-        self._ownership = ownership
+    def __init__(self, owner: JournalOwner) -> None:
+        self._owner = owner
         self._answers: asyncio.Queue[Answer] = asyncio.Queue(WAITING_COUNT_MAX)
         self._settling = asyncio.Semaphore(SETTLING_COUNT_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -55,8 +55,8 @@ class ConsumeSession:
         if first.WhichOneof("step") != "begin":
             raise BadArgument("must be set in the first request", field="begin")
         consumption = self._consumption(first.begin)
-        owned = await self._ownership.owned()
-        policy = policy_message_of(owned.groups.policy(first.begin.group))
+        engine = await self._owner.engine()
+        policy = policy_message_of(engine.groups.policy(first.begin.group))
         yield messages.ConsumeResponse(begun=messages.ConsumeBegun(policy=policy))
         delivering = self._start(self._deliver(consumption))
         self._start(self._read(requests, consumption, delivering))
@@ -86,7 +86,7 @@ class ConsumeSession:
             reason = f"must be 1 to {TOPIC_COUNT_MAX}"
             raise BadArgument(reason, field="begin.topics", value=count, limit=TOPIC_COUNT_MAX if count else 1)
         return Consumption(
-            self._ownership,
+            self._owner,
             group_name(begin.group),
             [arguments.topic(topic, f"begin.topics[{index}]") for index, topic in enumerate(begin.topics)],
             invisible_ms=invisible_ms_of(begin, "begin."),
@@ -115,9 +115,9 @@ class ConsumeSession:
                 count = check_range(credit.message_count, "credit.message_count", most=OPEN_COUNT_MAX)
                 consumption.credit(count, check_range(credit.size_bytes, "credit.size_bytes", most=OPEN_SIZE_BYTES_MAX))
             elif step == "settle":
-                wishes = wishes_of(request.settle.entries, "settle.")
+                settle_requests = settle_requests_of(request.settle.entries, "settle.")
                 await self._settling.acquire()
-                self._start(self._settle(request.settle.number, wishes))
+                self._start(self._settle(request.settle.number, settle_requests))
             elif step == "stop":
                 consumption.stop()
             else:
@@ -132,8 +132,8 @@ class ConsumeSession:
 
     async def _until_stopped(self) -> None:
         """End the stream when this process stops, also that of a caller that gives no credit."""
-        await self._ownership.stopped.wait()
-        await self._ownership.owned()  # tells why
+        await self._owner.stopped.wait()
+        await self._owner.engine()  # tells why
 
     async def _deliver(self, consumption: Consumption) -> None:
         while delivered := await consumption.next():
@@ -151,9 +151,9 @@ class ConsumeSession:
             await self._give_back([one.handle for one in delivered])
             raise
 
-    async def _settle(self, number: int, wishes: list[Wish]) -> None:
+    async def _settle(self, number: int, settle_requests: list[SettleRequest]) -> None:
         try:
-            outcomes = await (await self._ownership.owned()).settle(wishes)
+            outcomes = await (await self._owner.engine()).settling.settle(settle_requests)
         finally:
             self._settling.release()
         settled = messages.ConsumeSettled(number=number, outcomes=map(outcome_of, outcomes))
@@ -161,10 +161,10 @@ class ConsumeSession:
 
     async def _give_back(self, handles: list[str]) -> None:
         """Let messages that nobody has seen be delivered again at once."""
-        if not handles or not self._ownership.is_owner:
+        if not handles or not self._owner.is_owner:
             return
         try:
-            owned = await self._ownership.owned()
-            await owned.settle([Wish(handle, "nack", 0, is_untried=True) for handle in handles])
+            engine = await self._owner.engine()
+            await engine.settling.settle([SettleRequest(handle, "nack", 0, is_untried=True) for handle in handles])
         except ServiceError:
             return  # they come again when their time is over

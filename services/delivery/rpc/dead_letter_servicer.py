@@ -13,9 +13,9 @@ from libs.requests import arguments
 from libs.requests.checks import check_range, size_of_page
 from libs.requests.errors import BadArgument
 from libs.requests.page_token import decode_token, encode_token
-from services.delivery.engine.letters.letters import Replay
-from services.delivery.engine.letters.reading import Selection
-from services.delivery.engine.ownership import Ownership
+from services.delivery.engine.dead_letters.dead_letters import Replay
+from services.delivery.engine.dead_letters.selection import Selection
+from services.delivery.engine.own.journal_owner import JournalOwner
 from services.delivery.rpc.log import letters as notes
 from services.delivery.rpc.names import group_name
 
@@ -27,8 +27,8 @@ LIST = "dead letters"
 class DeadLetterServicer:
     """Answers the two calls."""
 
-    def __init__(self, ownership: Ownership) -> None:
-        self._ownership = ownership
+    def __init__(self, owner: JournalOwner) -> None:
+        self._owner = owner
 
     async def ListDeadLetters(
         self, request: messages.ListDeadLettersRequest, _: object
@@ -38,7 +38,7 @@ class DeadLetterServicer:
         count = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         arguments_of_list = (group, selection)
         after = decode_token(LIST, arguments_of_list, request.page_token, tuple[int, int]) or (0, 0)
-        letters = (await self._ownership.owned()).letters
+        letters = (await self._owner.engine()).dead_letters
         found, position = await letters.page(group, selection, after, count)
         token = "" if position is None else encode_token(LIST, arguments_of_list, position)
         return messages.ListDeadLettersResponse(letters=[_letter(one.message) for one in found], next_page_token=token)
@@ -47,7 +47,7 @@ class DeadLetterServicer:
         self, request: messages.ReplayDeadLettersRequest, _: object
     ) -> AsyncGenerator[messages.ReplayDeadLettersResponse, None]:
         """Replay letters, and tell how far that is."""
-        letters = (await self._ownership.owned()).letters
+        letters = (await self._owner.engine()).dead_letters
         replays = letters.replay(
             group_name(request.group),
             _selection(request.selection),

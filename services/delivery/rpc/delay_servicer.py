@@ -9,8 +9,8 @@ from libs.requests.checks import size_of_page
 from libs.requests.errors import BadArgument
 from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.timestamps import timestamp
-from services.delivery.engine.delays.ports import Timed
-from services.delivery.engine.ownership import Ownership
+from services.delivery.engine.own.journal_owner import JournalOwner
+from services.delivery.engine.ports.timers import Timed
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 500
 LIST = "delayed messages"
@@ -20,12 +20,12 @@ BEGIN = (-1, -1)
 class DelayServicer:
     """Answers the two calls."""
 
-    def __init__(self, ownership: Ownership) -> None:
-        self._ownership = ownership
+    def __init__(self, owner: JournalOwner) -> None:
+        self._owner = owner
 
     async def ListDelayed(self, request: messages.ListDelayedRequest, _: object) -> messages.ListDelayedResponse:
         """Return a page of messages that wait. The token is the due time and queue offset of the page's last one."""
-        asking = (await self._ownership.owned()).asking
+        asking = (await self._owner.engine()).delay_queries
         count = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         topic = arguments.topic(request.topic) if request.topic else ""
         start_ms, end_ms = arguments.time_ms(request, "start_time"), arguments.time_ms(request, "end_time")
@@ -45,7 +45,7 @@ class DelayServicer:
     async def CancelDelayed(self, request: messages.CancelDelayedRequest, _: object) -> messages.CancelDelayedResponse:
         """Take a message back."""
         topic, message_id = arguments.topic(request.topic), _word(request.message_id, "message_id")
-        cancelled = await (await self._ownership.owned()).asking.cancel(topic, message_id)
+        cancelled = await (await self._owner.engine()).delay_queries.cancel(topic, message_id)
         return messages.CancelDelayedResponse(message=_message(cancelled))
 
 

@@ -7,10 +7,17 @@ from reput.delivery.v1 import delivery_service_pb2 as messages
 
 from libs.requests import arguments
 from libs.requests.checks import size_of_page
-from services.delivery.engine.ownership import Ownership
+from services.delivery.engine.own.journal_owner import JournalOwner
 from services.delivery.rpc.consume_session import ConsumeSession
 from services.delivery.rpc.names import group_name
-from services.delivery.rpc.settling import attempt_id_of, invisible_ms_of, message_of, outcome_of, wanted_of, wishes_of
+from services.delivery.rpc.settling import (
+    attempt_id_of,
+    invisible_ms_of,
+    message_of,
+    outcome_of,
+    settle_requests_of,
+    wanted_of,
+)
 
 COUNT_DEFAULT = 32
 WAIT_MAX_S = 30.0
@@ -19,14 +26,14 @@ WAIT_MAX_S = 30.0
 class DeliveryServicer:
     """Answers the three calls."""
 
-    def __init__(self, ownership: Ownership, *, receive_count_max: int) -> None:
-        self._ownership = ownership
+    def __init__(self, owner: JournalOwner, *, receive_count_max: int) -> None:
+        self._owner = owner
         self._receive_count_max = receive_count_max
 
     async def Receive(self, request: messages.ReceiveRequest, _: object) -> messages.ReceiveResponse:
         """Return messages that are the caller's for a while."""
-        owned = await self._ownership.owned()
-        delivered = await owned.receive(
+        engine = await self._owner.engine()
+        delivered = await engine.receive(
             group_name(request.group),
             arguments.topic(request.topic),
             count=size_of_page(request, "message_count_max", default=COUNT_DEFAULT, most=self._receive_count_max),
@@ -39,15 +46,15 @@ class DeliveryServicer:
 
     async def Settle(self, request: messages.SettleRequest, _: object) -> messages.SettleResponse:
         """Do as the entries say."""
-        wishes = wishes_of(request.entries)
-        outcomes = await (await self._ownership.owned()).settle(wishes)
+        settle_requests = settle_requests_of(request.entries)
+        outcomes = await (await self._owner.engine()).settling.settle(settle_requests)
         return messages.SettleResponse(outcomes=map(outcome_of, outcomes))
 
     async def Consume(
         self, requests: AsyncGenerator[messages.ConsumeRequest, None], _: object
     ) -> AsyncGenerator[messages.ConsumeResponse, None]:
         """Send messages within the caller's credit, and settle them. See ConsumeSession."""
-        session = ConsumeSession(self._ownership)
+        session = ConsumeSession(self._owner)
         try:
             async for response in session.responses(requests):
                 yield response

@@ -12,9 +12,10 @@ from libs.requests.checks import size_of_page
 from libs.requests.errors import BadArgument
 from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.timestamps import timestamp
-from services.delivery.engine.ownership import Ownership
-from services.delivery.engine.ports import Index, Log
-from services.delivery.engine.standing.lags import QueueLag
+from services.delivery.engine.own.journal_owner import JournalOwner
+from services.delivery.engine.own.lags import QueueLag
+from services.delivery.engine.ports.index import Index
+from services.delivery.engine.ports.log import Log
 from services.delivery.rpc.names import group_name
 from services.delivery.rpc.policies import message_of, policy_of
 
@@ -25,30 +26,30 @@ LIST = "delivery groups"
 class GroupServicer:
     """Answers the five calls."""
 
-    def __init__(self, ownership: Ownership, log: Log, index: Index) -> None:
-        self._ownership, self._log, self._index = ownership, log, index
+    def __init__(self, owner: JournalOwner, log: Log, index: Index) -> None:
+        self._owner, self._log, self._index = owner, log, index
 
     async def SetGroup(self, request: messages.SetGroupRequest, _: object) -> messages.SetGroupResponse:
         """Give a group a policy."""
         group, policy = group_name(request.group), policy_of(request.policy)
-        await (await self._ownership.owned()).set_policy(group, policy)
+        await (await self._owner.engine()).set_policy(group, policy)
         return messages.SetGroupResponse(group=_group(group, policy))
 
     async def GetGroup(self, request: messages.GetGroupRequest, _: object) -> messages.GetGroupResponse:
         """Return a policy, and how far the group is."""
-        owned, group = await self._ownership.owned(), group_name(request.group)
-        found = _group(group, owned.groups.policy(group), await owned.lags(group))
+        engine, group = await self._owner.engine(), group_name(request.group)
+        found = _group(group, engine.groups.policy(group), await engine.lags.of(group))
         found.filters.extend(
             messages.GroupFilter(topic=filters.topic, tag_expression=wanted.tags, where=wanted.where)
-            for filters in owned.filters.of_group(group)
+            for filters in engine.subscriptions.filters.of_group(group)
             for wanted in filters.live
         )
-        found.dead_letter_count = await owned.letters.count(group)
+        found.dead_letter_count = await engine.dead_letters.count(group)
         return messages.GetGroupResponse(group=found)
 
     async def ListGroups(self, request: messages.ListGroupsRequest, _: object) -> messages.ListGroupsResponse:
         """Return a page of groups. The token is the last group of the page before."""
-        groups = (await self._ownership.owned()).groups
+        groups = (await self._owner.engine()).groups
         count = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         names = groups.names()
         start = bisect_right(names, decode_token(LIST, (), request.page_token, str) or "")
@@ -59,19 +60,19 @@ class GroupServicer:
 
     async def DeleteGroup(self, request: messages.DeleteGroupRequest, _: object) -> messages.DeleteGroupResponse:
         """Forget a group."""
-        owned, group = await self._ownership.owned(), group_name(request.group)
-        if owned.groups.is_known(group):
-            await owned.set_policy(group, None)
+        engine, group = await self._owner.engine(), group_name(request.group)
+        if engine.groups.is_known(group):
+            await engine.set_policy(group, None)
         return messages.DeleteGroupResponse()
 
     async def ResetGroup(self, request: messages.ResetGroupRequest, _: object) -> messages.ResetGroupResponse:
         """Move a group, or say what that would do."""
-        owned = await self._ownership.owned()
+        engine = await self._owner.engine()
         group, topic = group_name(request.group), arguments.topic(request.topic)
         positions = await self._positions(request, topic)
         moves: list[messages.QueueMove] = []
         for queue_id, position in positions.items():
-            queue = owned.groups.find(Place(group, topic, queue_id))
+            queue = engine.groups.find(Place(group, topic, queue_id))
             moves.append(
                 messages.QueueMove(
                     queue_id=queue_id,
@@ -81,7 +82,7 @@ class GroupServicer:
                 )
             )
         if not request.dry_run:
-            await owned.move(group, topic, positions)
+            await engine.move(group, topic, positions)
         return messages.ResetGroupResponse(moves=moves)
 
     async def _positions(self, request: messages.ResetGroupRequest, topic: str) -> dict[int, int]:

@@ -11,9 +11,9 @@ from libs.requests import arguments
 from libs.requests.errors import BadArgument
 from libs.runtime.rpc.errors import status_of
 from libs.runtime.rpc.timestamps import timestamp
-from services.delivery.engine.owned import Outcome, Wish
-from services.delivery.engine.ports import Wanted
-from services.delivery.engine.subscription import Delivered
+from services.delivery.engine.ports.messages import Wanted
+from services.delivery.engine.receive.batch import Delivered
+from services.delivery.engine.receive.settling import SettleOutcome, SettleRequest
 from services.delivery.rpc.error_table import ERROR_TABLE
 from services.delivery.rpc.policies import DELAY_MS_MAX
 
@@ -44,13 +44,13 @@ def attempt_id_of(request: messages.ReceiveRequest) -> str:
     return request.attempt_id
 
 
-def wishes_of(entries: Sequence[messages.SettleEntry], prefix: str = "") -> list[Wish]:
+def settle_requests_of(entries: Sequence[messages.SettleEntry], prefix: str = "") -> list[SettleRequest]:
     """Return what is to become of messages. Raises BadArgument."""
     count = len(entries)
     if not 1 <= count <= ENTRY_COUNT_MAX:
         reason = f"must be 1 to {ENTRY_COUNT_MAX}"
         raise BadArgument(reason, field=f"{prefix}entries", value=count, limit=ENTRY_COUNT_MAX if count else 1)
-    return [_wish(entry, f"{prefix}entries[{index}].") for index, entry in enumerate(entries)]
+    return [_settle_request(entry, f"{prefix}entries[{index}].") for index, entry in enumerate(entries)]
 
 
 def message_of(delivered: Delivered) -> messages.ReceivedMessage:
@@ -63,21 +63,21 @@ def message_of(delivered: Delivered) -> messages.ReceivedMessage:
     )
 
 
-def outcome_of(outcome: Outcome) -> messages.SettleOutcome:
-    """Return what became of a wish."""
+def outcome_of(outcome: SettleOutcome) -> messages.SettleOutcome:
+    """Return what became of a settle_request."""
     if outcome.error is not None:
         return messages.SettleOutcome(error=status_of(outcome.error, ERROR_TABLE))
     return messages.SettleOutcome(handle=outcome.handle)
 
 
-def _wish(entry: messages.SettleEntry, path: str) -> Wish:
+def _settle_request(entry: messages.SettleEntry, path: str) -> SettleRequest:
     verb = entry.WhichOneof("action")
     if verb == "nack":
         delay_ms = arguments.duration_ms(entry.nack, "delay", f"{path}nack.", most=DELAY_MS_MAX)
-        return Wish(entry.handle, verb, delay_ms, is_untried=entry.nack.is_untried)
+        return SettleRequest(entry.handle, verb, delay_ms, is_untried=entry.nack.is_untried)
     if verb == "extend":
         delay_ms = arguments.duration_ms(entry.extend, "invisible", f"{path}extend.", least=1, most=DELAY_MS_MAX)
-        return Wish(entry.handle, verb, delay_ms, keeps_handle=entry.extend.keeps_handle)
+        return SettleRequest(entry.handle, verb, delay_ms, keeps_handle=entry.extend.keeps_handle)
     if verb is None:
         raise BadArgument("one of ack, nack, extend, terminate and bury must be set", field=f"{path}action")
-    return Wish(entry.handle, verb)
+    return SettleRequest(entry.handle, verb)

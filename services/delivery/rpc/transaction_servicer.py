@@ -13,7 +13,7 @@ from libs.requests.checks import size_of_page
 from libs.requests.errors import BadArgument
 from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.timestamps import timestamp
-from services.delivery.engine.ownership import Ownership
+from services.delivery.engine.own.journal_owner import JournalOwner
 from services.delivery.engine.transactions.table import Transaction
 from services.delivery.engine.transactions.transactions import Check
 
@@ -30,8 +30,8 @@ RESOLUTIONS: Mapping[int, str] = {pb.RESOLUTION_COMMIT: COMMIT, pb.RESOLUTION_RO
 class TransactionServicer:
     """Answers the three calls."""
 
-    def __init__(self, ownership: Ownership) -> None:
-        self._ownership = ownership
+    def __init__(self, owner: JournalOwner) -> None:
+        self._owner = owner
 
     async def EndTransaction(self, request: pb.EndTransactionRequest, _: object) -> pb.EndTransactionResponse:
         """Let a transaction end."""
@@ -41,7 +41,7 @@ class TransactionServicer:
         if how is None:
             reason = "must be RESOLUTION_COMMIT or RESOLUTION_ROLLBACK"
             raise BadArgument(reason, field="resolution", value=request.resolution, limit=pb.RESOLUTION_COMMIT)
-        is_repeated = await (await self._ownership.owned()).transactions.end(name, group, how)
+        is_repeated = await (await self._owner.engine()).transactions.end(name, group, how)
         return pb.EndTransactionResponse(is_repeated=is_repeated)
 
     async def ReceiveChecks(self, request: pb.ReceiveChecksRequest, _: object) -> pb.ReceiveChecksResponse:
@@ -56,7 +56,7 @@ class TransactionServicer:
             raise BadArgument(reason, field="producer_groups", value=len(groups), limit=limit)
         count = size_of_page(request, "check_count_max", default=COUNT_DEFAULT, most=COUNT_MAX)
         wait_s = arguments.wait_s(request, "wait", most_s=WAIT_MAX_S)
-        found = await (await self._ownership.owned()).transactions.checks(groups, count, wait_s=wait_s)
+        found = await (await self._owner.engine()).transactions.checks(groups, count, wait_s=wait_s)
         return pb.ReceiveChecksResponse(checks=map(_check, found))
 
     async def ListTransactions(self, request: pb.ListTransactionsRequest, _: object) -> pb.ListTransactionsResponse:
@@ -64,7 +64,7 @@ class TransactionServicer:
         group = _text(request.producer_group, "producer_group", GROUP_SIZE_MAX)
         count = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         after = decode_token(LIST, (group,), request.page_token, tuple[int, str])
-        table = (await self._ownership.owned()).transactions.table
+        table = (await self._owner.engine()).transactions.table
         found = [one for one in table.all() if group in ("", one.half.producer_group)]
         start = 0 if after is None else bisect_right(found, after, key=_place)
         page = found[start : start + count]

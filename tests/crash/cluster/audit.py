@@ -149,7 +149,7 @@ async def _until(world: "ClusterWorld", what: str, holds: Callable[[], Awaitable
     while not await holds():
         expect(world.loop.time() < end_s, f"{what} did not come although all works:\n{world.told()}")
         if (delivery := _serving(world)) is not None:  # it delivers what waits once it is asked for anything
-            await ask(world, delivery.process, delivery.ownership.owned)
+            await ask(world, delivery.process, delivery.owner.owned)
         await asyncio.sleep(AGAIN_S)
 
 

@@ -26,8 +26,8 @@ from libs.segments.errors import StoreFull
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.rpc.status import StatusServicer
 from services.delivery.config import DeliveryConfig
-from services.delivery.engine.owned import Owned
-from services.delivery.engine.ownership import Ownership
+from services.delivery.engine.own.group_engine import GroupEngine
+from services.delivery.engine.own.journal_owner import JournalOwner
 from services.delivery.rpc.dead_letter_servicer import DeadLetterServicer
 from services.delivery.rpc.delay_servicer import DelayServicer
 from services.delivery.rpc.delivery_servicer import DeliveryServicer
@@ -110,19 +110,21 @@ class Delivery:
         with self.process.running():
             to_index = connection_to(lambda: self._living(index.servicers), table=INDEXER_ERRORS)
             self._make(connection_to(lambda: self._living(self._servicers())), to_index)
-            self.ownership.start()
+            self.owner.start()
 
     def _make(self, to_log: Connection, to_index: Connection) -> None:
         clock, log, index = self._node.clock, LogClient(to_log), IndexClient(to_index)
         halves, timers = HalfClient(to_index, index), TimerClient(to_log, to_index, index)
         rooms = {"log": log, "index": index, "halves": halves, "timers": timers}
-        self.ownership = Ownership(log, index, partial(Owned, **rooms, clock=clock, config=DeliveryConfig()), clock)
-        self.letters = DeadLetterServicer(self.ownership)
+        self.owner = JournalOwner(
+            log, index, partial(GroupEngine, **rooms, clock=clock, config=DeliveryConfig()), clock
+        )
+        self.letters = DeadLetterServicer(self.owner)
         own = {
-            "DeliveryService": DeliveryServicer(self.ownership, receive_count_max=DeliveryConfig().receive_count_max),
-            "GroupService": GroupServicer(self.ownership, log, index),
-            "DelayService": DelayServicer(self.ownership),
-            "TransactionService": TransactionServicer(self.ownership),
+            "DeliveryService": DeliveryServicer(self.owner, receive_count_max=DeliveryConfig().receive_count_max),
+            "GroupService": GroupServicer(self.owner, log, index),
+            "DelayService": DelayServicer(self.owner),
+            "TransactionService": TransactionServicer(self.owner),
         }
         to_delivery = connection_to(
             lambda: {f"reput.delivery.v1.{name}": servicer for name, servicer in own.items()},
@@ -202,7 +204,7 @@ class Deliveries:
 
     async def stop(self, delivery: Delivery) -> None:
         """End it in order."""
-        await ask(self._world, delivery.process, delivery.ownership.stop)
+        await ask(self._world, delivery.process, delivery.owner.stop)
         self.kill(delivery)
 
     def kill_all(self) -> None:

@@ -353,7 +353,7 @@ OF_THE_SERVICES = (
         "settled messages are answered before the in-sync set has them",
         142,
         (
-            f"{DELIVERY}/owned.py",
+            f"{DELIVERY}/engine.py",
             "            self._settling = self._journal.write(events, is_safe=True)\n",
             "            self._settling = self._journal.write(events, is_safe=False)\n",
         ),

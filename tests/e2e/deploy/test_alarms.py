@@ -14,9 +14,9 @@ from libs.runtime.trust.roles import ROLES
 from services.commitlog.engine.elect.member import ElectionStatistics
 from services.commitlog.engine.roles import RoleStatistics
 from services.commitlog.engine.statistics import statistics_of
-from services.delivery.engine.ownership import Counters
-from services.delivery.engine.receiving.all_filters import FilterCount
-from services.delivery.engine.standing.measuring import GroupLag
+from services.delivery.engine.own.counters import GroupCounters
+from services.delivery.engine.own.lag_metrics import GroupLag
+from services.delivery.engine.receive.filters import FilterCount
 from services.gateway.rpc.messaging_servicer import MessagingServicer
 from services.indexer.engine.statistics import IndexerStatistics
 from services.janitor.engine.retention_loop import RetentionCounters
@@ -27,7 +27,7 @@ GROUPS = [group for file in FILES for group in yaml.safe_load(file.read_text())[
 ALARMS: dict[str, dict[str, Any]] = {rule["alert"]: rule for group in GROUPS for rule in group["rules"]}
 SOURCES = {
     "commitlog_log": type(statistics_of(None)), "commitlog_election": ElectionStatistics,
-    "commitlog_roles": RoleStatistics, "delivery_group": Counters, "delivery_group_lag": GroupLag,
+    "commitlog_roles": RoleStatistics, "delivery_group": GroupCounters, "delivery_group_lag": GroupLag,
     "commitlog_clock": ClockStatistics, "indexer_clock": ClockStatistics, "janitor_clock": ClockStatistics,
     "delivery_clock": ClockStatistics, "gateway_clock": ClockStatistics,
     "delivery_group_filter": FilterCount, "indexer_index": IndexerStatistics, "janitor_retention": RetentionCounters,

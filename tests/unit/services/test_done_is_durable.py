@@ -23,8 +23,8 @@ from libs.requests.errors import NotDurableYet
 from libs.runtime.rpc.errors import error_info
 from libs.runtime.rpc.peer import Connection
 from services.commitlog.engine.open_log import OpenLog
-from services.delivery.engine.journal import Journal
-from services.delivery.engine.times.store_time import StoreTime
+from services.delivery.engine.journal.journal import Journal
+from services.delivery.engine.journal.store_time import StoreTime
 from services.delivery.errors import JournalNotDurable
 from services.delivery.rpc.log.log_client import LogClient as DeliveryLog
 from services.gateway.errors import PeerRefused, Refused
@@ -128,7 +128,7 @@ async def test_deliverys_journal_when_it_takes_too_long(monkeypatch: pytest.Monk
 
 async def test_a_journal_that_closes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stop does not wait for an in-sync set that does not answer."""
-    monkeypatch.setattr("services.delivery.engine.journal.CLOSE_S", 0.0)
+    monkeypatch.setattr("services.delivery.engine.journal.journal.CLOSE_S", 0.0)
     async with store() as one:
         journal = Journal(DeliveryLog(one.log), "o" * 32, StoreTime(ManualClock()))
         await journal.begin(EVENT)

@@ -20,12 +20,12 @@ from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.config import DeliveryConfig
-from services.delivery.engine.delays.done import Done
-from services.delivery.engine.delays.ports import Timed, TimerIndex
-from services.delivery.engine.delays.schedule import Entry, Schedules
-from services.delivery.engine.journal import Journal
-from services.delivery.engine.ports import Copy, Note, Written
-from services.delivery.engine.tally import Tally
+from services.delivery.engine.delays.schedule import Schedules
+from services.delivery.engine.journal.journal import Journal
+from services.delivery.engine.ports.messages import Copy, Note, Written
+from services.delivery.engine.ports.timers import Entry, Timed, TimerIndex
+from services.delivery.engine.state.done import Done
+from services.delivery.engine.state.tally import Tally
 from services.delivery.errors import AppendRefused, JournalLost
 
 COUNT, SIZE_BYTES = 500, 2 << 20
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class Delays:
-    """Of one ownership. `start` it, `stop` it."""
+    """Of one owner. `start` it, `stop` it."""
 
     def __init__(
         self, done: Done, journal: Journal, tally: Tally, timers: TimerIndex, clock: Clock, config: DeliveryConfig

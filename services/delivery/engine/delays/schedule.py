@@ -9,19 +9,10 @@ Callers: one thread.
 import heapq
 from array import array
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from services.delivery.engine.ports.timers import Entry
 
 MINUTE_MS = 60_000
-
-
-class Entry(NamedTuple):
-    """A record of the timer topic. In the order in which they are due."""
-
-    due_ms: int
-    queue_offset: int
-    physical_offset: int
-    is_by_clock: int = 1
-    """Whether the time is one of the machine's clock, else of the log."""
 
 
 class Schedules:

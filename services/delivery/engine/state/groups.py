@@ -20,7 +20,7 @@ from libs.formats.records.delivery_record import (
     TimeBehind,
     Took,
 )
-from services.delivery.engine.delays.done import Done
+from services.delivery.engine.state.done import Done
 from services.delivery.engine.state.last_attempts import LastAttempts
 from services.delivery.engine.state.queue import QueueState
 

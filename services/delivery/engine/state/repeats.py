@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Repeats: what the last wishes were answered, so that one whose answer was lost gets it again.
+"""Repeats: what the last settle_requests were answered, so that one whose answer was lost gets it again.
 
 They last as long as the process, also when it reads the journal anew because an append failed, or was not durable in
 time: the callers of then repeat what they wished. Nothing of it is in the journal: a repetition that comes late, or to
@@ -19,12 +19,12 @@ class Repeats:
     def __init__(self) -> None:
         self._answers: OrderedDict[int, str] = OrderedDict()
 
-    def note(self, wish: Hashable, answer: str) -> None:
-        """Take note of the handle in the answer to a wish, whose own handle is outdated from now on."""
-        self._answers[hash(wish)] = answer
+    def note(self, settle_request: Hashable, answer: str) -> None:
+        """Take note of the handle in the answer to a settle_request, whose own handle is outdated from now on."""
+        self._answers[hash(settle_request)] = answer
         if len(self._answers) > COUNT_MAX:
             self._answers.popitem(last=False)
 
-    def answer(self, wish: Hashable) -> str | None:
-        """Return the handle in the answer to the same wish before, None if there was none."""
-        return self._answers.get(hash(wish))
+    def answer(self, settle_request: Hashable) -> str | None:
+        """Return the handle in the answer to the same settle_request before, None if there was none."""
+        return self._answers.get(hash(settle_request))

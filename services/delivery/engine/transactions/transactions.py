@@ -23,13 +23,14 @@ from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
 from libs.requests.errors import BadArgument, DependencyUnavailable, WindowFull
 from services.delivery.config import DeliveryConfig
-from services.delivery.engine.journal import Journal
-from services.delivery.engine.ports import Letter, Log
-from services.delivery.engine.tally import Tally
-from services.delivery.engine.times.store_time import StoreTime
-from services.delivery.engine.transactions import letters, table
+from services.delivery.engine.journal.journal import Journal
+from services.delivery.engine.journal.store_time import StoreTime
+from services.delivery.engine.ports.halves import HalfIndex
+from services.delivery.engine.ports.log import Log
+from services.delivery.engine.ports.messages import JournaledMessage
+from services.delivery.engine.state.tally import Tally
+from services.delivery.engine.transactions import messages, table
 from services.delivery.engine.transactions.checks import Checks
-from services.delivery.engine.transactions.ports import HalfIndex
 from services.delivery.engine.transactions.table import Table, Timing, Transaction
 from services.delivery.errors import AppendRefused, TransactionEnded, TransactionNotFound, TransactionRefused
 
@@ -56,7 +57,10 @@ class Check:
 
 
 class Transactions:
-    """Of one ownership. `load`, `start`, `tend` it about once a second, `stop`. Its time is that of the log."""
+    """The transactions of one ownership. Its time is the log's time.
+
+    `load` and `start` it, `run_maintenance` about once a second, `stop` it in the end.
+    """
 
     def __init__(
         self, journal: Journal, tally: Tally, *, log: Log, halves: HalfIndex, time: StoreTime, config: DeliveryConfig
@@ -123,11 +127,11 @@ class Transactions:
                 found.append(Check(transaction.half, message))
         return found
 
-    async def tend(self) -> None:
+    async def run_maintenance(self) -> None:
         """Check what is due, and tell from where on has to be read. Raises what the journal, log and index raise."""
         await self._check_due()
         for offset, (ids, how) in list(self.table.stale.items()):
-            await self._journal.write([], letters.ended([offset], ids, how), is_safe=True)
+            await self._journal.write([], messages.ended([offset], ids, how), is_safe=True)
             self.table.apply_ended(Ended(-1, (offset,), ids, how))
         await self._read_ends()
         self.table.settle()
@@ -257,7 +261,7 @@ class Transactions:
         if how == COMMIT and message is None:
             await self._give_up(transaction)
             raise TransactionNotFound(half.id)
-        copies = [letters.committed(half, message)] if how == COMMIT else []
+        copies = [messages.committed(half, message)] if how == COMMIT else []
         try:
             await self._write(transaction, copies, how)
         except AppendRefused as error:
@@ -276,15 +280,15 @@ class Transactions:
             if message is None:
                 await self._give_up(transaction)
             elif is_due and half.check_count >= self._config.transaction_check_count_max:
-                await self._write_checked(transaction, letters.parked(half, message), PARKED)
+                await self._write_checked(transaction, messages.parked(half, message), PARKED)
             else:
-                again = letters.renewed(half, message, half.check_count + is_due)
+                again = messages.renewed(half, message, half.check_count + is_due)
                 if await self._write_checked(transaction, again, RENEWED):
                     self._tally.checked_count += is_due
                 else:  # an older version took it without room for what is added
-                    await self._write_checked(transaction, letters.parked(half, message), PARKED)
+                    await self._write_checked(transaction, messages.parked(half, message), PARKED)
 
-    async def _write_checked(self, transaction: Transaction, letter: Letter, how: str) -> bool:
+    async def _write_checked(self, transaction: Transaction, letter: JournaledMessage, how: str) -> bool:
         """Return whether the log took it."""
         try:
             await self._write(transaction, [letter], how)
@@ -300,10 +304,10 @@ class Transactions:
         _log.error("the half message of transaction %s is gone: it is rolled back", transaction.half.id)
         await self._write(transaction, [], ROLLBACK)
 
-    async def _write(self, transaction: Transaction, copies: Sequence[Letter], how: str) -> None:
+    async def _write(self, transaction: Transaction, copies: Sequence[JournaledMessage], how: str) -> None:
         """Append the end of a transaction's half messages, and what comes of them."""
         half, offsets, ids = transaction.half, tuple(transaction.offsets), transaction.ids
-        await self._journal.write([], [*copies, *letters.ended(offsets, ids, how)], is_safe=True)
+        await self._journal.write([], [*copies, *messages.ended(offsets, ids, how)], is_safe=True)
         self.table.apply_ended(Ended(-1, offsets, ids, how))
         if how != RENEWED:
             self._checks.drop(half.producer_group, half.id)

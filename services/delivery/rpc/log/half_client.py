@@ -29,8 +29,8 @@ from libs.formats.records.transaction_record import (
 )
 from libs.formats.state.system_topics import HALF_TOPIC, OP_TOPIC
 from libs.runtime.rpc.peer import Connection
-from services.delivery.engine.ports import Index
-from services.delivery.engine.transactions.ports import Ends, Halves
+from services.delivery.engine.ports.halves import Ends, Halves
+from services.delivery.engine.ports.index import Index
 from services.delivery.rpc.log.errors import errors_of
 
 SERVICE = "indexer"

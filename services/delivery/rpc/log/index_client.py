@@ -25,7 +25,7 @@ from libs.formats.records.delivery_record import ATTEMPTS_MAX, BACKOFFS_MAX, Pla
 from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC
 from libs.runtime.rpc.peer import Connection
 from libs.runtime.rpc.timestamps import timestamp
-from services.delivery.engine.ports import Found, Pulled, Stored, Wanted
+from services.delivery.engine.ports.messages import Found, Pulled, Stored, Wanted
 from services.delivery.errors import ConsumerOffsetNotFound, TopicNotFound
 from services.delivery.rpc.log.errors import errors_of
 from services.delivery.rpc.log.letters import DLQ_ORIGIN_TOPIC

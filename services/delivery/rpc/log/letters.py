@@ -11,7 +11,7 @@ from reput.common.v1.message_pb2 import StoredMessage
 
 from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
 from libs.formats.records.record import TRANSACTION_COMMIT, TRANSACTION_MASK, born_time_within
-from services.delivery.engine.ports import DeadLetter, Letter, Note, Replayed
+from services.delivery.engine.ports.messages import DeadLetter, JournaledMessage, Note, Replayed
 
 DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 """As RocketMQ has them."""
@@ -27,7 +27,7 @@ ADDED_SIZE_BYTES = 64
 """What the log may add to the properties of a message."""
 
 
-def message_of(letter: Letter) -> AppendMessage:
+def message_of(letter: JournaledMessage) -> AppendMessage:
     """Return a message as it is appended."""
     if isinstance(letter, Note):
         return AppendMessage(

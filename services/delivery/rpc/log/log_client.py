@@ -23,7 +23,7 @@ from libs.requests.durable import until_durable
 from libs.requests.errors import NotDurableYet
 from libs.runtime.rpc.errors import describe, error_info, is_passing
 from libs.runtime.rpc.peer import Connection
-from services.delivery.engine.ports import Letter, Written
+from services.delivery.engine.ports.messages import JournaledMessage, Written
 from services.delivery.errors import AppendRefused, JournalLost, JournalNotDurable, TopicNotFound
 from services.delivery.rpc.log.errors import errors_of
 from services.delivery.rpc.log.letters import message_of
@@ -78,7 +78,7 @@ class LogClient:
                 raise
         raise AssertionError("the log has taken a number that is far from the next one")
 
-    async def write(self, number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
+    async def write(self, number: int, body: bytes, letters: Sequence[JournaledMessage], *, is_safe: bool) -> Written:
         """See Log."""
         request = _request(number, body, letters, is_safe=is_safe)
         with errors_of(SERVICE):
@@ -144,7 +144,7 @@ class LogClient:
 
 
 def _request(
-    number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool
+    number: int, body: bytes, letters: Sequence[JournaledMessage], *, is_safe: bool
 ) -> append_service_pb2.AppendStateRequest:
     """Return the request for a record of the journal, as that batch of its one writer.
 

@@ -15,8 +15,8 @@ from libs.formats.records import timed as timed_record
 from libs.formats.records.message_id import OFFSET_ID_IPV4_DIGIT_COUNT, OFFSET_ID_IPV6_DIGIT_COUNT
 from libs.formats.state.system_topics import TIMER_TOPIC
 from libs.runtime.rpc.peer import Connection
-from services.delivery.engine.delays.ports import Timed, TimedRead
-from services.delivery.engine.ports import Index
+from services.delivery.engine.ports.index import Index
+from services.delivery.engine.ports.timers import Timed, TimedRead
 from services.delivery.rpc.log.errors import errors_of
 
 LOG, INDEXER = "commitlog", "indexer"

@@ -10,14 +10,16 @@ from libs.formats.records import timed as timed_record
 from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
-from services.delivery.engine import ownership as ownership_module
 from services.delivery.engine.delays import delays as delays_module
-from services.delivery.engine.owned import Owned, Wish
-from services.delivery.engine.ports import Wanted
-from services.delivery.engine.subscription import Delivered
-from services.delivery.engine.takeover.copying import Copying
+from services.delivery.engine.journal.copier import JournalCopier
+from services.delivery.engine.own import journal_owner as owner_module
+from services.delivery.engine.own.counters import Counters
+from services.delivery.engine.own.group_engine import GroupEngine
+from services.delivery.engine.ports.messages import Wanted
+from services.delivery.engine.receive.batch import Delivered
+from services.delivery.engine.receive.settling import SettleRequest
 from services.delivery.errors import JournalLost
-from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.memory_timers import Sent
 from tests.support.patience import LIMIT_S, eventually
 
@@ -71,7 +73,7 @@ async def ahead(store: MemoryStore, clock: ManualClock) -> None:
 async def test_delays_after_the_clock_was_ahead(clock: ManualClock) -> None:
     """They end after their time by monotonic time, and a ninth of it; each comes once, and does not wait again."""
     store = made()
-    async with delivering(store, clock) as ownership:
+    async with delivering(store, clock) as owner:
         await ahead(store, clock)
         for number in range(20):
             await delayed(store, f"m{number}", 2_000)
@@ -81,18 +83,18 @@ async def test_delays_after_the_clock_was_ahead(clock: ManualClock) -> None:
         assert texts(store) == []
         clock.advance(300)
         await eventually(lambda: len(texts(store)) == 20)
-        await eventually(lambda: ownership.delay_counters().delivered_total == 20)
+        await eventually(lambda: Counters(owner).delays().delivered_total == 20)
         assert (len(store.timers.records), len(set(texts(store)))) == (20, 20)
-        assert ownership.delay_counters().late_ms_total <= 20 * 300
+        assert Counters(owner).delays().late_ms_total <= 20 * 300
 
 
 async def test_times_of_the_clock_after_it_was_ahead(clock: ManualClock) -> None:
     """A message for half an hour from now comes then, though the log's time is past that already."""
     store, due_ms = made(), clock.now_ms() + HOUR_MS // 2
-    async with delivering(store, clock) as ownership:
+    async with delivering(store, clock) as owner:
         await ahead(store, clock)
         await store.timers.send(TOPIC, "m", due_ms=due_ms)
-        await eventually(lambda: ownership.delay_counters().messages_waiting == 1)
+        await eventually(lambda: Counters(owner).delays().messages_waiting == 1)
         clock.set_now_ms(due_ms - 10)
         await settled()
         assert texts(store) == []
@@ -103,12 +105,12 @@ async def test_times_of_the_clock_after_it_was_ahead(clock: ManualClock) -> None
 async def test_a_delay_is_a_time_of_the_clock_once_it_is_appended_again(clock: ManualClock) -> None:
     """The record that takes the place of one with a delay names the moment at which that ends, by the clock."""
     store = made()
-    async with delivering(store, clock, delayed_roll_hours=5) as ownership:
+    async with delivering(store, clock, delayed_roll_hours=5) as owner:
         await ahead(store, clock)
         await delayed(store, "m", 48 * HOUR_MS)
-        await eventually(lambda: ownership.delay_counters().messages_waiting == 1)
+        await eventually(lambda: Counters(owner).delays().messages_waiting == 1)
         clock.advance(6 * HOUR_MS)  # of which the log's time counts nine tenths, so it is 24 minutes ahead
-        await eventually(lambda: ownership.delay_counters().rolled_total == 1)
+        await eventually(lambda: Counters(owner).delays().rolled_total == 1)
     _, again, *_ = store.timers.records
     assert again.is_by_clock
     assert abs(again.due_ms - clock.now_ms() - 42.6 * HOUR_MS) < 1_000
@@ -118,10 +120,10 @@ async def test_a_delay_is_a_time_of_the_clock_once_it_is_appended_again(clock: M
 async def test_a_step_while_messages_wait(step: str, clock: ManualClock) -> None:
     """Each comes once. Times of the clock come by the new clock, and delays are not made longer by a step back."""
     store, due_ms = made(), clock.now_ms() + 2 * HOUR_MS
-    async with delivering(store, clock) as ownership:
+    async with delivering(store, clock) as owner:
         await delayed(store, "delay", 10_000)
         await store.timers.send(TOPIC, "time", due_ms=due_ms)
-        await eventually(lambda: ownership.delay_counters().messages_waiting == 2)
+        await eventually(lambda: Counters(owner).delays().messages_waiting == 2)
         clock.set_now_ms(clock.now_ms() + STEPS_MS[step])
         await settled()
         clock.advance(12_000)
@@ -137,16 +139,16 @@ async def test_a_step_while_messages_wait(step: str, clock: ManualClock) -> None
 async def test_transactions_after_the_clock_was_ahead(clock: ManualClock) -> None:
     """Their producers are asked at the time for that, by the log's time."""
     store = made()
-    async with delivering(store, clock) as ownership:
+    async with delivering(store, clock) as owner:
         await ahead(store, clock)
         await store.transactions.begin("a")
-        subject = (await owned_of(ownership)).transactions
+        subject = (await engine_of(owner)).transactions
         await eventually(lambda: subject.table.count == 1)
-        await subject.tend()
+        await subject.run_maintenance()
         assert await subject.checks(["p"], 1, wait_s=0) == []
         clock.advance(7_000)
         await settled()
-        await subject.tend()
+        await subject.run_maintenance()
         (check,) = await subject.checks(["p"], 1, wait_s=5)
         assert check.half.id == "a"
 
@@ -171,36 +173,36 @@ async def test_what_is_in_flight_after_the_clock_was_set(
         for one in {clock, machine}:
             one.advance(duration_ms)
 
-    async def received(owned: Owned, count: int = 1, wait_s: float = LIMIT_S) -> list[Delivered]:
-        return await owned.receive("g", TOPIC, count=count, invisible_ms=60_000, wanted=Wanted(), wait_s=wait_s)
+    async def received(engine: GroupEngine, count: int = 1, wait_s: float = LIMIT_S) -> list[Delivered]:
+        return await engine.receive("g", TOPIC, count=count, invisible_ms=60_000, wanted=Wanted(), wait_s=wait_s)
 
     for text in "abc":
         await store.append(TOPIC, text)
     async with contextlib.AsyncExitStack() as stack:
-        ownership = await stack.enter_async_context(delivering(store, clock, log_machine=machine))
-        owned = await owned_of(ownership)
-        (first,) = await received(owned)
+        owner = await stack.enter_async_context(delivering(store, clock, log_machine=machine))
+        engine = await engine_of(owner)
+        (first,) = await received(engine)
         for step_ms in STEPS[steps]:
             machine.set_now_ms(machine.now_ms() + step_ms)
-            await heard(store, owned)
+            await heard(store, engine)
         if since_h:
-            await owned.settle([Wish(first.handle, "ack")])
+            await engine.settling.settle([SettleRequest(first.handle, "ack")])
             advance(since_h * HOUR_MS)
-            await heard(store, owned)
-            (first,) = await received(owned)
+            await heard(store, engine)
+            (first,) = await received(engine)
             assert abs(first.until_ms - store.timers.now_ms() - 60_000) < 1_000
         advance(30_000)
-        await heard(store, owned)
+        await heard(store, engine)
         if is_taken_over:
-            ownership = await stack.enter_async_context(delivering(store, clock, log_machine=machine))
-            owned = await owned_of(ownership)
-        others = await received(owned, 10)
+            owner = await stack.enter_async_context(delivering(store, clock, log_machine=machine))
+            engine = await engine_of(owner)
+        others = await received(engine, 10)
         assert first.message not in [one.message for one in others]
-        await owned.settle([Wish(one.handle, "ack") for one in others])
+        await engine.settling.settle([SettleRequest(one.handle, "ack") for one in others])
         advance(29_000)
-        assert await received(owned, wait_s=0) == []
+        assert await received(engine, wait_s=0) == []
         advance(8_000)
-        (again,) = await received(owned)
+        (again,) = await received(engine)
         assert (again.message, again.attempt) == (first.message, 2)
 
 
@@ -221,27 +223,27 @@ async def test_what_is_in_flight_when_the_log_makes_up_for_a_little(
     before_ms, steps_ms = SMALL_STEPS[steps]
 
     async def passed(duration_ms: int, step_ms: int = 0) -> None:
-        await heard(store, owned)  # no record is on its way while the clock goes
+        await heard(store, engine)  # no record is on its way while the clock goes
         for one in (clock, machine):
             one.advance(duration_ms)
         machine.set_now_ms(machine.now_ms() + step_ms)
-        await heard(store, owned)
+        await heard(store, engine)
 
     async def received(wait_s: float = LIMIT_S) -> list[Delivered]:
-        return await owned.receive("g", TOPIC, count=1, invisible_ms=12_000, wanted=Wanted(), wait_s=wait_s)
+        return await engine.receive("g", TOPIC, count=1, invisible_ms=12_000, wanted=Wanted(), wait_s=wait_s)
 
     await store.append(TOPIC, "a")
     async with contextlib.AsyncExitStack() as stack:
-        ownership = await stack.enter_async_context(delivering(store, clock, log_machine=machine))
-        owned = await owned_of(ownership)
+        owner = await stack.enter_async_context(delivering(store, clock, log_machine=machine))
+        engine = await engine_of(owner)
         await passed(0, before_ms)
         await passed(9_000)
         (first,) = await received()
         for step_ms in steps_ms:
             await passed(1_000, step_ms)
         if is_taken_over:
-            ownership = await stack.enter_async_context(delivering(store, clock, log_machine=machine))
-            owned = await owned_of(ownership)
+            owner = await stack.enter_async_context(delivering(store, clock, log_machine=machine))
+            engine = await engine_of(owner)
         await passed(12_000 - 1_000 * len(steps_ms) - 100)
         assert await received(wait_s=0) == []
         await passed(1_500)
@@ -256,82 +258,82 @@ async def test_the_log_s_clock_is_set_ahead_while_a_process_begins_anew(
     """A jump between two ownerships of one process counts once, also where another process counted it meanwhile."""
     store, machine = made(), ManualClock()
 
-    async def received(owned: Owned, wait_s: float) -> list[Delivered]:
-        return await owned.receive("g", TOPIC, count=1, invisible_ms=60_000, wanted=Wanted(), wait_s=wait_s)
+    async def received(engine: GroupEngine, wait_s: float) -> list[Delivered]:
+        return await engine.receive("g", TOPIC, count=1, invisible_ms=60_000, wanted=Wanted(), wait_s=wait_s)
 
     await store.append(TOPIC, "a")
-    async with delivering(store, clock, log_machine=machine) as ownership:
-        owned = await owned_of(ownership)
-        await received(owned, LIMIT_S)
+    async with delivering(store, clock, log_machine=machine) as owner:
+        engine = await engine_of(owner)
+        await received(engine, LIMIT_S)
         if is_heard_elsewhere:
             async with delivering(store, clock, log_machine=machine) as other_ownership:
-                other = await owned_of(other_ownership)
+                other = await engine_of(other_ownership)
                 machine.set_now_ms(machine.now_ms() + HOUR_MS)
                 await heard(store, other)
         else:
             store.refused_writes = 1
             machine.set_now_ms(machine.now_ms() + HOUR_MS)
         with pytest.raises((DependencyUnavailable, JournalLost)):
-            await heard(store, owned)
-        owned = await owned_of(ownership, began_count=2)
-        assert owned.groups.behind_ms == pytest.approx(HOUR_MS, abs=100)
+            await heard(store, engine)
+        engine = await engine_of(owner, began_count=2)
+        assert engine.groups.behind_ms == pytest.approx(HOUR_MS, abs=100)
         for is_over in (False, True):
             for one in (clock, machine):
                 one.advance(31_000 if is_over else 59_000)
-            assert len(await received(owned, LIMIT_S if is_over else 0)) == is_over
+            assert len(await received(engine, LIMIT_S if is_over else 0)) == is_over
 
 
-async def heard(store: MemoryStore, owned: Owned) -> None:
+async def heard(store: MemoryStore, engine: GroupEngine) -> None:
     """Let the log take a record, which tells Delivery the time, as it looks at the log's state once a second."""
-    await owned.set_policy("another", Policy())
+    await engine.set_policy("another", Policy())
 
 
 async def test_the_time_is_asked_for_where_nothing_is_written(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Delivery without work hears that the clock of the log's machine was set back, and what it gives is on time."""
-    monkeypatch.setattr(ownership_module, "TEND_INTERVAL_S", 0.005)
+    monkeypatch.setattr(owner_module, "MAINTENANCE_INTERVAL_S", 0.005)
     store, machine = made(), ManualClock()
-    async with delivering(store, clock, log_machine=machine) as ownership:
-        owned = await owned_of(ownership)
+    async with delivering(store, clock, log_machine=machine) as owner:
+        engine = await engine_of(owner)
         machine.set_now_ms(machine.now_ms() - HOUR_MS)
         record_count = len(store.journal_records)
         await eventually(lambda: len(store.journal_records) > record_count)
         for one in (clock, machine):
             one.advance(5 * HOUR_MS)
         await store.append(TOPIC, "a")
-        (given,) = await owned.receive("g", TOPIC, count=1, invisible_ms=60_000, wanted=Wanted(), wait_s=LIMIT_S)
+        (given,) = await engine.receive("g", TOPIC, count=1, invisible_ms=60_000, wanted=Wanted(), wait_s=LIMIT_S)
         assert abs(given.until_ms - store.timers.now_ms() - 60_000) < 1_000
 
 
 async def test_a_jump_is_in_a_copy_of_the_journal(clock: ManualClock) -> None:
     """So a process that reads the copy alone ends deliveries by the same time."""
     store = made()
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
         clock.set_now_ms(clock.now_ms() + HOUR_MS)
-        await heard(store, owned)
-        assert owned.groups.behind_ms == HOUR_MS
+        await heard(store, engine)
+        assert engine.groups.behind_ms == HOUR_MS
         begin = len(store.journal_records)
-        subject = Copying(owned.groups, owned.delays.journal, store, store, owned.burying)
-        await subject.tend()
+        subject = JournalCopier(engine.groups, engine.delays.journal, store, store, engine.dead_letter_writer.before)
+        await subject.run_maintenance()
     store.min_journal_offset = begin
-    async with delivering(store, clock) as ownership:
-        assert (await owned_of(ownership)).groups.behind_ms == HOUR_MS
+    async with delivering(store, clock) as owner:
+        assert (await engine_of(owner)).groups.behind_ms == HOUR_MS
 
 
 async def test_what_is_in_flight_when_the_clock_is_set_back_and_delivery_starts_again(clock: ManualClock) -> None:
     """It comes again after its time, not an hour later: what the process before wrote down is a time of the log."""
     store, group = made(), "g"
     await store.append(TOPIC, "a")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        (one,) = await owned.receive(group, TOPIC, count=1, invisible_ms=30_000, wanted=Wanted(), wait_s=LIMIT_S)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        (one,) = await engine.receive(group, TOPIC, count=1, invisible_ms=30_000, wanted=Wanted(), wait_s=LIMIT_S)
     clock.set_now_ms(clock.now_ms() - HOUR_MS)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
         clock.advance(25_000)
-        assert await owned.receive(group, TOPIC, count=1, invisible_ms=None, wanted=Wanted(), wait_s=0) == []
+        assert await engine.receive(group, TOPIC, count=1, invisible_ms=None, wanted=Wanted(), wait_s=0) == []
         clock.advance(10_000)
-        (again,) = await owned.receive(group, TOPIC, count=1, invisible_ms=None, wanted=Wanted(), wait_s=LIMIT_S)
+        (again,) = await engine.receive(group, TOPIC, count=1, invisible_ms=None, wanted=Wanted(), wait_s=LIMIT_S)
     assert (again.message, one.attempt, again.attempt) == ("a", 1, 2)

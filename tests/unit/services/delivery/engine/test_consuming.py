@@ -8,14 +8,16 @@ import pytest
 
 from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
-from services.delivery.engine.consuming import Consumption
-from services.delivery.engine.owned import Owned, Wish
-from services.delivery.engine.ownership import Ownership
-from services.delivery.engine.ports import Wanted
-from services.delivery.engine.standing.measuring import GroupLag, Measuring
-from services.delivery.engine.subscription import Delivered, Subscription
+from services.delivery.engine.own.consumption import Consumption
+from services.delivery.engine.own.group_engine import GroupEngine
+from services.delivery.engine.own.journal_owner import JournalOwner
+from services.delivery.engine.own.lag_metrics import GroupLag, LagMetrics
+from services.delivery.engine.ports.messages import Wanted
+from services.delivery.engine.receive.batch import Delivered
+from services.delivery.engine.receive.settling import SettleRequest
+from services.delivery.engine.receive.subscription import Subscription
 from services.delivery.errors import JournalLost
-from tests.support.memory_delivery import RECORD_SIZE_BYTES, MemoryStore, delivering, owned_of
+from tests.support.memory_delivery import RECORD_SIZE_BYTES, MemoryStore, delivering, engine_of
 from tests.support.patience import LIMIT_S
 
 GROUP, TOPIC = "g", "t"
@@ -34,8 +36,8 @@ async def filled(*messages: str) -> MemoryStore:
     return store
 
 
-def consumption(ownership: Ownership, *topics: str) -> Consumption:
-    return Consumption(ownership, GROUP, topics or (TOPIC,), invisible_ms=None, wanted=Wanted())
+def consumption(owner: JournalOwner, *topics: str) -> Consumption:
+    return Consumption(owner, GROUP, topics or (TOPIC,), invisible_ms=None, wanted=Wanted())
 
 
 async def some(one: Consumption, count: int) -> list[str]:
@@ -50,20 +52,20 @@ async def some(one: Consumption, count: int) -> list[str]:
 async def test_no_more_comes_than_there_is_credit_for(clock: ManualClock) -> None:
     """Messages and bytes are bounds; the last message may be larger than what is left."""
     store = await filled(*map(str, range(10)))
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        slow = consumption(ownership)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        slow = consumption(owner)
         slow.credit(3, 1 << 20)
         assert await some(slow, 3) == ["0", "1", "2"]
         waiting = asyncio.create_task(slow.next())
         await asyncio.sleep(0.1)
         assert not waiting.done()
-        quick = consumption(ownership)
+        quick = consumption(owner)
         quick.credit(100, RECORD_SIZE_BYTES + 1)
         assert await some(quick, 2) == ["3", "4"]
         slow.credit(1, 0)
         assert [one.message for one in await waiting] == ["5"]
-        assert owned.groups.open_count == 6
+        assert engine.groups.open_count == 6
 
 
 async def test_topics_take_turns(clock: ManualClock) -> None:
@@ -71,9 +73,9 @@ async def test_topics_take_turns(clock: ManualClock) -> None:
     store = await filled(*("a" * 20))
     for _ in range(20):
         await store.append("u", "b")
-    async with delivering(store, clock) as ownership:
-        await owned_of(ownership)
-        both = consumption(ownership, TOPIC, "u")
+    async with delivering(store, clock) as owner:
+        await engine_of(owner)
+        both = consumption(owner, TOPIC, "u")
         both.credit(1, 1 << 20)
         found = []
         for _ in range(8):
@@ -86,9 +88,9 @@ async def test_a_message_wakes_who_waits(clock: ManualClock) -> None:
     """Of several topics, the one that gets a message first has it delivered."""
     store = await filled()
     store.queues("u")
-    async with delivering(store, clock) as ownership:
-        await owned_of(ownership)
-        both = consumption(ownership, TOPIC, "u")
+    async with delivering(store, clock) as owner:
+        await engine_of(owner)
+        both = consumption(owner, TOPIC, "u")
         both.credit(10, 1 << 20)
         waiting = asyncio.create_task(both.next())
         await asyncio.sleep(0.1)
@@ -100,9 +102,9 @@ async def test_a_message_wakes_who_waits(clock: ManualClock) -> None:
 async def test_a_stop_ends_it(clock: ManualClock) -> None:
     """Whoever waits for messages hears of the stop, and nothing is chosen any more."""
     store = await filled()
-    async with delivering(store, clock) as ownership:
-        await owned_of(ownership)
-        one = consumption(ownership)
+    async with delivering(store, clock) as owner:
+        await engine_of(owner)
+        one = consumption(owner)
         one.credit(10, 1 << 20)
         waiting = asyncio.create_task(one.next())
         await asyncio.sleep(0.05)
@@ -115,15 +117,15 @@ async def test_a_stop_ends_it(clock: ManualClock) -> None:
 async def test_it_goes_on_when_the_journal_is_read_anew(clock: ManualClock) -> None:
     """What waits for messages when the process begins anew gets those that come later."""
     store = await filled()
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        one = consumption(ownership)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        one = consumption(owner)
         one.credit(10, 1 << 20)
         waiting = asyncio.create_task(one.next())
         await asyncio.sleep(0.05)
         store.lost_answers = 1
         with pytest.raises(JournalLost):
-            await owned.set_policy(GROUP, Policy())
+            await engine.set_policy(GROUP, Policy())
         await store.append(TOPIC, "a")
         async with asyncio.timeout(LIMIT_S):
             assert [delivered.message for delivered in await waiting] == ["a"]
@@ -132,36 +134,36 @@ async def test_it_goes_on_when_the_journal_is_read_anew(clock: ManualClock) -> N
 async def test_a_receive_that_waits_hears_that_the_process_begins_anew(clock: ManualClock) -> None:
     """A receive does not wait for its whole time at a journal that is lost."""
     store = await filled()
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        receiving = owned.receive(GROUP, TOPIC, count=1, invisible_ms=None, wanted=Wanted(), wait_s=LIMIT_S)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        receiving = engine.receive(GROUP, TOPIC, count=1, invisible_ms=None, wanted=Wanted(), wait_s=LIMIT_S)
         waiting = asyncio.create_task(receiving)
         await asyncio.sleep(0.05)
         store.refused_writes = 1
         with pytest.raises(Exception, match="disk is full"):
-            await owned.set_policy(GROUP, Policy())
+            await engine.set_policy(GROUP, Policy())
         async with asyncio.timeout(LIMIT_S / 2):
             with pytest.raises(JournalLost):
                 await waiting
 
 
-async def receive(owned: Owned, *, wait_s: float) -> list[Delivered]:
-    return await owned.receive(GROUP, TOPIC, count=10, invisible_ms=None, wanted=Wanted(), wait_s=wait_s)
+async def receive(engine: GroupEngine, *, wait_s: float) -> list[Delivered]:
+    return await engine.receive(GROUP, TOPIC, count=10, invisible_ms=None, wanted=Wanted(), wait_s=wait_s)
 
 
 async def test_a_receive_of_a_paused_group_sleeps_until_it_goes_on(clock: ManualClock) -> None:
     """Whatever is due in a paused group, nobody looks again and again; the end of the pause is heard at once."""
     store = await filled("a")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        (a,) = await receive(owned, wait_s=LIMIT_S)
-        await owned.settle([Wish(a.handle, "nack", 0)])
-        await owned.set_policy(GROUP, Policy(is_paused=True))
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        (a,) = await receive(engine, wait_s=LIMIT_S)
+        await engine.settling.settle([SettleRequest(a.handle, "nack", 0)])
+        await engine.set_policy(GROUP, Policy(is_paused=True))
         with mock.patch.object(Subscription, "take", autospec=True, side_effect=Subscription.take) as take:
-            waiting = asyncio.create_task(receive(owned, wait_s=LIMIT_S))
+            waiting = asyncio.create_task(receive(engine, wait_s=LIMIT_S))
             await asyncio.sleep(1.0)
             assert take.call_count <= 2
-            await owned.set_policy(GROUP, Policy())
+            await engine.set_policy(GROUP, Policy())
             async with asyncio.timeout(LIMIT_S / 2):
                 (again,) = await waiting
         assert again.attempt == 2
@@ -170,13 +172,13 @@ async def test_a_receive_of_a_paused_group_sleeps_until_it_goes_on(clock: Manual
 async def test_a_message_that_was_not_tried_keeps_its_attempts(clock: ManualClock) -> None:
     """Who gives back what it did not begin with brings no message nearer to the dead letters."""
     store = await filled("a")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await owned.set_policy(GROUP, Policy(attempts_max=2))
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await engine.set_policy(GROUP, Policy(attempts_max=2))
         for _ in range(5):
-            (a,) = await receive(owned, wait_s=LIMIT_S)
+            (a,) = await receive(engine, wait_s=LIMIT_S)
             assert a.attempt == 1
-            await owned.settle([Wish(a.handle, "nack", 0, is_untried=True)])
+            await engine.settling.settle([SettleRequest(a.handle, "nack", 0, is_untried=True)])
 
 
 async def test_lags_are_measured_while_this_process_delivers(clock: ManualClock) -> None:
@@ -184,14 +186,14 @@ async def test_lags_are_measured_while_this_process_delivers(clock: ManualClock)
     store = await filled()
     for number in range(3):
         await store.append(TOPIC, str(number), store_time_ms=clock.now_ms())
-    async with delivering(store, clock) as ownership:
-        measuring = Measuring(ownership)
+    async with delivering(store, clock) as owner:
+        measuring = LagMetrics(owner)
         await measuring.look()
         assert measuring.lags == {}
-        assert not ownership.is_owner
-        owned = await owned_of(ownership)
-        first, *_ = await receive(owned, wait_s=LIMIT_S)
-        await owned.settle([Wish(first.handle, "ack")])
+        assert not owner.is_owner
+        engine = await engine_of(owner)
+        first, *_ = await receive(engine, wait_s=LIMIT_S)
+        await engine.settling.settle([SettleRequest(first.handle, "ack")])
         clock.advance(2_500)
         await measuring.look()
         assert measuring.lags == {(GROUP, TOPIC): GroupLag(2, 2.5, 2 * RECORD_SIZE_BYTES, in_flight_messages=2)}
@@ -202,14 +204,14 @@ async def test_lag_is_told_in_messages_and_in_time(clock: ManualClock) -> None:
     store = await filled()
     for number in range(4):
         await store.append(TOPIC, str(number), store_time_ms=clock.now_ms() + number * 1_000)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        first, second, *_ = await receive(owned, wait_s=LIMIT_S)
-        await owned.settle([Wish(first.handle, "ack")])
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        first, second, *_ = await receive(engine, wait_s=LIMIT_S)
+        await engine.settling.settle([SettleRequest(first.handle, "ack")])
         clock.advance(10_000)
-        (lag,) = await owned.lags(GROUP)
+        (lag,) = await engine.lags.of(GROUP)
         assert (lag.unsettled_count, lag.lag_ms, lag.lag_bytes) == (3, 9_000, 3 * RECORD_SIZE_BYTES)
-        await owned.settle([Wish(second.handle, "ack")])
-        assert (await owned.lags(GROUP))[0].lag_ms == 8_000
-        await owned.move(GROUP, TOPIC, {0: 4})
-        assert (await owned.lags(GROUP))[0].lag_ms is None
+        await engine.settling.settle([SettleRequest(second.handle, "ack")])
+        assert (await engine.lags.of(GROUP))[0].lag_ms == 8_000
+        await engine.move(GROUP, TOPIC, {0: 4})
+        assert (await engine.lags.of(GROUP))[0].lag_ms is None

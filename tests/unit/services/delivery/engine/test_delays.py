@@ -12,11 +12,12 @@ import pytest
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.delays import delays as delays_module
-from services.delivery.engine.delays.ports import Timed
-from services.delivery.engine.owned import Owned
-from services.delivery.engine.ports import Note
+from services.delivery.engine.own.counters import Counters
+from services.delivery.engine.own.group_engine import GroupEngine
+from services.delivery.engine.ports.messages import Note
+from services.delivery.engine.ports.timers import Timed
 from services.delivery.errors import AppendRefused, DelayedNotFound, DelayedTooLate, JournalLost, NotOwner
-from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.memory_timers import Sent
 from tests.support.patience import eventually
 
@@ -49,9 +50,9 @@ def texts(store: MemoryStore) -> list[str]:
     return [found.message.text for found in store.queues(TOPIC)[0]]
 
 
-async def waits_for(owned: Owned, count: int) -> None:
+async def waits_for(engine: GroupEngine, count: int) -> None:
     """Until so many messages wait."""
-    await eventually(lambda: owned.delays.count == count)
+    await eventually(lambda: engine.delays.count == count)
 
 
 async def test_each_comes_at_its_time(clock: ManualClock) -> None:
@@ -59,14 +60,14 @@ async def test_each_comes_at_its_time(clock: ManualClock) -> None:
     store = made(clock)
     for number, delay_ms in enumerate((3_000, 90_000, 1_000, -5)):
         await store.timers.send(TOPIC, f"m{number}", due_ms=clock.now_ms() + delay_ms, TIMER_OUT_MS="1", A="b")
-    async with delivering(store, clock) as ownership:
+    async with delivering(store, clock) as owner:
         await eventually(lambda: texts(store) == ["m3"])
         for step_ms, expected in ((999, 1), (1, 2), (1_999, 2), (1, 3), (86_999, 3), (1, 4)):
             clock.advance(step_ms)
             await asyncio.sleep(0.03)
             await eventually(lambda: len(texts(store)) == expected)  # noqa: B023 - it is awaited at once
         assert texts(store) == ["m3", "m2", "m0", "m1"]
-        counters = ownership.delay_counters()
+        counters = Counters(owner).delays()
         assert (counters.delivered_total, counters.messages_waiting, counters.messages_due) == (4, 0, 0)
     (one, *_) = store.queues(TOPIC)[0]
     due_ms = 1_700_000_000_000 - 5
@@ -79,23 +80,23 @@ async def test_cancel(clock: ManualClock) -> None:
     for number in range(3):
         await store.timers.send(TOPIC, f"m{number}", due_ms=due_ms, UNIQ_KEY=f"u{number}")
     await store.timers.send(TOPIC, "plain", due_ms=due_ms)
-    async with delivering(store, clock) as ownership:
-        asking = (await owned_of(ownership)).asking
+    async with delivering(store, clock) as owner:
+        queries = (await engine_of(owner)).delay_queries
         plain = store.timers.records[3].unique_id
         for message_id in ("u1", "u1", plain):
-            assert (await asking.cancel(TOPIC, message_id)).unique_id == message_id
+            assert (await queries.cancel(TOPIC, message_id)).unique_id == message_id
         for topic, message_id in (("other", "u0"), (TOPIC, "nobody")):
             with pytest.raises(DelayedNotFound):
-                await asking.cancel(topic, message_id)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await waits_for(owned, 2)
-        assert (await owned.asking.cancel(TOPIC, "u1")).unique_id == "u1"
+                await queries.cancel(topic, message_id)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await waits_for(engine, 2)
+        assert (await engine.delay_queries.cancel(TOPIC, "u1")).unique_id == "u1"
         clock.advance(1_000)
         await eventually(lambda: texts(store) == ["m0", "m2"])
-        await waits_for(owned, 0)
+        await waits_for(engine, 0)
         with pytest.raises(DelayedTooLate, match="u0"):
-            await owned.asking.cancel(TOPIC, "u0")
+            await engine.delay_queries.cancel(TOPIC, "u0")
     marks = [one for one in store.timers.records if one.deletes]
     assert [(one.deletes, one.topic, one.due_ms) for one in marks] == [("u1", TOPIC, due_ms), (plain, TOPIC, due_ms)]
 
@@ -104,11 +105,11 @@ async def test_cancel_sees_what_is_not_indexed_yet(clock: ManualClock) -> None:
     """A message that was appended just now is waited for."""
     store = made(clock)
     await store.timers.send(TOPIC, "m", due_ms=clock.now_ms() + 1_000, UNIQ_KEY="u")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
         await store.timers.send(TOPIC, "n", due_ms=clock.now_ms() + 1_000, UNIQ_KEY="v")
         store.timers.indexed_behind = 1
-        asked = asyncio.create_task(owned.asking.cancel(TOPIC, "v"))
+        asked = asyncio.create_task(engine.delay_queries.cancel(TOPIC, "v"))
         await asyncio.sleep(0.05)
         store.timers.indexed_behind = 0
         assert (await asked).unique_id == "v"
@@ -121,9 +122,9 @@ async def test_due_while_it_is_cancelled(clock: ManualClock, monkeypatch: pytest
     store = made(clock)
     for name in ("u", "v"):
         await store.timers.send(TOPIC, name, due_ms=clock.now_ms() + 1_000, UNIQ_KEY=name)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await waits_for(owned, 2)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await waits_for(engine, 2)
         asked: list[int] = []
         read = store.timers.read
 
@@ -133,10 +134,10 @@ async def test_due_while_it_is_cancelled(clock: ManualClock, monkeypatch: pytest
 
         monkeypatch.setattr(store.timers, "read", noted)
         is_under_way, arrives = store.held = asyncio.Event(), asyncio.Event()
-        cancelled = asyncio.create_task(owned.asking.cancel(TOPIC, "u"))
+        cancelled = asyncio.create_task(engine.delay_queries.cancel(TOPIC, "u"))
         await is_under_way.wait()
         clock.advance(1_000)
-        await eventually(lambda: len(owned.delays.leaving) == 2)
+        await eventually(lambda: len(engine.delays.leaving) == 2)
         arrives.set()
         await cancelled
         await eventually(lambda: texts(store) == ["v"])
@@ -147,11 +148,11 @@ async def test_due_while_its_cancel_fails(clock: ManualClock, monkeypatch: pytes
     """A message whose cancel the log refuses while it is due comes all the same."""
     store = made(clock)
     await store.timers.send(TOPIC, "u", due_ms=clock.now_ms() + 1_000, UNIQ_KEY="u")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await waits_for(owned, 1)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await waits_for(engine, 1)
         is_under_way, arrives = store.held = asyncio.Event(), asyncio.Event()
-        cancelled = asyncio.create_task(owned.asking.cancel(TOPIC, "u"))
+        cancelled = asyncio.create_task(engine.delay_queries.cancel(TOPIC, "u"))
         await is_under_way.wait()
 
         def refuse(letters: Sequence[object]) -> None:
@@ -169,11 +170,11 @@ async def test_due_while_its_cancel_fails(clock: ManualClock, monkeypatch: pytes
 async def test_a_log_that_follows_denies_no_message(clock: ManualClock) -> None:
     """Its Delivery may not know it yet, and the log may lack what the leader has: the call is made again elsewhere."""
     store = made(clock)
-    async with delivering(store, clock) as ownership:
-        asking = (await owned_of(ownership)).asking
+    async with delivering(store, clock) as owner:
+        queries = (await engine_of(owner)).delay_queries
         store.is_following = True
         with pytest.raises((DependencyUnavailable, JournalLost)):
-            await asking.cancel(TOPIC, "x")
+            await queries.cancel(TOPIC, "x")
 
 
 async def test_marks_of_others(clock: ManualClock) -> None:
@@ -181,17 +182,17 @@ async def test_marks_of_others(clock: ManualClock) -> None:
     store = made(clock)
     await store.timers.send(TOPIC, "early", due_ms=clock.now_ms() - 1, UNIQ_KEY="e")
     await store.timers.send(TOPIC, "m", due_ms=clock.now_ms() + 1_000, UNIQ_KEY="u")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
         await eventually(lambda: texts(store) == ["early"])
         for unique_id in ("u", "e"):
             await store.timers.send(
                 TOPIC, "", due_ms=clock.now_ms() + 1_000, UNIQ_KEY=unique_id, TIMER_DEL_UNIQKEY=unique_id
             )
-        await waits_for(owned, 0)
-        assert ownership.delay_counters().cancelled_total == 1
+        await waits_for(engine, 0)
+        assert Counters(owner).delays().cancelled_total == 1
         with pytest.raises(DelayedTooLate):
-            await owned.asking.cancel(TOPIC, "e")
+            await engine.delay_queries.cancel(TOPIC, "e")
         clock.advance(2_000)
         await asyncio.sleep(0.05)
     assert texts(store) == ["early"]
@@ -202,20 +203,20 @@ async def test_list(clock: ManualClock) -> None:
     store, now_ms = made(clock), clock.now_ms()
     for number in range(30):
         await store.timers.send(TOPIC, f"m{number}", due_ms=now_ms + 30_000 * (30 - number), UNIQ_KEY=f"u{number}")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await waits_for(owned, 30)
-        await owned.asking.cancel(TOPIC, "u28")
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await waits_for(engine, 30)
+        await engine.delay_queries.cancel(TOPIC, "u28")
         pages: list[list[str]] = []
         after: tuple[int, int] | None = (-1, -1)
         while after is not None:
-            found, more = await owned.asking.between(now_ms + 30_001, now_ms + 600_000, after, 7)
+            found, more = await engine.delay_queries.between(now_ms + 30_001, now_ms + 600_000, after, 7)
             pages.append([one.message.text for one in found])
             after = more
         assert sum(pages, []) == [f"m{number}" for number in range(27, 10, -1)]  # noqa: RUF017 - a few
         assert [len(page) for page in pages] == [7, 7, 3]
-        assert [one.unique_id for one in await owned.asking.by_key("", "u5")] == ["u5"]
-        assert await owned.asking.by_key("", "u28") == []
+        assert [one.unique_id for one in await engine.delay_queries.by_key("", "u5")] == ["u5"]
+        assert await engine.delay_queries.by_key("", "u28") == []
 
 
 async def test_what_the_log_does_not_take(clock: ManualClock) -> None:
@@ -223,15 +224,15 @@ async def test_what_the_log_does_not_take(clock: ManualClock) -> None:
     store = made(clock)
     for number, text in enumerate(("a", "!queue", "!!topic", "b")):
         await store.timers.send(TOPIC, text, due_ms=clock.now_ms() + number)
-    async with delivering(store, clock) as ownership:
+    async with delivering(store, clock) as owner:
         clock.advance(10)
         await eventually(lambda: sorted(texts(store)) == ["!queue", "a", "b"])
-        await eventually(lambda: ownership.delay_counters().messages_refused == 1)
+        await eventually(lambda: Counters(owner).delays().messages_refused == 1)
         index = next(index for index, one in enumerate(store.timers.records) if one.message.text == "!!topic")
         store.timers.records[index].message.__dict__["text"] = "mended"
         clock.advance(10_000)
         await eventually(lambda: texts(store)[3:] == ["mended"])
-        assert ownership.delay_counters().messages_refused == 0
+        assert Counters(owner).delays().messages_refused == 0
 
 
 async def test_roll(clock: ManualClock) -> None:
@@ -241,20 +242,20 @@ async def test_roll(clock: ManualClock) -> None:
     await store.timers.send(TOPIC, "later", due_ms=now_ms + 40 * 24 * HOUR_MS)
     await store.timers.put(Sent("delay", {"REAL_TOPIC": TOPIC, "TIMER_DELAY_SEC": "172800"}, now_ms))
     first = store.timers.records[0].unique_id
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await waits_for(owned, 2)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await waits_for(engine, 2)
         for times in (2, 4, 6):
             clock.advance(13 * HOUR_MS)
-            await eventually(lambda: ownership.delay_counters().rolled_total >= times)  # noqa: B023 - awaited
-            store.timers.min_queue_offset = owned.delays.done.low
-            store.timers.min_physical_offset = store.timers.records[owned.delays.done.low].physical_offset
+            await eventually(lambda: Counters(owner).delays().rolled_total >= times)  # noqa: B023 - awaited
+            store.timers.min_queue_offset = engine.delays.done.low
+            store.timers.min_physical_offset = store.timers.records[engine.delays.done.low].physical_offset
         assert store.timers.records[-1].message.properties["TIMER_ROLL_TIMES"] >= "3"
-        await waits_for(owned, 2)
+        await waits_for(engine, 2)
         clock.advance(9 * HOUR_MS)
         await eventually(lambda: texts(store) == ["delay"])
-        assert (await owned.asking.cancel(TOPIC, first)).message.text == "later"
-        assert ownership.delay_counters().lost_total == 0
+        assert (await engine.delay_queries.cancel(TOPIC, first)).message.text == "later"
+        assert Counters(owner).delays().lost_total == 0
 
 
 async def test_due_while_it_is_rolled(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,9 +263,9 @@ async def test_due_while_it_is_rolled(clock: ManualClock, monkeypatch: pytest.Mo
     store = made(clock)
     store.segment_size_bytes = 100
     await store.timers.send(TOPIC, "m", due_ms=clock.now_ms() + 60_000)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await waits_for(owned, 1)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await waits_for(engine, 1)
         is_read, may_read, read = asyncio.Event(), asyncio.Event(), store.timers.read
 
         async def slow(physical_offsets: Sequence[int]) -> list[Timed | None]:
@@ -276,12 +277,12 @@ async def test_due_while_it_is_rolled(clock: ManualClock, monkeypatch: pytest.Mo
         clock.advance(60_000)
         await is_read.wait()
         store.write_delay_s = 0.1
-        rolled = asyncio.create_task(owned.asking.roll())
-        await eventually(lambda: bool(owned.delays.leaving) or rolled.done())
+        rolled = asyncio.create_task(engine.delay_queries.roll())
+        await eventually(lambda: bool(engine.delays.leaving) or rolled.done())
         may_read.set()
         await rolled
-        await waits_for(owned, 0)
-        assert ownership.delay_counters().rolled_total == 1
+        await waits_for(engine, 0)
+        assert Counters(owner).delays().rolled_total == 1
     assert texts(store) == ["m"]
 
 
@@ -291,16 +292,16 @@ async def test_due_while_others_are_rolled(clock: ManualClock) -> None:
     store.segment_size_bytes = 100
     for number in range(8):
         await store.timers.send(TOPIC, f"m{number}", due_ms=clock.now_ms() + 60_000)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await waits_for(owned, 8)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await waits_for(engine, 8)
         store.write_delay_s, store.timers.rolled_count_max = 0.02, 1
         clock.advance(59_000)
-        rolled = asyncio.create_task(owned.asking.roll())
-        await eventually(lambda: ownership.delay_counters().rolled_total > 0)
+        rolled = asyncio.create_task(engine.delay_queries.roll())
+        await eventually(lambda: Counters(owner).delays().rolled_total > 0)
         clock.advance(1_000)
         await rolled
-        await waits_for(owned, 0)
+        await waits_for(engine, 0)
     assert sorted(texts(store)) == [f"m{number}" for number in range(8)]
 
 
@@ -314,8 +315,8 @@ async def test_rocketmq_delivered_some(clock: ManualClock) -> None:
         await store.timers.put(Sent(text, {**out, "TIMER_ROLL_TIMES": "1"}, now_ms - 100))
     async with delivering(store, clock):
         await eventually(lambda: texts(store) == ["was delivered", "was not", "was not"])
-    async with delivering(store, clock) as ownership:
-        await waits_for(await owned_of(ownership), 0)
+    async with delivering(store, clock) as owner:
+        await waits_for(await engine_of(owner), 0)
         await asyncio.sleep(0.05)
     assert texts(store) == ["was delivered", "was not", "was not"]
 
@@ -325,19 +326,19 @@ async def test_rocketmq_goes_on_in_between(clock: ManualClock) -> None:
     store = made(clock)
     for text, due_ms in (("first", 10), ("theirs", 20_000), ("rolled", 90_000), ("ours", 90_000)):
         await store.timers.send(TOPIC, text, due_ms=clock.now_ms() + due_ms, UNIQ_KEY=text, TIMER_OUT_MS=text)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await waits_for(owned, 4)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await waits_for(engine, 4)
         clock.advance(1_000)
-        await waits_for(owned, 3)
+        await waits_for(engine, 3)
     clock.advance(30_000)
     await store.append(TOPIC, Sent("theirs", {"TIMER_OUT_MS": "theirs", "TIMER_DEQUEUE_MS": "1"}))
     rolled = next(one.message for one in store.timers.records if one.unique_id == "rolled")
     await store.timers.put(Sent("rolled", {**rolled.properties, "TIMER_DEQUEUE_MS": "1", "TIMER_ROLL_TIMES": "1"}))
-    async with delivering(store, clock) as ownership:
-        await waits_for(await owned_of(ownership), 2)
+    async with delivering(store, clock) as owner:
+        await waits_for(await engine_of(owner), 2)
         clock.advance(60_000)
-        await waits_for(await owned_of(ownership), 0)
+        await waits_for(await engine_of(owner), 0)
     assert sorted(texts(store)) == ["first", "ours", "rolled", "theirs"]
 
 
@@ -346,17 +347,17 @@ async def test_an_orderly_end_leaves_nothing_done_behind_what_waits(clock: Manua
     store = made(clock)
     for number, due_ms in enumerate((90_000, 10, 80_000, 20, 70_000)):
         await store.timers.send(TOPIC, f"m{number}", due_ms=clock.now_ms() + due_ms)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await waits_for(owned, 5)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await waits_for(engine, 5)
         clock.advance(1_000)
-        await waits_for(owned, 3)
+        await waits_for(engine, 3)
     begin = store.offsets["rmq_sys_reput_delivery"]["rmq_sys_wheel_timer", 0]
     assert [one.message.text for one in store.timers.records[begin:]] == ["m4", "m0", "m2"]
-    async with delivering(store, clock) as ownership:
-        await waits_for(await owned_of(ownership), 3)
+    async with delivering(store, clock) as owner:
+        await waits_for(await engine_of(owner), 3)
         clock.advance(90_000)
-        await waits_for(await owned_of(ownership), 0)
+        await waits_for(await engine_of(owner), 0)
     assert Counter(texts(store)) == Counter(f"m{number}" for number in range(5))
 
 
@@ -365,17 +366,17 @@ async def test_a_copy_is_enough(clock: ManualClock) -> None:
     store = made(clock)
     for number in range(40):
         await store.timers.send(TOPIC, f"m{number}", due_ms=clock.now_ms() + 1_000 * (number % 7))
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
         clock.advance(3_000)
-        await waits_for(owned, 16)
+        await waits_for(engine, 16)
         store.segment_size_bytes = 100
         await asyncio.sleep(1.2)  # a turn of what is done from time to time
         store.segment_size_bytes = 1 << 40
     store.min_journal_offset = store.offsets["rmq_sys_reput_delivery"]["rmq_sys_reput_delivery", 0]
     assert store.min_journal_offset > 0
-    async with delivering(store, clock) as ownership:
-        await waits_for(await owned_of(ownership), 16)
+    async with delivering(store, clock) as owner:
+        await waits_for(await engine_of(owner), 16)
         clock.advance(60_000)
         await eventually(lambda: len(texts(store)) == 40)
     assert max(Counter(texts(store)).values()) == 1
@@ -391,7 +392,7 @@ class Run:
         self.maybe: set[str] = set()
         self.late: set[str] = set()
 
-    async def step(self, owned: Owned) -> None:
+    async def step(self, engine: GroupEngine) -> None:
         match self.chance.randrange(8):
             case 0 | 1 | 2:
                 name = f"m{len(self.sent)}"
@@ -399,17 +400,17 @@ class Run:
                 due_ms = self.clock.now_ms() + self.chance.choice([0, 50, 900, 70_000, 200_000])
                 await self.store.timers.send(TOPIC, name, due_ms=due_ms, UNIQ_KEY=name)
             case 3 | 4 if self.sent:
-                await self._cancel(owned, self.chance.choice(self.sent))
+                await self._cancel(engine, self.chance.choice(self.sent))
             case 5 | 6:
                 self.clock.advance(self.chance.choice([10, 1_000, 61_000]))
                 await asyncio.sleep(self.chance.choice([0, 0, 0.01]))
             case 7:
                 setattr(self.store, self.chance.choice(["lost_answers", "refused_writes", "calm"]), 1)
 
-    async def _cancel(self, owned: Owned, name: str) -> None:
+    async def _cancel(self, engine: GroupEngine, name: str) -> None:
         self.maybe.add(name)
         try:
-            await owned.asking.cancel(TOPIC, name)
+            await engine.delay_queries.cancel(TOPIC, name)
         except DelayedTooLate:
             assert name not in self.cancelled
             self.late.add(name)
@@ -427,15 +428,15 @@ async def test_whatever_happens_each_comes_once(seed: int, clock: ManualClock) -
         store.segment_size_bytes = 3_000
     store.write_delay_s = 0.002 * (seed % 3)
     for _ in range(3):
-        async with delivering(store, clock) as ownership:
+        async with delivering(store, clock) as owner:
             for _ in range(25):
                 with contextlib.suppress(*LOST):
-                    await run.step(await owned_of(ownership))
+                    await run.step(await engine_of(owner))
     store.lost_answers = store.refused_writes = 0
-    async with delivering(store, clock) as ownership:
+    async with delivering(store, clock) as owner:
         clock.advance(300_000)
-        owned = await owned_of(ownership)
-        await eventually(lambda: owned.delays.next == len(store.timers.records) and owned.delays.count == 0)
+        engine = await engine_of(owner)
+        await eventually(lambda: engine.delays.next == len(store.timers.records) and engine.delays.count == 0)
     delivered = Counter(texts(store))
     assert all(count == 1 for count in delivered.values())
     assert not run.cancelled & delivered.keys()
@@ -452,9 +453,9 @@ async def test_hundred_thousand(clock: ManualClock, monkeypatch: pytest.MonkeyPa
     for number, due_ms in enumerate(dues):
         store.timers.records.append(_record(number, due_ms))
     monkeypatch.setattr(store.timers, "read", _reader(store))
-    async with delivering(store, clock, delayed_roll_hours=48) as ownership:
-        owned = await owned_of(ownership)
-        await eventually(lambda: owned.delays.next == count)
+    async with delivering(store, clock, delayed_roll_hours=48) as owner:
+        engine = await engine_of(owner)
+        await eventually(lambda: engine.delays.next == count)
         for hour in range(24):
             clock.advance(HOUR_MS)
             wanted = sum(due_ms <= begin_ms + (hour + 1) * HOUR_MS for due_ms in dues)

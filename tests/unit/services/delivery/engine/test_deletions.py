@@ -10,12 +10,13 @@ import pytest
 
 from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
-from services.delivery.engine import owned as owned_module
-from services.delivery.engine.owned import Owned, Wish
-from services.delivery.engine.ports import Letter, Pulled, Wanted, Written
-from services.delivery.engine.subscription import Delivered
-from services.delivery.engine.takeover import copying
-from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from services.delivery.engine.journal import copier as copying
+from services.delivery.engine.own.group_engine import GroupEngine
+from services.delivery.engine.ports.messages import JournaledMessage, Pulled, Wanted, Written
+from services.delivery.engine.receive import subscriptions as subscriptions_module
+from services.delivery.engine.receive.batch import Delivered
+from services.delivery.engine.receive.settling import SettleRequest
+from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.patience import LIMIT_S, eventually
 
 GROUP, TOPIC = "g", "t"
@@ -62,7 +63,7 @@ class HeldStore(MemoryStore):
                 await self.goes_on.wait()
             raise
 
-    async def write(self, number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
+    async def write(self, number: int, body: bytes, letters: Sequence[JournaledMessage], *, is_safe: bool) -> Written:
         """See Log."""
         kinds = [event[0] for event in json.loads(body)["events"]]
         for name in ("letter" if letters else "write", *kinds[:1]):
@@ -97,107 +98,107 @@ async def filled(*queues: int) -> HeldStore:
     return store
 
 
-async def receive(owned: Owned, count: int = 10, **words: Any) -> list[Delivered]:
+async def receive(engine: GroupEngine, count: int = 10, **words: Any) -> list[Delivered]:
     defaults = {"invisible_ms": 1_000, "wanted": Wanted(), "wait_s": 0.0}
-    return await owned.receive(GROUP, TOPIC, count=count, **(defaults | words))
+    return await engine.receive(GROUP, TOPIC, count=count, **(defaults | words))
 
 
-async def until_received(owned: Owned, count: int) -> list[Delivered]:
+async def until_received(engine: GroupEngine, count: int) -> list[Delivered]:
     """Receive until so many came."""
     found: list[Delivered] = []
     async with asyncio.timeout(LIMIT_S):
         while len(found) < count:
-            found += await receive(owned, count - len(found), wait_s=LIMIT_S)
+            found += await receive(engine, count - len(found), wait_s=LIMIT_S)
     return found
 
 
-async def deleted(owned: Owned) -> None:
+async def deleted(engine: GroupEngine) -> None:
     """Delete the group."""
-    await owned.set_policy(GROUP, None)
+    await engine.set_policy(GROUP, None)
 
 
-async def is_forgotten(store: MemoryStore, clock: ManualClock, owned: Owned) -> bool:
+async def is_forgotten(store: MemoryStore, clock: ManualClock, engine: GroupEngine) -> bool:
     """Whether neither this process nor the next one knows the group."""
-    if owned.groups.is_known(GROUP):
+    if engine.groups.is_known(GROUP):
         return False
-    async with delivering(store, clock) as ownership:
-        return not (await owned_of(ownership)).groups.is_known(GROUP)
+    async with delivering(store, clock) as owner:
+        return not (await engine_of(owner)).groups.is_known(GROUP)
 
 
 async def test_a_receive_that_reads_again_what_failed(clock: ManualClock) -> None:
     """It brings nothing, and the group stays deleted."""
     store = await filled(2)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await until_received(owned, 2)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await until_received(engine, 2)
         clock.advance(1_000)
-        receiving = await store.until_held("read", receive(owned))
-        await deleted(owned)
+        receiving = await store.until_held("read", receive(engine))
+        await deleted(engine)
         store.goes_on.set()
         assert await receiving == []
-        assert await is_forgotten(store, clock, owned)
+        assert await is_forgotten(store, clock, engine)
 
 
 async def test_a_receive_that_goes_while_the_group_is_deleted(clock: ManualClock) -> None:
     """What it had chosen does not go back to a group that is no more."""
     store = await filled(2)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await until_received(owned, 2)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await until_received(engine, 2)
         clock.advance(1_000)
-        receiving = await store.until_held("write", receive(owned))
-        deleting = asyncio.create_task(deleted(owned))
-        await eventually(lambda: not owned.groups.is_known(GROUP))
+        receiving = await store.until_held("write", receive(engine))
+        deleting = asyncio.create_task(deleted(engine))
+        await eventually(lambda: not engine.groups.is_known(GROUP))
         receiving.cancel()
         await asyncio.gather(receiving, return_exceptions=True)
         store.goes_on.set()
         await deleting
-        assert await is_forgotten(store, clock, owned)
+        assert await is_forgotten(store, clock, engine)
 
 
 async def test_a_receive_that_is_repeated(clock: ManualClock) -> None:
     """It begins the group anew: at what the group has committed, not where the former one was."""
     store = await filled(1)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await receive(owned, wait_s=LIMIT_S, attempt_id="a")
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await receive(engine, wait_s=LIMIT_S, attempt_id="a")
         store.offsets[GROUP] = {(TOPIC, 0): 1}
-        repeating = await store.until_held("read", receive(owned, attempt_id="a"))
-        await deleted(owned)
+        repeating = await store.until_held("read", receive(engine, attempt_id="a"))
+        await deleted(engine)
         store.goes_on.set()
         assert await repeating == []
-        assert [queue.next for queue in owned.groups.queues(GROUP)] == [1]
+        assert [queue.next for queue in engine.groups.queues(GROUP)] == [1]
 
 
 async def test_a_last_attempt_that_is_over(clock: ManualClock) -> None:
     """Its message becomes no dead letter of a group that is deleted while it is read."""
     store = await filled(1)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await owned.set_policy(GROUP, Policy(attempts_max=1))
-        (one,) = await until_received(owned, 1)
-        nacking = await store.until_held("read", owned.settle([Wish(one.handle, "nack")]))
-        await deleted(owned)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await engine.set_policy(GROUP, Policy(attempts_max=1))
+        (one,) = await until_received(engine, 1)
+        nacking = await store.until_held("read", engine.settling.settle([SettleRequest(one.handle, "nack")]))
+        await deleted(engine)
         store.goes_on.set()
         await nacking
-        await owned.set_policy("another", Policy())
+        await engine.set_policy("another", Policy())
         assert not any(store.queues(f"%DLQ%{GROUP}"))
-        assert await is_forgotten(store, clock, owned)
+        assert await is_forgotten(store, clock, engine)
 
 
 async def test_a_letter_that_is_written(clock: ManualClock) -> None:
     """The message is there as a dead letter, and its group is not."""
     store = await filled(1)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        (one,) = await until_received(owned, 1)
-        burying = await store.until_held("letter", owned.settle([Wish(one.handle, "bury")]))
-        deleting = asyncio.create_task(deleted(owned))
-        await eventually(lambda: not owned.groups.is_known(GROUP))
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        (one,) = await until_received(engine, 1)
+        burying = await store.until_held("letter", engine.settling.settle([SettleRequest(one.handle, "bury")]))
+        deleting = asyncio.create_task(deleted(engine))
+        await eventually(lambda: not engine.groups.is_known(GROUP))
         store.goes_on.set()
         await asyncio.gather(burying, deleting)
         assert len(store.queues(f"%DLQ%{GROUP}")[0]) == 1
-        assert await is_forgotten(store, clock, owned)
+        assert await is_forgotten(store, clock, engine)
 
 
 @pytest.mark.parametrize("part", ["policy", "copied"])
@@ -205,73 +206,73 @@ async def test_a_copy_of_the_journal(part: str, clock: ManualClock, monkeypatch:
     """It has policies and queues as they are when their part is written, not as they were when it began."""
     monkeypatch.setattr(copying, "PART_FLIGHT_COUNT", 1)
     store = await filled(1, 1, 1)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
         for group in ("before", GROUP):
-            await owned.set_policy(group, Policy())
-        await until_received(owned, 3)
+            await engine.set_policy(group, Policy())
+        await until_received(engine, 3)
         store.segment_size_bytes, store.held_call = 1, part
         async with asyncio.timeout(LIMIT_S):
             await store.is_held.wait()  # with the first one of this kind
-        deleting = asyncio.create_task(deleted(owned))
-        await eventually(lambda: not owned.groups.is_known(GROUP))
+        deleting = asyncio.create_task(deleted(engine))
+        await eventually(lambda: not engine.groups.is_known(GROUP))
         copy_count = len(store.ended_copies)
         store.goes_on.set()
         await deleting
         await eventually(lambda: len(store.ended_copies) > copy_count)
-        assert await is_forgotten(store, clock, owned)
+        assert await is_forgotten(store, clock, engine)
 
 
 async def test_a_group_that_begins_anew_while_the_former_one_ends(clock: ManualClock) -> None:
     """The deletion forgets nothing of it: not its filter, and not what is read ahead for it."""
     store = await filled(5)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await until_received(owned, 5)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await until_received(engine, 5)
         store.keeps_reading = True
-        deleting = asyncio.create_task(deleted(owned))
+        deleting = asyncio.create_task(deleted(engine))
         async with asyncio.timeout(LIMIT_S):
             await store.is_held.wait()
         store.keeps_reading = False
-        assert len(await until_received(owned, 5)) == 5
+        assert len(await until_received(engine, 5)) == 5
         store.goes_on.set()
         await deleting
-        assert [filters.topic for filters in owned.filters.of_group(GROUP)] == [TOPIC]
-        clock.advance(int(owned_module.IDLE_S * 1000) + 1)
-        await owned.tend()
+        assert [filters.topic for filters in engine.subscriptions.filters.of_group(GROUP)] == [TOPIC]
+        clock.advance(int(subscriptions_module.IDLE_S * 1000) + 1)
+        await engine.run_maintenance()
         assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("feed of ")]
 
 
 async def test_a_place_that_is_told_while_the_group_is_deleted(clock: ManualClock) -> None:
     """It is told again for the group that has the name next."""
     store = await filled(1)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        (one,) = await until_received(owned, 1)
-        await owned.settle([Wish(one.handle, "ack")])
-        telling = await store.until_held(f"offsets of {GROUP}", owned.store())
-        await deleted(owned)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        (one,) = await until_received(engine, 1)
+        await engine.settling.settle([SettleRequest(one.handle, "ack")])
+        telling = await store.until_held(f"offsets of {GROUP}", engine.published.publish())
+        await deleted(engine)
         store.offsets[GROUP].clear()
         store.goes_on.set()
         await telling
         store.offsets[GROUP].clear()
-        (one,) = await until_received(owned, 1)
-        await owned.settle([Wish(one.handle, "ack")])
-        await owned.store()
+        (one,) = await until_received(engine, 1)
+        await engine.settling.settle([SettleRequest(one.handle, "ack")])
+        await engine.published.publish()
         assert store.offsets[GROUP] == {(TOPIC, 0): 1}
 
 
 async def test_a_policy_that_changes_while_it_is_told(clock: ManualClock) -> None:
     """The index is told of the change, too."""
     store = await filled(1)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await owned.set_policy(GROUP, Policy(attempts_max=2))
-        telling = await store.until_held("policies", owned.store())
-        await owned.set_policy(GROUP, Policy(attempts_max=3))
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await engine.set_policy(GROUP, Policy(attempts_max=2))
+        telling = await store.until_held("policies", engine.published.publish())
+        await engine.set_policy(GROUP, Policy(attempts_max=3))
         store.goes_on.set()
         await telling
-        await owned.store()
+        await engine.published.publish()
         assert store.policies[GROUP].attempts_max == 3
 
 
@@ -280,15 +281,18 @@ async def test_a_member_that_reads_what_is_for_others_while_deliveries_end(clock
     store = HeldStore()
     for text in ("a1", "b1"):
         await store.append(TOPIC, text)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        size_bytes_max, owned.ahead.size_bytes_max = owned.ahead.size_bytes_max, 0
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        size_bytes_max, engine.subscriptions.read_ahead.size_bytes_max = (
+            engine.subscriptions.read_ahead.size_bytes_max,
+            0,
+        )
         for tag in ("a", "b"):
-            await receive(owned, wait_s=LIMIT_S, wanted=Wanted(tag))
+            await receive(engine, wait_s=LIMIT_S, wanted=Wanted(tag))
         clock.advance(1_000)
-        owned.ahead.size_bytes_max = size_bytes_max
-        receiving = await store.until_held("read", receive(owned, wanted=Wanted("c")))
-        await owned.stop()
+        engine.subscriptions.read_ahead.size_bytes_max = size_bytes_max
+        receiving = await store.until_held("read", receive(engine, wanted=Wanted("c")))
+        await engine.stop()
         store.goes_on.set()
         await asyncio.gather(receiving, return_exceptions=True)
-        assert owned.ahead.size_bytes == 0
+        assert engine.subscriptions.read_ahead.size_bytes == 0

@@ -11,11 +11,12 @@ import pytest
 from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import BadArgument, WindowFull
-from services.delivery.engine.owned import Owned, Wish
-from services.delivery.engine.ports import Pulled, Wanted
-from services.delivery.engine.receiving.filters import FILTER_COUNT_MAX, LIVE_S, RETURN_S
-from services.delivery.engine.subscription import Delivered
-from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from services.delivery.engine.own.group_engine import GroupEngine
+from services.delivery.engine.ports.messages import Pulled, Wanted
+from services.delivery.engine.receive.batch import Delivered
+from services.delivery.engine.receive.filters import FILTER_COUNT_MAX, LIVE_S, RETURN_S
+from services.delivery.engine.receive.settling import SettleRequest
+from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.patience import LIMIT_S, eventually
 
 GROUP, TOPIC = "g", "t"
@@ -35,7 +36,7 @@ async def filled(*messages: str, queue_count: int = 1, key: int = 0) -> MemorySt
 
 
 async def receive(
-    owned: Owned,
+    engine: GroupEngine,
     tags: str,
     count: int = 10,
     *,
@@ -44,7 +45,7 @@ async def receive(
     invisible_ms: int = 60_000,
     attempt_id: str = "",
 ) -> list[Delivered]:
-    return await owned.receive(
+    return await engine.receive(
         GROUP,
         TOPIC,
         count=count,
@@ -55,8 +56,8 @@ async def receive(
     )
 
 
-async def settle(owned: Owned, verb: str, *delivered: Delivered, delay_ms: int | None = None) -> None:
-    outcomes = await owned.settle([Wish(one.handle, verb, delay_ms) for one in delivered])  # type: ignore[arg-type]
+async def settle(engine: GroupEngine, verb: str, *delivered: Delivered, delay_ms: int | None = None) -> None:
+    outcomes = await engine.settling.settle([SettleRequest(one.handle, verb, delay_ms) for one in delivered])  # type: ignore[arg-type]
     assert all(outcome.error is None for outcome in outcomes)
 
 
@@ -64,10 +65,10 @@ def texts(delivered: Sequence[Delivered]) -> list[str]:
     return [one.message for one in delivered]
 
 
-async def connected(store: MemoryStore, owned: Owned, tags: Sequence[str], *messages: str) -> None:
+async def connected(store: MemoryStore, engine: GroupEngine, tags: Sequence[str], *messages: str) -> None:
     """Let members receive nothing, so that their filters are in use, and append messages then."""
     for one in tags:
-        assert await receive(owned, one, wait_s=0) == []
+        assert await receive(engine, one, wait_s=0) == []
     for message in messages:
         await store.append(TOPIC, message)
 
@@ -75,16 +76,16 @@ async def connected(store: MemoryStore, owned: Owned, tags: Sequence[str], *mess
 class Members:
     """Members that receive and acknowledge until they are cancelled."""
 
-    def __init__(self, owned: Owned, *filters: Wanted, count: int = 3) -> None:
+    def __init__(self, engine: GroupEngine, *filters: Wanted, count: int = 3) -> None:
         self.got: list[list[str]] = [[] for _ in filters]
-        self._owned, self._count = owned, count
+        self._engine, self._count = engine, count
         self._tasks = [asyncio.create_task(self._run(number, one)) for number, one in enumerate(filters)]
 
     async def _run(self, number: int, wanted: Wanted) -> None:
         while True:
-            some = await receive(self._owned, wanted.tags, self._count, where=wanted.where)
+            some = await receive(self._engine, wanted.tags, self._count, where=wanted.where)
             self.got[number] += texts(some)
-            await settle(self._owned, "ack", *some)
+            await settle(self._engine, "ack", *some)
 
     @property
     def all(self) -> list[str]:
@@ -96,8 +97,8 @@ class Members:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def lag(owned: Owned) -> int:
-    return sum(one.unsettled_count for one in await owned.lags(GROUP))
+async def lag(engine: GroupEngine) -> int:
+    return sum(one.unsettled_count for one in await engine.lags.of(GROUP))
 
 
 @pytest.mark.parametrize(
@@ -115,10 +116,10 @@ async def lag(owned: Owned) -> int:
 async def test_members_with_different_filters_work_side_by_side(clock: ManualClock, filters: Sequence[Wanted]) -> None:
     """Each message that passes a member's filter comes once, to such a member, while all of them are connected."""
     store = await filled("a", queue_count=3)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        members = Members(owned, *filters)
-        await eventually(lambda: set(owned.filters.of(GROUP, TOPIC).live) == set(filters))
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        members = Members(engine, *filters)
+        await eventually(lambda: set(engine.subscriptions.filters.of(GROUP, TOPIC).live) == set(filters))
         for number in range(200):
             await store.append(TOPIC, f"{'abcd'[number % 4]}{number}", queue_id=number % 3)
         all_messages = [one for queue in store.queues(TOPIC) for one in queue]
@@ -131,89 +132,89 @@ async def test_members_with_different_filters_work_side_by_side(clock: ManualClo
         await members.stop()
         for got, each in zip(members.got, filters, strict=True):
             assert all(store.passes(one, each) for one in all_messages if one.message in got)
-        await owned.tend()
-        assert await lag(owned) == 0
+        await engine.run_maintenance()
+        assert await lag(engine) == 0
 
 
 async def test_a_message_of_a_slow_member_holds_up_no_other(clock: ManualClock) -> None:
     """What a member meets that is for another one is held for that one, and read once."""
     store = await filled()
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await connected(store, owned, "ca", "c1", "a1", "c2", "a2")
-        (first,) = await receive(owned, "c", 1)
-        assert texts(await receive(owned, "a")) == ["a1", "a2"]
-        assert await receive(owned, "a", wait_s=0) == []
-        assert texts(await receive(owned, "c", wait_s=0)) == ["c2"]
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await connected(store, engine, "ca", "c1", "a1", "c2", "a2")
+        (first,) = await receive(engine, "c", 1)
+        assert texts(await receive(engine, "a")) == ["a1", "a2"]
+        assert await receive(engine, "a", wait_s=0) == []
+        assert texts(await receive(engine, "c", wait_s=0)) == ["c2"]
         assert first.message == "c1"
 
 
 async def test_a_message_that_failed_goes_back_to_a_member_that_asks_for_it(clock: ManualClock) -> None:
     """Not to the one that comes first."""
     store = await filled()
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await connected(store, owned, "ca", "c", "a")
-        (failed,) = await receive(owned, "c")
-        (other,) = await receive(owned, "a")
-        await settle(owned, "nack", failed, other, delay_ms=0)
-        (again,) = await receive(owned, "a")
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await connected(store, engine, "ca", "c", "a")
+        (failed,) = await receive(engine, "c")
+        (other,) = await receive(engine, "a")
+        await settle(engine, "nack", failed, other, delay_ms=0)
+        (again,) = await receive(engine, "a")
         assert (again.message, again.attempt) == ("a", 2)
-        assert await receive(owned, "a", wait_s=0) == []
-        (again,) = await receive(owned, "c")
+        assert await receive(engine, "a", wait_s=0) == []
+        (again,) = await receive(engine, "c")
         assert (again.message, again.attempt) == ("c", 2)
 
 
 async def test_what_was_for_members_that_have_gone_is_settled(clock: ManualClock) -> None:
     """After a while in which none of them received; the others go on meanwhile."""
     store = await filled()
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await connected(store, owned, "ca", "c1", "a1", "c2", "a2")
-        got = await receive(owned, "a")
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await connected(store, engine, "ca", "c1", "a1", "c2", "a2")
+        got = await receive(engine, "a")
         assert texts(got) == ["a1", "a2"]
-        await settle(owned, "ack", *got)
+        await settle(engine, "ack", *got)
         clock.advance(int(LIVE_S * 1000))
-        assert await receive(owned, "a", wait_s=0) == []
-        assert await lag(owned) == 2
+        assert await receive(engine, "a", wait_s=0) == []
+        assert await lag(engine) == 2
         clock.advance(2)
-        await owned.tend()
-        assert await receive(owned, "a", wait_s=0) == []
-        assert owned.filters.of(GROUP, TOPIC).live == [Wanted("a")]
-        await eventually(lambda: owned.groups.open_count == 0)
+        await engine.run_maintenance()
+        assert await receive(engine, "a", wait_s=0) == []
+        assert engine.subscriptions.filters.of(GROUP, TOPIC).live == [Wanted("a")]
+        await eventually(lambda: engine.groups.open_count == 0)
 
 
 async def test_a_member_that_works_is_not_gone(clock: ManualClock) -> None:
     """While a message of its own is in flight, also one that it keeps for longer, its filter is in use."""
     store = await filled()
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await connected(store, owned, "c", "c1", "c2", "a")
-        (working,) = await receive(owned, "c", 1, invisible_ms=50_000)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await connected(store, engine, "c", "c1", "c2", "a")
+        (working,) = await receive(engine, "c", 1, invisible_ms=50_000)
         clock.advance(45_000)
-        (outcome,) = await owned.settle([Wish(working.handle, "extend", 50_000)])
-        assert texts(await receive(owned, "a")) == ["a"]
+        (outcome,) = await engine.settling.settle([SettleRequest(working.handle, "extend", 50_000)])
+        assert texts(await receive(engine, "a")) == ["a"]
         clock.advance(45_000)
-        assert await receive(owned, "a", wait_s=0) == []
-        await owned.settle([Wish(outcome.handle, "ack")])
-        assert texts(await receive(owned, "c", wait_s=0)) == ["c2"]
+        assert await receive(engine, "a", wait_s=0) == []
+        await engine.settling.settle([SettleRequest(outcome.handle, "ack")])
+        assert texts(await receive(engine, "c", wait_s=0)) == ["c2"]
 
 
 async def test_a_member_that_repeated_its_receive_is_not_gone(clock: ManualClock) -> None:
     """The message that it got again under a new handle is in flight, so its filter is in use."""
     store = await filled()
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await connected(store, owned, "c", "c1")
-        await receive(owned, "c", attempt_id="x")
-        (working,) = await receive(owned, "c", attempt_id="x")
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await connected(store, engine, "c", "c1")
+        await receive(engine, "c", attempt_id="x")
+        (working,) = await receive(engine, "c", attempt_id="x")
         clock.advance(int(LIVE_S * 1000) + 1)
-        await owned.tend()
+        await engine.run_maintenance()
         for text in ("c2", "a"):
             await store.append(TOPIC, text)
-        assert texts(await receive(owned, "a")) == ["a"]
-        await settle(owned, "ack", working)
-        assert texts(await receive(owned, "c", wait_s=0)) == ["c2"]
+        assert texts(await receive(engine, "a")) == ["a"]
+        await settle(engine, "ack", working)
+        assert texts(await receive(engine, "c", wait_s=0)) == ["c2"]
 
 
 class WatchedStore(MemoryStore):
@@ -233,60 +234,60 @@ async def test_a_pause_settles_nothing_of_a_member_that_came_in_it(clock: Manual
     """What is read ahead in a pause is read for the members of before, and the new one's messages stay."""
     store = WatchedStore()
     store.queues(TOPIC)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        assert await receive(owned, "a", wait_s=0) == []
-        await owned.set_policy(GROUP, Policy(is_paused=True))
-        assert await receive(owned, "b", wait_s=0) == []
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        assert await receive(engine, "a", wait_s=0) == []
+        await engine.set_policy(GROUP, Policy(is_paused=True))
+        assert await receive(engine, "b", wait_s=0) == []
         await store.append(TOPIC, "b1")
         await eventually(lambda: ("a", 1) in store.read)
-        await owned.tend()
-        await owned.set_policy(GROUP, Policy())
-        assert texts(await receive(owned, "b", wait_s=0) or await receive(owned, "b")) == ["b1"]
+        await engine.run_maintenance()
+        await engine.set_policy(GROUP, Policy())
+        assert texts(await receive(engine, "b", wait_s=0) or await receive(engine, "b")) == ["b1"]
 
 
 async def test_members_may_come_back_after_a_takeover(clock: ManualClock) -> None:
     """The next process does not know them; what nobody has asked for yet is held until they had the time for that."""
     store = await filled("a0")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await settle(owned, "ack", *await receive(owned, "a||c"))
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await settle(engine, "ack", *await receive(engine, "a||c"))
     for text in ("c1", "a1"):
         await store.append(TOPIC, text)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        assert texts(await receive(owned, "a")) == ["a1"]
-        assert texts(await receive(owned, "c")) == ["c1"]
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        assert texts(await receive(engine, "a")) == ["a1"]
+        assert texts(await receive(engine, "c")) == ["c1"]
         await store.append(TOPIC, "d")
         await store.append(TOPIC, "a2")
-        assert texts(await receive(owned, "a")) == ["a2"]
-        open_count = owned.groups.open_count
+        assert texts(await receive(engine, "a")) == ["a2"]
+        open_count = engine.groups.open_count
         clock.advance(int(RETURN_S * 1000))
-        await owned.tend()
-        assert await receive(owned, "a", wait_s=0) == []
-        assert owned.groups.open_count == open_count - 1
+        await engine.run_maintenance()
+        assert await receive(engine, "a", wait_s=0) == []
+        assert engine.groups.open_count == open_count - 1
 
 
 async def test_nothing_is_settled_for_members_that_may_come_back(clock: ManualClock) -> None:
     """Not either where the messages for them are more than may be held: the queue waits, until their time is over."""
     store = await filled("a0")
-    async with delivering(store, clock, queue_open_count_max=10) as ownership:
-        owned = await owned_of(ownership)
-        await settle(owned, "ack", *await receive(owned, "a||c"))
+    async with delivering(store, clock, queue_open_count_max=10) as owner:
+        engine = await engine_of(owner)
+        await settle(engine, "ack", *await receive(engine, "a||c"))
     for number in range(20):
         await store.append(TOPIC, f"c{number}")
     await store.append(TOPIC, "a1")
-    async with delivering(store, clock, queue_open_count_max=10) as ownership:
-        owned = await owned_of(ownership)
-        waiting = asyncio.create_task(receive(owned, "a"))
-        await eventually(lambda: owned.groups.open_count == 5)
+    async with delivering(store, clock, queue_open_count_max=10) as owner:
+        engine = await engine_of(owner)
+        waiting = asyncio.create_task(receive(engine, "a"))
+        await eventually(lambda: engine.groups.open_count == 5)
         got: list[str] = []
         while len(got) < 15:
-            some = await receive(owned, "c", 5)
+            some = await receive(engine, "c", 5)
             got += texts(some)
-            await settle(owned, "ack", *some)
+            await settle(engine, "ack", *some)
         clock.advance(int((LIVE_S + RETURN_S) * 1000))
-        await owned.tend()
+        await engine.run_maintenance()
         assert texts(await waiting) == ["a1"]
         assert got == [f"c{number}" for number in range(15)]
 
@@ -294,19 +295,19 @@ async def test_nothing_is_settled_for_members_that_may_come_back(clock: ManualCl
 async def test_messages_of_a_key_keep_their_order_over_filters(clock: ManualClock) -> None:
     """In an ordered group the next message of a key waits, whatever it is for."""
     store = await filled()
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await owned.set_policy(GROUP, Policy(is_ordered=True))
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await engine.set_policy(GROUP, Policy(is_ordered=True))
         order: list[str] = []
-        waiting = asyncio.create_task(receive(owned, "a"))
-        assert await receive(owned, "c", wait_s=0) == []
-        await eventually(lambda: len(owned.filters.of(GROUP, TOPIC).live) == 2)
+        waiting = asyncio.create_task(receive(engine, "a"))
+        assert await receive(engine, "c", wait_s=0) == []
+        await eventually(lambda: len(engine.subscriptions.filters.of(GROUP, TOPIC).live) == 2)
         for text in ("c1", "a2", "c3"):
             await store.append(TOPIC, text, key=7)
         for tags in ("c", "a", "c"):
-            some = await (waiting if tags == "a" else receive(owned, tags))
+            some = await (waiting if tags == "a" else receive(engine, tags))
             order += texts(some)
-            await settle(owned, "ack", *some)
+            await settle(engine, "ack", *some)
         assert order == ["c1", "a2", "c3"]
 
 
@@ -314,36 +315,36 @@ async def test_it_is_told_once_that_members_differ(clock: ManualClock, caplog: p
     """And once that they do not any more."""
     caplog.set_level(logging.INFO)
     store = await filled("a", "b")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
         for _ in range(3):
-            await receive(owned, "a", wait_s=0)
+            await receive(engine, "a", wait_s=0)
         assert "different messages" not in caplog.text
         for _ in range(3):
-            await receive(owned, "b", where="x", wait_s=0)
-            await receive(owned, "a", wait_s=0)
+            await receive(engine, "b", where="x", wait_s=0)
+            await receive(engine, "a", wait_s=0)
         told = [record.getMessage() for record in caplog.records if "different messages" in record.getMessage()]
         assert len(told) == 1
         assert told[0].startswith("members of group g ask for different messages of t: 'a', 'b where x'.")
-        assert [one.count for one in owned.filters.counts().values()] == [2]
+        assert [one.count for one in engine.subscriptions.filters.counts().values()] == [2]
         clock.advance(int(LIVE_S * 1000) + 1)
-        await receive(owned, "a", wait_s=0)
-        await owned.tend()
+        await receive(engine, "a", wait_s=0)
+        await engine.run_maintenance()
         assert "ask for the same messages of t again: 'a'" in caplog.text
 
 
 async def test_filters_are_bounded(clock: ManualClock) -> None:
     """One more than the limit is refused, and the others go on."""
     store = await filled("a")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
         for number in range(FILTER_COUNT_MAX):
-            await receive(owned, "z", where=str(number), wait_s=0)
+            await receive(engine, "z", where=str(number), wait_s=0)
         with pytest.raises(WindowFull):
-            await receive(owned, "z", where="more", wait_s=0)
-        await receive(owned, "z", where="1", wait_s=0)
+            await receive(engine, "z", where="more", wait_s=0)
+        await receive(engine, "z", where="1", wait_s=0)
         clock.advance(int(LIVE_S * 1000) + 1)
-        await receive(owned, "z", where="more", wait_s=0)
+        await receive(engine, "z", where="more", wait_s=0)
 
 
 class RefusingStore(MemoryStore):
@@ -365,12 +366,12 @@ async def test_a_receive_that_the_index_refuses_fails_with_the_reason(
     """The pull is not repeated until somebody receives again, and others receive when that one has gone."""
     store = RefusingStore(queue_count=1)
     await store.append(TOPIC, "a")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
         for count in (1, 2):
             with pytest.raises(BadArgument, match="not liked"):
-                await receive(owned, "x")
+                await receive(engine, "x")
             assert store.refused_count == count
         clock.advance(int(LIVE_S * 1000) + 1)
-        assert texts(await receive(owned, "a")) == ["a"]
+        assert texts(await receive(engine, "a")) == ["a"]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

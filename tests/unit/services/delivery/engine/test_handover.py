@@ -6,10 +6,11 @@ import asyncio
 import pytest
 
 from libs.machine.testing.manual_clock import ManualClock
-from services.delivery.engine.owned import Owned, Wish
-from services.delivery.engine.ports import Wanted
-from services.delivery.engine.subscription import Delivered
-from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from services.delivery.engine.own.group_engine import GroupEngine
+from services.delivery.engine.ports.messages import Wanted
+from services.delivery.engine.receive.batch import Delivered
+from services.delivery.engine.receive.settling import SettleRequest
+from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.patience import LIMIT_S
 
 GROUP, TOPIC = "g", "t"
@@ -21,8 +22,8 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-async def receive(owned: Owned, count: int = 10, *, wait_s: float = LIMIT_S) -> list[Delivered]:
-    return await owned.receive(GROUP, TOPIC, count=count, invisible_ms=1_000, wanted=Wanted(), wait_s=wait_s)
+async def receive(engine: GroupEngine, count: int = 10, *, wait_s: float = LIMIT_S) -> list[Delivered]:
+    return await engine.receive(GROUP, TOPIC, count=count, invisible_ms=1_000, wanted=Wanted(), wait_s=wait_s)
 
 
 async def left(clock: ManualClock) -> MemoryStore:
@@ -30,22 +31,22 @@ async def left(clock: ManualClock) -> MemoryStore:
     store = MemoryStore(queue_count=1)
     for number in range(6):
         await store.append(TOPIC, f"m{number}")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        found = await receive(owned, 4)
-        await owned.settle([Wish(found[0].handle, "ack")])
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        found = await receive(engine, 4)
+        await engine.settling.settle([SettleRequest(found[0].handle, "ack")])
     clock.advance(1_000)
     return store
 
 
 async def attempts(store: MemoryStore, clock: ManualClock, count: int) -> dict[str, int]:
     """What the group gets now, `count` messages and no more, and for which time."""
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
         found: list[Delivered] = []
         while len(found) < count:
-            found += await receive(owned)
-        found += await receive(owned, wait_s=0.05)
+            found += await receive(engine)
+        found += await receive(engine, wait_s=0.05)
         return {one.message: one.attempt for one in found}
 
 
@@ -88,13 +89,13 @@ async def test_what_is_buried_while_the_process_ends_does_not_come_again(clock: 
     """A dead letter that is on its way when the process ends is settled for the next one, as it was answered."""
     store = MemoryStore(queue_count=1)
     await store.append(TOPIC, "m")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        (one,) = await receive(owned)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        (one,) = await receive(engine)
         is_under_way, arrives = store.held = asyncio.Event(), asyncio.Event()
-        buried = asyncio.create_task(owned.settle([Wish(one.handle, "bury")]))
+        buried = asyncio.create_task(engine.settling.settle([SettleRequest(one.handle, "bury")]))
         await is_under_way.wait()
-        ended = asyncio.create_task(ownership.stop())
+        ended = asyncio.create_task(owner.stop())
         for _ in range(100):  # the end goes on as far as it gets
             await asyncio.sleep(0)
         arrives.set()

@@ -8,14 +8,16 @@ import pytest
 
 from libs.formats.records.delivery_record import Flight, Place, Policy, PolicySet, Settled, Took
 from libs.machine.testing.manual_clock import ManualClock
-from services.delivery.engine.letters.burying import LETTER_AGAIN_MS
-from services.delivery.engine.owned import Owned, Wish
-from services.delivery.engine.ports import Pulled, Wanted
+from services.delivery.engine.dead_letters.writer import LETTER_AGAIN_MS
+from services.delivery.engine.own.counters import Counters
+from services.delivery.engine.own.group_engine import GroupEngine
+from services.delivery.engine.ports.messages import Pulled, Wanted
+from services.delivery.engine.receive.batch import Delivered
+from services.delivery.engine.receive.settling import SettleRequest
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.last_attempts import STALE_COUNT_MAX
-from services.delivery.engine.subscription import Delivered
 from services.delivery.errors import MessageDamaged
-from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.patience import LIMIT_S, eventually
 
 GROUP, TOPIC = "g", "t"
@@ -47,8 +49,8 @@ async def filled(store: MemoryStore, *messages: str, key: int = 0) -> MemoryStor
     return store
 
 
-async def receive(owned: Owned, count: int = 10, *, wait_s: float = LIMIT_S) -> list[Delivered]:
-    return await owned.receive(GROUP, TOPIC, count=count, invisible_ms=None, wanted=Wanted(), wait_s=wait_s)
+async def receive(engine: GroupEngine, count: int = 10, *, wait_s: float = LIMIT_S) -> list[Delivered]:
+    return await engine.receive(GROUP, TOPIC, count=count, invisible_ms=None, wanted=Wanted(), wait_s=wait_s)
 
 
 def letters(store: MemoryStore) -> list[str]:
@@ -58,45 +60,47 @@ def letters(store: MemoryStore) -> list[str]:
 async def test_a_nack_of_the_last_attempt_makes_a_dead_letter_at_once(clock: ManualClock) -> None:
     """Nobody waits for an attempt that is not made, and the next message of the key goes on."""
     store = await filled(MemoryStore(queue_count=1), "a", "b", key=7)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await owned.set_policy(GROUP, Policy(attempts_max=1, backoffs_ms=(HOUR_MS,), is_ordered=True))
-        (a,) = await receive(owned)
-        await owned.settle([Wish(a.handle, "nack", HOUR_MS)])
-        (b,) = await receive(owned)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await engine.set_policy(GROUP, Policy(attempts_max=1, backoffs_ms=(HOUR_MS,), is_ordered=True))
+        (a,) = await receive(engine)
+        await engine.settling.settle([SettleRequest(a.handle, "nack", HOUR_MS)])
+        (b,) = await receive(engine)
         assert (b.message, letters(store)) == ("b", ["a"])
 
 
 async def test_a_last_attempt_that_is_over_needs_no_receiver(clock: ManualClock) -> None:
     """Its message is a dead letter when the receiver's time ends, though nobody receives, also in a paused group."""
     store = await filled(MemoryStore(queue_count=1), "a", "b")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await owned.set_policy(GROUP, Policy(attempts_max=1, invisible_ms=1_000))
-        await receive(owned)
-        await owned.set_policy(GROUP, Policy(attempts_max=1, invisible_ms=1_000, is_paused=True))
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await engine.set_policy(GROUP, Policy(attempts_max=1, invisible_ms=1_000))
+        await receive(engine)
+        await engine.set_policy(GROUP, Policy(attempts_max=1, invisible_ms=1_000, is_paused=True))
         clock.advance(1_000)
         await eventually(lambda: letters(store) == ["a", "b"])
-        await eventually(lambda: owned.groups.open_count == 0)
-        assert ownership.counters().dead_letters_total == 2
+        await eventually(lambda: engine.groups.open_count == 0)
+        assert Counters(owner).groups().dead_letters_total == 2
 
 
 async def test_an_attempt_that_is_not_the_last_one_waits_for_a_receiver(clock: ManualClock) -> None:
     """It is counted apart from what receivers have, with the time from which on it may come."""
     store = await filled(MemoryStore(queue_count=1), "a", "b", "c")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await owned.set_policy(GROUP, Policy(invisible_ms=1_000))
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await engine.set_policy(GROUP, Policy(invisible_ms=1_000))
         begin_ms = clock.now_ms()
-        a, b, _ = await receive(owned)
-        await owned.settle([Wish(a.handle, "nack", HOUR_MS), Wish(b.handle, "extend", 2_000)])
-        (lag,) = await owned.lags(GROUP)
+        a, b, _ = await receive(engine)
+        await engine.settling.settle(
+            [SettleRequest(a.handle, "nack", HOUR_MS), SettleRequest(b.handle, "extend", 2_000)]
+        )
+        (lag,) = await engine.lags.of(GROUP)
         assert (lag.flight_count, lag.waiting_count, lag.next_attempt_ms) == (2, 1, begin_ms + HOUR_MS)
         clock.advance(1_000)
-        (lag,) = await owned.lags(GROUP)
+        (lag,) = await engine.lags.of(GROUP)
         assert (lag.flight_count, lag.waiting_count, lag.next_attempt_ms) == (1, 2, begin_ms + 1_000)
-    async with delivering(store, clock) as ownership:
-        (lag,) = await (await owned_of(ownership)).lags(GROUP)
+    async with delivering(store, clock) as owner:
+        (lag,) = await (await engine_of(owner)).lags.of(GROUP)
         assert (lag.flight_count, lag.waiting_count, letters(store)) == (1, 2, [])
 
 
@@ -104,37 +108,37 @@ async def test_an_attempt_that_is_not_the_last_one_waits_for_a_receiver(clock: M
 async def test_a_letter_that_the_log_is_slow_to_take_is_the_only_one(clock: ManualClock, attempts_max: int) -> None:
     """However long that takes, the message is delivered to nobody and has one letter."""
     store = await filled(MemoryStore(queue_count=1), "a")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await owned.set_policy(GROUP, Policy(attempts_max=attempts_max))
-        (a,) = await receive(owned)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await engine.set_policy(GROUP, Policy(attempts_max=attempts_max))
+        (a,) = await receive(engine)
         is_under_way, arrives = store.held = asyncio.Event(), asyncio.Event()
-        burial = asyncio.create_task(owned.settle([Wish(a.handle, "bury")]))
+        burial = asyncio.create_task(engine.settling.settle([SettleRequest(a.handle, "bury")]))
         await is_under_way.wait()
         clock.advance(LETTER_AGAIN_MS + 1)
-        receiving = asyncio.create_task(receive(owned, wait_s=0))
-        queue = owned.groups.find(Place(GROUP, TOPIC, 0))
+        receiving = asyncio.create_task(receive(engine, wait_s=0))
+        queue = engine.groups.find(Place(GROUP, TOPIC, 0))
         assert queue is not None
         await eventually(lambda: receiving.done() or queue.attempts(0) > 1)
         arrives.set()
         assert await receiving == []
         await burial
-        await owned.set_policy(GROUP, Policy())  # which is written after all others
-        assert (letters(store), owned.groups.open_count) == (["a"], 0)
+        await engine.set_policy(GROUP, Policy())  # which is written after all others
+        assert (letters(store), engine.groups.open_count) == (["a"], 0)
 
 
 async def test_last_attempts_outlive_the_process(clock: ManualClock) -> None:
     """Who takes over buries what was in flight for the last time, and what a new policy makes a last attempt."""
     store = await filled(MemoryStore(queue_count=1), "a")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await owned.set_policy(GROUP, Policy(attempts_max=3, invisible_ms=1_000))
-        await receive(owned)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await owned.set_policy(GROUP, Policy(attempts_max=2))
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await engine.set_policy(GROUP, Policy(attempts_max=3, invisible_ms=1_000))
+        await receive(engine)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await engine.set_policy(GROUP, Policy(attempts_max=2))
         clock.advance(1_000)
-        (again,) = await receive(owned)
+        (again,) = await receive(engine)
         assert (again.message, again.attempt, letters(store)) == ("a", 2, [])
         clock.advance(HOUR_MS)
         await eventually(lambda: letters(store) == ["a"])
@@ -144,10 +148,10 @@ async def test_a_message_that_can_not_be_read_holds_up_no_other_letter(clock: Ma
     """It stays with the group and is tried again, while the others become dead letters."""
     store = await filled(Damaged([0]), "a", "b", "c")
     assert isinstance(store, Damaged)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await owned.set_policy(GROUP, Policy(attempts_max=1, invisible_ms=1_000))
-        await receive(owned)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await engine.set_policy(GROUP, Policy(attempts_max=1, invisible_ms=1_000))
+        await receive(engine)
         clock.advance(1_000)
         await eventually(lambda: sorted(letters(store)) == ["b", "c"])
         store.damaged.clear()

@@ -9,11 +9,12 @@ import pytest
 import uvloop
 
 from libs.machine.testing.manual_clock import ManualClock
-from services.delivery.engine.owned import Wish
-from services.delivery.engine.ports import Wanted
-from services.delivery.engine.receiving.news import News
-from services.delivery.engine.subscription import Delivered, Subscription
-from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from services.delivery.engine.ports.messages import Wanted
+from services.delivery.engine.receive.batch import Delivered
+from services.delivery.engine.receive.news import News
+from services.delivery.engine.receive.settling import SettleRequest
+from services.delivery.engine.receive.subscription import Subscription
+from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.patience import LIMIT_S, eventually
 
 ALL, SOME = Wanted(), Wanted("a")
@@ -131,15 +132,15 @@ async def test_a_message_costs_the_same_however_many_members_wait(monkeypatch: p
     """With 300 of them some looks each, not 300; also when it comes again."""
     members, store, count = Members(monkeypatch), MemoryStore(queue_count=4), 300
     store.queues(TOPIC)
-    async with delivering(store, ManualClock()) as ownership:
-        owned = await owned_of(ownership)
+    async with delivering(store, ManualClock()) as owner:
+        engine = await engine_of(owner)
 
         async def member() -> None:
             while True:
                 how = {"count": 1, "invisible_ms": None, "wanted": Wanted(), "wait_s": LIMIT_S}
-                for one in await owned.receive(GROUP, TOPIC, **how):  # type: ignore[arg-type]
+                for one in await engine.receive(GROUP, TOPIC, **how):  # type: ignore[arg-type]
                     members.got.append(one)
-                    await owned.settle([Wish(one.handle, verb if one.attempt == 1 else "ack", 0)])  # type: ignore[arg-type]
+                    await engine.settling.settle([SettleRequest(one.handle, verb if one.attempt == 1 else "ack", 0)])  # type: ignore[arg-type]
 
         tasks = [asyncio.create_task(member()) for _ in range(count)]
         await eventually(lambda: members.take_count == count)
@@ -158,12 +159,12 @@ async def test_members_that_leave_lose_no_news() -> None:
     """Whoever was told of a message and is cancelled, another member gets it."""
     store = MemoryStore(queue_count=2)
     store.queues(TOPIC)
-    async with delivering(store, ManualClock()) as ownership:
-        owned = await owned_of(ownership)
+    async with delivering(store, ManualClock()) as owner:
+        engine = await engine_of(owner)
         how = {"count": 1, "invisible_ms": None, "wanted": Wanted(), "wait_s": LIMIT_S}
         got: list[str] = []
         for number in range(20):
-            tasks = [asyncio.create_task(owned.receive(GROUP, TOPIC, **how)) for _ in range(4)]  # type: ignore[arg-type]
+            tasks = [asyncio.create_task(engine.receive(GROUP, TOPIC, **how)) for _ in range(4)]  # type: ignore[arg-type]
             await settled()
             await store.append(TOPIC, str(number), queue_id=number % 2)
             for _ in range(number):
@@ -174,7 +175,7 @@ async def test_members_that_leave_lose_no_news() -> None:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
             found = [one for result in results if isinstance(result, list) for one in result]
-            await owned.settle([Wish(one.handle, "ack") for one in found])
+            await engine.settling.settle([SettleRequest(one.handle, "ack") for one in found])
             got += [one.message for one in found]
         assert set(got) == {str(number) for number in range(20)}
 

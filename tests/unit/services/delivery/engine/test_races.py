@@ -11,14 +11,15 @@ import pytest
 from libs.formats.records.delivery_record import DelaysCopied, DeliveryRecord, Place, Policy
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
-from services.delivery.engine.letters.burying import LETTER_AGAIN_MS
-from services.delivery.engine.owned import Outcome, Owned, Wish
-from services.delivery.engine.ports import DeadLetter, Letter, Pulled, Wanted, Written
-from services.delivery.engine.subscription import Delivered
-from services.delivery.engine.takeover.copying import JOURNAL_GROUP, JOURNAL_PLACE
-from services.delivery.engine.takeover.loading import load
+from services.delivery.engine.dead_letters.writer import LETTER_AGAIN_MS
+from services.delivery.engine.journal.copier import JOURNAL_GROUP, JOURNAL_PLACE
+from services.delivery.engine.journal.replay import replay_journal
+from services.delivery.engine.own.group_engine import GroupEngine
+from services.delivery.engine.ports.messages import DeadLetter, JournaledMessage, Pulled, Wanted, Written
+from services.delivery.engine.receive.batch import Delivered
+from services.delivery.engine.receive.settling import SettleOutcome, SettleRequest
 from services.delivery.errors import AppendRefused, JournalLost, TopicNotFound
-from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.patience import LIMIT_S, eventually
 
 GROUP, TOPIC = "g", "t"
@@ -59,7 +60,7 @@ class HeldStore(MemoryStore):
         await self.hold("stored offset")
         return await super().stored_offset(group, topic, queue_id)
 
-    async def write(self, number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
+    async def write(self, number: int, body: bytes, letters: Sequence[JournaledMessage], *, is_safe: bool) -> Written:
         """See Log."""
         if not self.takes_letters and any(isinstance(letter, DeadLetter) for letter in letters):
             raise AppendRefused("TOPIC_NOT_FOUND: there is no topic")
@@ -80,17 +81,17 @@ async def filled(*queues: int) -> HeldStore:
     return store
 
 
-async def receive(owned: Owned, count: int = 10, **words: Any) -> list[Delivered]:
+async def receive(engine: GroupEngine, count: int = 10, **words: Any) -> list[Delivered]:
     defaults = {"invisible_ms": 1_000, "wanted": Wanted(), "wait_s": 0.0}
-    return await owned.receive(GROUP, TOPIC, count=count, **(defaults | words))
+    return await engine.receive(GROUP, TOPIC, count=count, **(defaults | words))
 
 
-async def received(owned: Owned, count: int) -> list[str]:
+async def received(engine: GroupEngine, count: int) -> list[str]:
     """Receive until so many came."""
     found: list[str] = []
     async with asyncio.timeout(LIMIT_S):
         while len(found) < count:
-            found += [one.message for one in await receive(owned, count - len(found), wait_s=LIMIT_S)]
+            found += [one.message for one in await receive(engine, count - len(found), wait_s=LIMIT_S)]
     return sorted(found)
 
 
@@ -114,34 +115,34 @@ async def held(store: HeldStore, name: str) -> AsyncIterator[None]:
 async def test_a_group_that_is_moved_back_while_it_receives_goes_back(clock: ManualClock) -> None:
     """Also for the next process: what a receive chose before the move is in the journal before it."""
     store = await filled(4, 1)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        assert len(await received(owned, 5)) == 5
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        assert len(await received(engine, 5)) == 5
         clock.advance(1_000)
         store.held_call = "read 1"
-        receiving = asyncio.create_task(receive(owned))
+        receiving = asyncio.create_task(receive(engine))
         async with held(store, "read 1"):
-            moving = asyncio.create_task(owned.move(GROUP, TOPIC, {0: 0}))
-            await eventually(lambda: owned.groups.queues(GROUP)[0].next == 0)
+            moving = asyncio.create_task(engine.move(GROUP, TOPIC, {0: 0}))
+            await eventually(lambda: engine.groups.queues(GROUP)[0].next == 0)
         await asyncio.gather(receiving, moving)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        assert [one for one in await received(owned, 4) if one.startswith("0/")] == ["0/0", "0/1", "0/2", "0/3"]
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        assert [one for one in await received(engine, 4) if one.startswith("0/")] == ["0/0", "0/1", "0/2", "0/3"]
 
 
 async def test_a_move_drops_what_was_read_ahead_of_all_queues_at_once(clock: ManualClock) -> None:
     """A receive that comes while the first of many feeds is still stopped gets nothing that the move left behind."""
     store = await filled(9, 9)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        first = [*await receive(owned, 4, wait_s=LIMIT_S), *await receive(owned, 4, wait_s=LIMIT_S)]
-        await owned.settle([Wish(one.handle, "ack") for one in first])
-        moving = asyncio.create_task(owned.move(GROUP, TOPIC, {0: 0, 1: 0}))
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        first = [*await receive(engine, 4, wait_s=LIMIT_S), *await receive(engine, 4, wait_s=LIMIT_S)]
+        await engine.settling.settle([SettleRequest(one.handle, "ack") for one in first])
+        moving = asyncio.create_task(engine.move(GROUP, TOPIC, {0: 0, 1: 0}))
         await asyncio.sleep(0)
-        assert [queue.next for queue in owned.groups.queues(GROUP)] == [0, 0]
-        taken = [one.message for one in await receive(owned, 18)]
+        assert [queue.next for queue in engine.groups.queues(GROUP)] == [0, 0]
+        taken = [one.message for one in await receive(engine, 18)]
         await moving
-        assert sorted(taken + await received(owned, 18 - len(taken))) == sorted(
+        assert sorted(taken + await received(engine, 18 - len(taken))) == sorted(
             f"{queue_id}/{number}" for queue_id in range(2) for number in range(9)
         )
 
@@ -149,63 +150,63 @@ async def test_a_move_drops_what_was_read_ahead_of_all_queues_at_once(clock: Man
 async def test_a_move_whose_caller_goes_is_whole(clock: ManualClock) -> None:
     """No queue goes on with what was read ahead of it."""
     store = await filled(9, 9)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await receive(owned, 4, wait_s=LIMIT_S)
-        await receive(owned, 4, wait_s=LIMIT_S)
-        moving = asyncio.create_task(owned.move(GROUP, TOPIC, {0: 0, 1: 0}))
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await receive(engine, 4, wait_s=LIMIT_S)
+        await receive(engine, 4, wait_s=LIMIT_S)
+        moving = asyncio.create_task(engine.move(GROUP, TOPIC, {0: 0, 1: 0}))
         await asyncio.sleep(0)
-        assert [queue.next for queue in owned.groups.queues(GROUP)] == [0, 0]
+        assert [queue.next for queue in engine.groups.queues(GROUP)] == [0, 0]
         moving.cancel()
         await asyncio.gather(moving, return_exceptions=True)
-        assert len(set(await received(owned, 18))) == 18
+        assert len(set(await received(engine, 18))) == 18
 
 
 async def test_what_is_read_ahead_is_counted_down_whoever_goes(clock: ManualClock) -> None:
     """A caller that goes while a feed is stopped, or a group is deleted, leaves no feed, and nothing that counts."""
     store = await filled(9, 9)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await receive(owned, 1, wait_s=LIMIT_S)
-        await receive(owned, 1, wait_s=LIMIT_S)
-        await eventually(lambda: owned.ahead.size_bytes > 0)
-        deleting = asyncio.create_task(owned.set_policy(GROUP, None))
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await receive(engine, 1, wait_s=LIMIT_S)
+        await receive(engine, 1, wait_s=LIMIT_S)
+        await eventually(lambda: engine.subscriptions.read_ahead.size_bytes > 0)
+        deleting = asyncio.create_task(engine.set_policy(GROUP, None))
         await asyncio.sleep(0)
-        assert not owned.groups.is_known(GROUP)
+        assert not engine.groups.is_known(GROUP)
         deleting.cancel()
         await asyncio.gather(deleting, return_exceptions=True)
-        await eventually(lambda: not feeds() and owned.ahead.size_bytes == 0)
+        await eventually(lambda: not feeds() and engine.subscriptions.read_ahead.size_bytes == 0)
 
 
 async def test_a_group_that_is_deleted_while_it_receives_leaves_no_feed(clock: ManualClock) -> None:
     """The receive ends with nothing, or begins anew; what it had begun is not there any more."""
     store = await filled(4)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        assert len(await received(owned, 1)) == 1
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        assert len(await received(engine, 1)) == 1
         clock.advance(1_000)
         store.held_call = "read 0"
-        receiving = asyncio.create_task(receive(owned))
+        receiving = asyncio.create_task(receive(engine))
         async with held(store, "read 0"):
-            await owned.set_policy(GROUP, None)
+            await engine.set_policy(GROUP, None)
             assert not feeds()
         await receiving
-        await owned.set_policy(GROUP, Policy())
-        await owned.set_policy(GROUP, None)
+        await engine.set_policy(GROUP, Policy())
+        await engine.set_policy(GROUP, None)
         await eventually(lambda: not feeds())
 
 
 async def test_an_end_of_deliveries_leaves_no_feed_of_who_receives(clock: ManualClock) -> None:
     """A receive that goes on a little longer than its process reads nothing ahead."""
     store = await filled(4)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        assert len(await received(owned, 1)) == 1
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        assert len(await received(engine, 1)) == 1
         clock.advance(1_000)
         store.held_call = "read 0"
-        receiving = asyncio.create_task(receive(owned))
+        receiving = asyncio.create_task(receive(engine))
         async with held(store, "read 0"):
-            await owned.stop()
+            await engine.stop()
         await asyncio.gather(receiving, return_exceptions=True)
         assert not feeds()
 
@@ -213,12 +214,12 @@ async def test_an_end_of_deliveries_leaves_no_feed_of_who_receives(clock: Manual
 async def test_a_receive_that_begins_while_deliveries_end_reads_nothing_ahead(clock: ManualClock) -> None:
     """Nothing would stop it any more: the receive begins anew with the next one that delivers."""
     store = await filled(4)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
         store.held_call = "stored offset"
-        waiting = asyncio.create_task(receive(owned, wait_s=LIMIT_S))
+        waiting = asyncio.create_task(receive(engine, wait_s=LIMIT_S))
         async with held(store, "stored offset"):
-            await owned.stop()
+            await engine.stop()
         assert isinstance((await asyncio.gather(waiting, return_exceptions=True))[0], JournalLost)
         assert not feeds()
 
@@ -226,60 +227,62 @@ async def test_a_receive_that_begins_while_deliveries_end_reads_nothing_ahead(cl
 async def test_a_repeated_receive_that_fails_changes_nothing(clock: ManualClock) -> None:
     """The receiver that comes once more gets its messages, as it would have the first time."""
     store = await filled(2, 2)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await received(owned, 4)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await received(engine, 4)
         clock.advance(1_000)
-        first = await receive(owned, attempt_id="a")
+        first = await receive(engine, attempt_id="a")
         assert len(first) == 4
         store.held_call = "read 1"
-        repeating = asyncio.create_task(receive(owned, attempt_id="a"))
+        repeating = asyncio.create_task(receive(engine, attempt_id="a"))
         async with held(store, "read 1"):
             store.is_away = True
         assert isinstance((await asyncio.gather(repeating, return_exceptions=True))[0], DependencyUnavailable)
         store.is_away = False
-        again = await receive(owned, attempt_id="a")
+        again = await receive(engine, attempt_id="a")
         messages = [f"{queue_id}/{number}" for queue_id in range(2) for number in range(2)]
         assert [(one.message, one.attempt) for one in again] == [(message, 2) for message in messages]
         store.held = is_under_way, arrives = asyncio.Event(), asyncio.Event()
-        repeating = asyncio.create_task(receive(owned, attempt_id="a"))
+        repeating = asyncio.create_task(receive(engine, attempt_id="a"))
         await is_under_way.wait()
         repeating.cancel()
         await asyncio.gather(repeating, return_exceptions=True)
         arrives.set()
-        assert await received(owned, 4) == messages
+        assert await received(engine, 4) == messages
 
 
 async def test_what_is_settled_beside_a_burial_is_in_the_journal(clock: ManualClock) -> None:
     """Whoever goes while a message is buried has settled the others, for the next process, too."""
     store = await filled(2)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        one, other = await receive(owned, wait_s=LIMIT_S)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        one, other = await receive(engine, wait_s=LIMIT_S)
         store.held_call = "read 0"
-        settling = asyncio.create_task(owned.settle([Wish(one.handle, "ack"), Wish(other.handle, "bury")]))
+        settling = asyncio.create_task(
+            engine.settling.settle([SettleRequest(one.handle, "ack"), SettleRequest(other.handle, "bury")])
+        )
         async with held(store, "read 0"):
             await asyncio.sleep(0)
             settling.cancel()
             await asyncio.gather(settling, return_exceptions=True)
         record_count = len(store.journal_records)
-        await owned.set_policy("another", Policy())
+        await engine.set_policy("another", Policy())
         assert len(store.journal_records) > record_count
     store.offsets.clear()  # so that the journal alone counts
     clock.advance(1_000)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        assert await received(owned, 1) == ["0/1"]
-        assert await receive(owned) == []
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        assert await received(engine, 1) == ["0/1"]
+        assert await receive(engine) == []
 
 
-Burial = tuple[asyncio.Task[list[Outcome]], asyncio.Event]
+Burial = tuple[asyncio.Task[list[SettleOutcome]], asyncio.Event]
 
 
-async def begun_burial(store: HeldStore, owned: Owned, handle: str) -> Burial:
+async def begun_burial(store: HeldStore, engine: GroupEngine, handle: str) -> Burial:
     """Bury a message, and return once its letter is on its way, and what lets the letter arrive."""
     store.held = is_under_way, arrives = asyncio.Event(), asyncio.Event()
-    task = asyncio.create_task(owned.settle([Wish(handle, "bury")]))
+    task = asyncio.create_task(engine.settling.settle([SettleRequest(handle, "bury")]))
     async with asyncio.timeout(LIMIT_S):
         await is_under_way.wait()
     return task, arrives
@@ -290,11 +293,11 @@ async def test_a_burial_that_is_repeated_hears_how_the_first_one_ends(takes_lett
     """Also if the caller of the first one has gone: the letter is on its way, and there is one."""
     store = await filled(2)
     store.takes_letters = takes_letters
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        for number, one in enumerate(await receive(owned, wait_s=LIMIT_S)):
-            first, arrives = await begun_burial(store, owned, one.handle)
-            second = asyncio.create_task(owned.settle([Wish(one.handle, "bury")]))
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        for number, one in enumerate(await receive(engine, wait_s=LIMIT_S)):
+            first, arrives = await begun_burial(store, engine, one.handle)
+            second = asyncio.create_task(engine.settling.settle([SettleRequest(one.handle, "bury")]))
             if number:
                 first.cancel()
                 await asyncio.gather(first, return_exceptions=True)
@@ -303,7 +306,7 @@ async def test_a_burial_that_is_repeated_hears_how_the_first_one_ends(takes_lett
             arrives.set()
             (outcome,) = await second
             if takes_letters:
-                assert outcome == Outcome()
+                assert outcome == SettleOutcome()
             else:
                 assert "TOPIC_NOT_FOUND" in str(outcome.error)
             if not number:
@@ -315,102 +318,102 @@ async def test_a_burial_that_is_repeated_hears_how_the_first_one_ends(takes_lett
 async def test_a_burial_of_what_is_gone_that_is_repeated_is_answered_when_it_is_done(clock: ManualClock) -> None:
     """The log has the end of the message by then."""
     store = await filled(1)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        (one,) = await receive(owned, wait_s=LIMIT_S)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        (one,) = await receive(engine, wait_s=LIMIT_S)
         store.min_offsets[TOPIC, 0] = 1
-        first, arrives = await begun_burial(store, owned, one.handle)
-        second = asyncio.create_task(owned.settle([Wish(one.handle, "bury")]))
+        first, arrives = await begun_burial(store, engine, one.handle)
+        second = asyncio.create_task(engine.settling.settle([SettleRequest(one.handle, "bury")]))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert not second.done()
         arrives.set()
-        assert await first == await second == [Outcome()]
+        assert await first == await second == [SettleOutcome()]
 
 
 async def test_a_dead_letter_that_the_log_does_not_take_stops_nobody(clock: ManualClock) -> None:
     """It is tried again, and told to who buries it; when the log takes it, it is there once."""
     store = await filled(3)
     store.takes_letters = False
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await owned.set_policy(GROUP, Policy(attempts_max=1))
-        (poison,) = await receive(owned, 1, wait_s=LIMIT_S)
-        await owned.settle([Wish(poison.handle, "nack", delay_ms=0)])
-        others = await receive(owned, wait_s=LIMIT_S)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await engine.set_policy(GROUP, Policy(attempts_max=1))
+        (poison,) = await receive(engine, 1, wait_s=LIMIT_S)
+        await engine.settling.settle([SettleRequest(poison.handle, "nack", delay_ms=0)])
+        others = await receive(engine, wait_s=LIMIT_S)
         assert [one.message for one in others] == ["0/1", "0/2"]
-        (outcome,) = await owned.settle([Wish(others[0].handle, "bury")])
+        (outcome,) = await engine.settling.settle([SettleRequest(others[0].handle, "bury")])
         assert isinstance(outcome.error, DependencyUnavailable)
         assert "TOPIC_NOT_FOUND" in str(outcome.error)
-        assert (await owned.settle([Wish(others[1].handle, "ack")]))[0].error is None
-        assert ownership.began_count == 1
-        assert [lag.committed for lag in await owned.lags(GROUP)] == [0]
+        assert (await engine.settling.settle([SettleRequest(others[1].handle, "ack")]))[0].error is None
+        assert owner.began_count == 1
+        assert [lag.committed for lag in await engine.lags.of(GROUP)] == [0]
         store.takes_letters = True
         clock.advance(LETTER_AGAIN_MS - 1)
-        assert await receive(owned) == []
+        assert await receive(engine) == []
         assert not any(store.queues(f"%DLQ%{GROUP}"))
         clock.advance(1)
-        assert await receive(owned) == []
+        assert await receive(engine) == []
         letters = store.queues(f"%DLQ%{GROUP}")[0]
         await eventually(lambda: len(letters) == 2)
         assert [one.message for one in letters] == ["0/0", "0/1"]
-        await eventually(lambda: owned.groups.queues(GROUP)[0].committed == 3)
-    async with delivering(store, clock) as ownership:
-        assert await receive(await owned_of(ownership)) == []
+        await eventually(lambda: engine.groups.queues(GROUP)[0].committed == 3)
+    async with delivering(store, clock) as owner:
+        assert await receive(await engine_of(owner)) == []
 
 
 async def test_a_policy_that_is_set_while_a_group_begins_stays(clock: ManualClock) -> None:
     """What RocketMQ had of the group does not take its place."""
     store = await filled(1)
     store.policies[GROUP] = Policy(attempts_max=2)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
         store.held_call = "stored offset"
-        receiving = asyncio.create_task(receive(owned, wait_s=LIMIT_S))
+        receiving = asyncio.create_task(receive(engine, wait_s=LIMIT_S))
         async with held(store, "stored offset"):
-            await owned.set_policy(GROUP, Policy(attempts_max=9))
+            await engine.set_policy(GROUP, Policy(attempts_max=9))
         assert len(await receiving) == 1
-        assert owned.groups.policy(GROUP).attempts_max == 9
+        assert engine.groups.policy(GROUP).attempts_max == 9
 
 
 async def test_a_topic_that_is_gone_hides_no_group(clock: ManualClock) -> None:
     """How far groups are is told, although messages are in flight that nobody has any more."""
     store = await filled(1)
     await store.append("gone", "a")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
         for topic in (TOPIC, "gone"):
-            await owned.receive(GROUP, topic, count=1, invisible_ms=1_000, wanted=Wanted(), wait_s=LIMIT_S)
+            await engine.receive(GROUP, topic, count=1, invisible_ms=1_000, wanted=Wanted(), wait_s=LIMIT_S)
         store.gone_topics.add("gone")
-        counts = {lag.place.topic: (lag.flight_count, lag.lag_ms is None) for lag in await owned.lags(GROUP)}
+        counts = {lag.place.topic: (lag.flight_count, lag.lag_ms is None) for lag in await engine.lags.of(GROUP)}
         assert counts == {TOPIC: (1, False), "gone": (1, True)}
 
 
 async def test_a_group_that_begins_holds_up_no_other(clock: ManualClock) -> None:
     """However long the index takes to tell where it was."""
     store = await filled(1)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
         store.held_call = "stored offset"
-        receiving = asyncio.create_task(receive(owned, wait_s=LIMIT_S))
+        receiving = asyncio.create_task(receive(engine, wait_s=LIMIT_S))
         async with held(store, "stored offset"), asyncio.timeout(LIMIT_S / 2):
-            other = await owned.receive("other", TOPIC, count=1, invisible_ms=1, wanted=Wanted(), wait_s=LIMIT_S)
+            other = await engine.receive("other", TOPIC, count=1, invisible_ms=1, wanted=Wanted(), wait_s=LIMIT_S)
         assert [one.message for one in other] == [one.message for one in await receiving] == ["0/0"]
 
 
 async def test_an_ack_that_comes_while_its_message_is_read_again_counts(clock: ManualClock) -> None:
     """A late ack that is answered well is the end of its message, also if that was about to be delivered again."""
     store = await filled(1)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        (late,) = await receive(owned, wait_s=LIMIT_S)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        (late,) = await receive(engine, wait_s=LIMIT_S)
         clock.advance(1_000)
         store.held_call = "read 0"
-        receiving = asyncio.create_task(receive(owned))
+        receiving = asyncio.create_task(receive(engine))
         async with held(store, "read 0"):
-            assert (await owned.settle([Wish(late.handle, "ack")]))[0].error is None
+            assert (await engine.settling.settle([SettleRequest(late.handle, "ack")]))[0].error is None
         assert await receiving == []
-        assert (await owned.lags(GROUP))[0].committed == 1
+        assert (await engine.lags.of(GROUP))[0].committed == 1
 
 
 async def test_a_copy_of_the_journal_knows_what_is_buried_meanwhile(
@@ -418,16 +421,18 @@ async def test_a_copy_of_the_journal_knows_what_is_buried_meanwhile(
 ) -> None:
     """A message that becomes a dead letter while the journal is copied is settled for the next process, too."""
     store, write, place = await filled(1), MemoryStore.write, Place(GROUP, TOPIC, 0)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        (one,) = await receive(owned, 1, wait_s=LIMIT_S)
-        buried: list[asyncio.Task[list[Outcome]]] = []
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        (one,) = await receive(engine, 1, wait_s=LIMIT_S)
+        buried: list[asyncio.Task[list[SettleOutcome]]] = []
 
-        async def write_and_bury(number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
+        async def write_and_bury(
+            number: int, body: bytes, letters: Sequence[JournaledMessage], *, is_safe: bool
+        ) -> Written:
             if not buried and any(isinstance(one, DelaysCopied) for one in DeliveryRecord.decode(body).events):
-                before = owned.groups.find(place).flight(0)  # type: ignore[union-attr]
-                buried.append(asyncio.create_task(owned.settle([Wish(one.handle, "bury")])))
-                await eventually(lambda: owned.groups.find(place).flight(0) != before)  # type: ignore[union-attr]
+                before = engine.groups.find(place).flight(0)  # type: ignore[union-attr]
+                buried.append(asyncio.create_task(engine.settling.settle([SettleRequest(one.handle, "bury")])))
+                await eventually(lambda: engine.groups.find(place).flight(0) != before)  # type: ignore[union-attr]
             return await write(store, number, body, letters, is_safe=is_safe)
 
         monkeypatch.setattr(store, "write", write_and_bury)
@@ -435,7 +440,7 @@ async def test_a_copy_of_the_journal_knows_what_is_buried_meanwhile(
         await eventually(lambda: bool(buried) and buried[0].done() and JOURNAL_PLACE in store.offsets[JOURNAL_GROUP])
         assert [outcome.error for outcome in buried[0].result()] == [None]
         owner, last = DeliveryRecord.decode(store.journal_records[-1][1]).owner, len(store.journal_records) - 1
-        reading = await load(store, owner, start=store.offsets[JOURNAL_GROUP][JOURNAL_PLACE], began=last)
+        reading = await replay_journal(store, owner, start=store.offsets[JOURNAL_GROUP][JOURNAL_PLACE], began=last)
         queue = reading.groups.find(place)
         assert queue is not None
         assert queue.is_settled(0)

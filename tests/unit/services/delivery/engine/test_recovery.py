@@ -13,14 +13,15 @@ from libs.formats.records.delivery_record import Began, DeliveryRecord, Policy
 from libs.formats.records.transaction_record import COMMIT
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
-from services.delivery.engine.owned import Owned, Wish
-from services.delivery.engine.ownership import Ownership
-from services.delivery.engine.ports import Wanted
-from services.delivery.engine.subscription import Delivered
-from services.delivery.engine.takeover import loading
-from services.delivery.engine.takeover.copying import JOURNAL_GROUP as JOURNAL
+from services.delivery.engine.journal import replay as loading
+from services.delivery.engine.journal.copier import JOURNAL_GROUP as JOURNAL
+from services.delivery.engine.own.group_engine import GroupEngine
+from services.delivery.engine.own.journal_owner import JournalOwner
+from services.delivery.engine.ports.messages import Wanted
+from services.delivery.engine.receive.batch import Delivered
+from services.delivery.engine.receive.settling import SettleRequest
 from services.delivery.errors import JournalLost, NotOwner
-from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.patience import LIMIT_S, eventually
 
 GROUP, TOPIC = "g", "t"
@@ -40,12 +41,12 @@ async def filled(count: int) -> MemoryStore:
     return store
 
 
-async def receive(owned: Owned, count: int = 10, wait_s: float = LIMIT_S) -> list[Delivered]:
-    return await owned.receive(GROUP, TOPIC, count=count, invisible_ms=1_000, wanted=Wanted("*"), wait_s=wait_s)
+async def receive(engine: GroupEngine, count: int = 10, wait_s: float = LIMIT_S) -> list[Delivered]:
+    return await engine.receive(GROUP, TOPIC, count=count, invisible_ms=1_000, wanted=Wanted("*"), wait_s=wait_s)
 
 
-async def ack(owned: Owned, delivered: Sequence[Delivered]) -> None:
-    for outcome in await owned.settle([Wish(one.handle, "ack") for one in delivered]):
+async def ack(engine: GroupEngine, delivered: Sequence[Delivered]) -> None:
+    for outcome in await engine.settling.settle([SettleRequest(one.handle, "ack") for one in delivered]):
         if outcome.error is not None:
             raise outcome.error
 
@@ -53,58 +54,58 @@ async def ack(owned: Owned, delivered: Sequence[Delivered]) -> None:
 async def test_a_new_process_knows_what_was_answered(clock: ManualClock) -> None:
     """Policies, acks and deliveries outlive the process, and handles fit its successor."""
     store = await filled(4)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await owned.set_policy(GROUP, Policy(attempts_max=5))
-        found = await receive(owned, 3)
-        await ack(owned, found[:1])
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        assert owned.groups.policy(GROUP).attempts_max == 5
-        await ack(owned, found[1:2])  # a handle of the process before
-        assert [one.message for one in await receive(owned)] == ["m3"]
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await engine.set_policy(GROUP, Policy(attempts_max=5))
+        found = await receive(engine, 3)
+        await ack(engine, found[:1])
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        assert engine.groups.policy(GROUP).attempts_max == 5
+        await ack(engine, found[1:2])  # a handle of the process before
+        assert [one.message for one in await receive(engine)] == ["m3"]
         clock.advance(1_000)
-        assert {one.message: one.attempt for one in await receive(owned)} == {"m2": 2, "m3": 2}
+        assert {one.message: one.attempt for one in await receive(engine)} == {"m2": 2, "m3": 2}
 
 
 async def test_a_lost_answer_is_looked_up_in_the_log(clock: ManualClock) -> None:
     """An event whose answer was lost counts if it is in the log."""
     store = await filled(2)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        found = await receive(owned)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        found = await receive(engine)
         await eventually(lambda: b'["edge",1,true]' in store.journal_records[-1][1])  # nothing else is written
         store.lost_answers = 1
         with pytest.raises(JournalLost):
-            await ack(owned, found[:1])
-        owned = await owned_of(ownership, began_count=2)
+            await ack(engine, found[:1])
+        engine = await engine_of(owner, began_count=2)
         clock.advance(1_000)
-        assert [one.message for one in await receive(owned)] == ["m1"]  # the ack was stored
+        assert [one.message for one in await receive(engine)] == ["m1"]  # the ack was stored
 
 
 async def test_a_refused_event_did_not_happen(clock: ManualClock) -> None:
     """An event that the log refused is taken back."""
     store = await filled(2)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        found = await receive(owned)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        found = await receive(engine)
         store.refused_writes = 1
         with pytest.raises(DependencyUnavailable):
-            await ack(owned, found)
-        owned = await owned_of(ownership, began_count=2)
-        await ack(owned, found)
+            await ack(engine, found)
+        engine = await engine_of(owner, began_count=2)
+        await ack(engine, found)
         clock.advance(1_000)
-        assert await receive(owned, wait_s=0) == []
+        assert await receive(engine, wait_s=0) == []
 
 
 async def test_of_two_processes_the_last_one_delivers(clock: ManualClock) -> None:
     """A process that was replaced can answer nothing, and harms nothing."""
     store = await filled(4)
     async with delivering(store, clock) as one:
-        former = await owned_of(one)
+        former = await engine_of(one)
         found = await receive(former, 2)
         async with delivering(store, clock) as other:
-            latter = await owned_of(other)
+            latter = await engine_of(other)
             with pytest.raises(JournalLost, match="another process"):
                 await ack(former, found[:1])
             await one.stop()
@@ -117,14 +118,14 @@ async def test_an_append_that_arrives_after_the_next_process_has_begun(clock: Ma
     """The log does not take it, so what it would have said, and the messages in it, are not there."""
     store = await filled(2)
     async with delivering(store, clock) as one:
-        former = await owned_of(one)
+        former = await engine_of(one)
         found = await receive(former, 1)
         await eventually(lambda: b'["edge",1,true]' in store.journal_records[-1][1])  # nothing else is written
         store.held = is_under_way, arrives = asyncio.Event(), asyncio.Event()
         acknowledging = asyncio.create_task(ack(former, found))
         await is_under_way.wait()
         async with delivering(store, clock) as other:
-            latter = await owned_of(other)
+            latter = await engine_of(other)
             count = len(store.journal_records)
             arrives.set()
             with pytest.raises(JournalLost, match="another process"):
@@ -142,11 +143,11 @@ async def test_the_journal_is_read_up_to_the_own_record(monkeypatch: pytest.Monk
     store = MemoryStore()
     for number, owner in enumerate("ab"):
         await store.write(number, DeliveryRecord(owner=owner, events=(Began(owner),)).encode(), (), is_safe=True)
-    await loading.load(store, "a", start=0, began=0)
+    await loading.replay_journal(store, "a", start=0, began=0)
     with pytest.raises(JournalLost, match="record 1 of the journal is another one"):
-        await loading.load(store, "a", start=0, began=1)
+        await loading.replay_journal(store, "a", start=0, began=1)
     with pytest.raises(DependencyUnavailable, match="it does not have record 2 of the journal yet"):
-        await loading.load(store, "a", start=0, began=2)
+        await loading.replay_journal(store, "a", start=0, began=2)
 
 
 @pytest.mark.parametrize(
@@ -162,21 +163,21 @@ async def test_a_record_that_this_version_cannot_read_ends_the_start(
 ) -> None:
     """An acknowledgement beside an unknown event is never lost: nothing is delivered until a person decides."""
     store = await filled(2)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await ack(owned, await receive(owned, 1))
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await ack(engine, await receive(engine, 1))
     unread = len(store.journal_records)
     await store.write(store.next, later, (), is_safe=True)
-    async with delivering(store, clock) as ownership:
+    async with delivering(store, clock) as owner:
         with pytest.raises(NotOwner, match=f"record at queue offset {unread} can't be read"):
-            await ownership.owned()
+            await owner.engine()
         with pytest.raises(NotOwner, match=f"journal_skip_below = {unread + 1} accepts that"):
-            await ownership.owned()
-        assert not ownership.is_owner
+            await owner.engine()
+        assert not owner.is_owner
     assert caplog.text.count(f"the journal's record at queue offset {unread} can't be read") == 1
-    async with delivering(store, clock, journal_skip_below=unread + 1) as ownership:
-        owned = await owned_of(ownership)
-        assert [one.message for one in await receive(owned, 2)] == ["m1"]
+    async with delivering(store, clock, journal_skip_below=unread + 1) as owner:
+        engine = await engine_of(owner)
+        assert [one.message for one in await receive(engine, 2)] == ["m1"]
 
 
 async def test_a_journal_with_a_later_format_goes_on_in_it(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,13 +190,13 @@ async def test_a_journal_with_a_later_format_goes_on_in_it(clock: ManualClock, m
 
     monkeypatch.setattr(delivery_record, "DECODERS", {1: DeliveryRecord, 2: LaterRecord})
     store = await filled(2)
-    async with delivering(store, clock) as ownership:
-        await ack(await owned_of(ownership), await receive(await owned_of(ownership), 1))
+    async with delivering(store, clock) as owner:
+        await ack(await engine_of(owner), await receive(await engine_of(owner), 1))
     assert {DeliveryRecord.decode(body).format for _, body in store.journal_records} == {1}
     await store.write(store.next, b'{"format":2,"owner":"o","events":[],"note":"later"}', (), is_safe=True)
     before = len(store.journal_records)
-    async with delivering(store, clock) as ownership:
-        await ack(await owned_of(ownership), await receive(await owned_of(ownership), 1))
+    async with delivering(store, clock) as owner:
+        await ack(await engine_of(owner), await receive(await engine_of(owner), 1))
     written = [DeliveryRecord.decode(body).format for _, body in store.journal_records[before + 1 :]]
     assert set(written) == {2}
 
@@ -204,39 +205,39 @@ async def test_a_copy_is_enough(clock: ManualClock) -> None:
     """What lies before a whole copy is not needed."""
     store = await filled(6)
     store.segment_size_bytes = 2_000
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await owned.set_policy(GROUP, Policy(is_ordered=True, attempts_max=9))
-        found = await receive(owned)
-        await ack(owned, found[:1])
-        before = [queue.copied() for queue in owned.groups.all_queues()]
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await engine.set_policy(GROUP, Policy(is_ordered=True, attempts_max=9))
+        found = await receive(engine)
+        await ack(engine, found[:1])
+        before = [queue.copied() for queue in engine.groups.all_queues()]
         await asyncio.sleep(1.2)  # a turn of what is done from time to time
-        assert before == [queue.copied() for queue in owned.groups.all_queues()]
+        assert before == [queue.copied() for queue in engine.groups.all_queues()]
     begin = store.offsets[JOURNAL][JOURNAL, 0]
     assert begin > 0
     store.min_journal_offset = begin
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        assert [queue.copied() for queue in owned.groups.all_queues()] == before
-        assert owned.groups.policy(GROUP) == Policy(is_ordered=True, attempts_max=9)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        assert [queue.copied() for queue in engine.groups.all_queues()] == before
+        assert engine.groups.policy(GROUP) == Policy(is_ordered=True, attempts_max=9)
 
 
 async def test_a_copy_without_an_end_is_none(clock: ManualClock) -> None:
     """A copy that was not finished is no reason to forget what was before it."""
     store = await filled(6)
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await receive(owned, 2)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await receive(engine, 2)
         await eventually(lambda: (JOURNAL, 0) in store.offsets[JOURNAL])
         former = store.offsets[JOURNAL][JOURNAL, 0]
         store.segment_size_bytes = 100
         await eventually(lambda: store.offsets[JOURNAL][JOURNAL, 0] > former)
-        before = [queue.copied() for queue in owned.groups.all_queues()]
+        before = [queue.copied() for queue in engine.groups.all_queues()]
     begin = store.offsets[JOURNAL][JOURNAL, 0]
     del store.journal_records[begin + 1 :]
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        assert [queue.copied() for queue in owned.groups.all_queues()] == before
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        assert [queue.copied() for queue in engine.groups.all_queues()] == before
 
 
 class Run:
@@ -252,20 +253,20 @@ class Run:
         self.got: Counter[str] = Counter()
         self.held: list[Delivered] = []
 
-    async def step(self, store: MemoryStore, ownership: Ownership) -> None:
-        owned = await owned_of(ownership)
+    async def step(self, store: MemoryStore, owner: JournalOwner) -> None:
+        engine = await engine_of(owner)
         match self.chance.randrange(8):
             case 0 | 1 | 2:
-                self._see(await receive(owned, self.chance.randint(1, 4), wait_s=0.01))
+                self._see(await receive(engine, self.chance.randint(1, 4), wait_s=0.01))
             case 3 | 4 if self.held:
                 one = self.held.pop(self.chance.randrange(len(self.held)))
                 self.maybe.add(one.message)
-                (outcome,) = await owned.settle([Wish(one.handle, "ack")])
+                (outcome,) = await engine.settling.settle([SettleRequest(one.handle, "ack")])
                 if outcome.error is None:
                     self.acked.add(one.message)
             case 5 if self.held:
                 one = self.held.pop()
-                await owned.settle([Wish(one.handle, "nack", self.chance.choice([0, 500]))])
+                await engine.settling.settle([SettleRequest(one.handle, "nack", self.chance.choice([0, 500]))])
             case 6:
                 self.clock.advance(self.chance.choice([100, 1_000, 5_000]))
             case 7:
@@ -287,17 +288,17 @@ async def test_whatever_happens_nothing_is_lost_and_nothing_settled_comes_again(
     if seed % 2:
         store.segment_size_bytes = 3_000
     for _ in range(4):
-        async with delivering(store, clock) as ownership:
-            owned = await owned_of(ownership)
-            await owned.set_policy(GROUP, Policy(is_ordered=bool(seed % 3), attempts_max=1_000))
+        async with delivering(store, clock) as owner:
+            engine = await engine_of(owner)
+            await engine.set_policy(GROUP, Policy(is_ordered=bool(seed % 3), attempts_max=1_000))
             for _ in range(25):
                 try:
-                    await run.step(store, ownership)
+                    await run.step(store, owner)
                 except LOST:
                     continue
-    async with delivering(store, clock) as ownership:
+    async with delivering(store, clock) as owner:
         store.lost_answers = store.refused_writes = 0
-        await _drain(run, ownership)
+        await _drain(run, owner)
     everything = {f"m{number}" for number in range(30)}
     assert run.acked | run.maybe == everything
     assert set(run.got) == everything
@@ -309,37 +310,37 @@ async def test_many_at_once_share_everything(seed: int, clock: ManualClock) -> N
     store, run = await filled(40), Run(seed, clock)
     store.pull_delay_s = 0.003
 
-    async def work(ownership: Ownership) -> None:
+    async def work(owner: JournalOwner) -> None:
         for _ in range(25):
             try:
-                await run.step(store, ownership)
+                await run.step(store, owner)
             except LOST:
                 continue
             await asyncio.sleep(run.chance.choice([0, 0.001, 0.004]))
 
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        await owned.set_policy(GROUP, Policy(is_ordered=bool(seed % 2), attempts_max=1_000))
-        await asyncio.gather(*(work(ownership) for _ in range(4)))
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await engine.set_policy(GROUP, Policy(is_ordered=bool(seed % 2), attempts_max=1_000))
+        await asyncio.gather(*(work(owner) for _ in range(4)))
         store.lost_answers = store.refused_writes = 0
         store.pull_delay_s = 0.0
-        await _drain(run, ownership)
+        await _drain(run, owner)
     everything = {f"m{number}" for number in range(40)}
     assert run.acked | run.maybe == everything
     assert set(run.got) == everything
 
 
-async def _drain(run: Run, ownership: Ownership) -> None:
-    owned = await owned_of(ownership)
+async def _drain(run: Run, owner: JournalOwner) -> None:
+    engine = await engine_of(owner)
     async with asyncio.timeout(LIMIT_S):
         while True:
             run.clock.advance(1_000)
-            found = await receive(owned, 10, wait_s=0.02)
+            found = await receive(engine, 10, wait_s=0.02)
             run._see(found)
-            await ack(owned, found)
+            await ack(engine, found)
             run.acked |= {one.message for one in found}
             run.maybe |= {one.message for one in found}
-            lags = await owned.lags(GROUP)
+            lags = await engine.lags.of(GROUP)
             if not found and all(lag.committed == lag.max_queue_offset for lag in lags):
                 return
 
@@ -347,8 +348,8 @@ async def _drain(run: Run, ownership: Ownership) -> None:
 async def test_a_log_that_follows_denies_no_transaction(clock: ManualClock) -> None:
     """Its Delivery may not know it yet, and the log may lack what the leader has: the call is made again elsewhere."""
     store = MemoryStore()
-    async with delivering(store, clock) as ownership:
-        subject = (await owned_of(ownership)).transactions
+    async with delivering(store, clock) as owner:
+        subject = (await engine_of(owner)).transactions
         store.is_following = True
         with pytest.raises((DependencyUnavailable, JournalLost)):
             await subject.end("x", "p", COMMIT)

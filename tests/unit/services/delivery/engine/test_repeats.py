@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A wish that is repeated because its answer was lost: it gets that answer again, and nothing is done twice."""
+"""A repeated settle request, whose answer was lost, gets that answer again, and nothing is done twice."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,12 +9,13 @@ import pytest
 from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
-from services.delivery.engine.owned import Outcome, Owned, Wish
-from services.delivery.engine.ports import Letter, Wanted, Written
+from services.delivery.engine.own.group_engine import GroupEngine
+from services.delivery.engine.ports.messages import JournaledMessage, Wanted, Written
+from services.delivery.engine.receive.batch import Delivered
+from services.delivery.engine.receive.settling import SettleOutcome, SettleRequest
 from services.delivery.engine.state.repeats import COUNT_MAX, Repeats
-from services.delivery.engine.subscription import Delivered
 from services.delivery.errors import HandleOutdated, JournalLost, LogFollows
-from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.patience import LIMIT_S
 
 
@@ -26,7 +27,7 @@ class HeldStore(MemoryStore):
         self.is_held, self.goes_on = asyncio.Event(), asyncio.Event()
         self.goes_on.set()
 
-    async def write(self, number: int, body: bytes, letters: Sequence[Letter], *, is_safe: bool) -> Written:
+    async def write(self, number: int, body: bytes, letters: Sequence[JournaledMessage], *, is_safe: bool) -> Written:
         """See Log."""
         if not self.goes_on.is_set():
             self.is_held.set()
@@ -39,27 +40,27 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-async def receive(owned: Owned) -> list[Delivered]:
-    return await owned.receive("g", "t", count=10, invisible_ms=1_000, wanted=Wanted(), wait_s=LIMIT_S)
+async def receive(engine: GroupEngine) -> list[Delivered]:
+    return await engine.receive("g", "t", count=10, invisible_ms=1_000, wanted=Wanted(), wait_s=LIMIT_S)
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend", "terminate", "bury"])
 async def test_a_wish_whose_answer_was_lost_gets_it_again(clock: ManualClock, verb: str) -> None:
-    """Also in the same call, and when the message was delivered again since. Another wish is refused."""
+    """Also in the same call, and when the message was delivered again since. Another settle_request is refused."""
     store = HeldStore()
     await store.append("t", "a")
     await store.append("t", "b")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        (a, _) = await receive(owned)
-        wish = Wish(a.handle, verb, 5_000 if verb == "extend" else None)  # type: ignore[arg-type]
-        first, second = await owned.settle([wish, wish])
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        (a, _) = await receive(engine)
+        settle_request = SettleRequest(a.handle, verb, 5_000 if verb == "extend" else None)  # type: ignore[arg-type]
+        first, second = await engine.settling.settle([settle_request, settle_request])
         assert (first.error, second) == (None, first)
         clock.advance(3_600_000)
-        assert {one.message for one in await receive(owned)} <= {"a", "b"}
-        assert await owned.settle([wish]) == [first]
-        others = [Wish(a.handle, "extend", 6_000), Wish(a.handle, "nack", 7)]
-        assert [type(one.error) for one in await owned.settle(others)] == [HandleOutdated] * 2
+        assert {one.message for one in await receive(engine)} <= {"a", "b"}
+        assert await engine.settling.settle([settle_request]) == [first]
+        others = [SettleRequest(a.handle, "extend", 6_000), SettleRequest(a.handle, "nack", 7)]
+        assert [type(one.error) for one in await engine.settling.settle(others)] == [HandleOutdated] * 2
         assert len(store.queues("%DLQ%g")[0]) == (verb == "bury")
 
 
@@ -67,19 +68,19 @@ async def test_a_repeated_wish_is_answered_when_the_first_one_is_in_the_log(cloc
     """Whose caller has gone: the answer to the repetition promises the same."""
     store = HeldStore()
     await store.append("t", "a")
-    async with delivering(store, clock) as ownership, asyncio.timeout(LIMIT_S):
-        owned = await owned_of(ownership)
-        wish = Wish((await receive(owned))[0].handle, "ack")
+    async with delivering(store, clock) as owner, asyncio.timeout(LIMIT_S):
+        engine = await engine_of(owner)
+        settle_request = SettleRequest((await receive(engine))[0].handle, "ack")
         store.goes_on.clear()
-        first = asyncio.create_task(owned.settle([wish]))
+        first = asyncio.create_task(engine.settling.settle([settle_request]))
         await store.is_held.wait()
         first.cancel()
-        again = asyncio.create_task(owned.settle([wish]))
+        again = asyncio.create_task(engine.settling.settle([settle_request]))
         await asyncio.wait([first])
         await asyncio.sleep(0)
         assert (first.cancelled(), again.done()) == (True, False)
         store.goes_on.set()
-        assert await again == [Outcome()]
+        assert await again == [SettleOutcome()]
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend", "terminate", "bury"])
@@ -87,33 +88,33 @@ async def test_a_wish_is_repeated_after_the_journal_was_read_anew(clock: ManualC
     """Its record is in the log, though it failed for its caller: the repetition is answered as done."""
     store = HeldStore()
     await store.append("t", "a")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        wish = Wish((await receive(owned))[0].handle, verb, 5_000 if verb == "extend" else None)  # type: ignore[arg-type]
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        settle_request = SettleRequest((await receive(engine))[0].handle, verb, 5_000 if verb == "extend" else None)  # type: ignore[arg-type]
         store.lost_answers = 1
-        lost = await asyncio.gather(owned.settle([wish]), return_exceptions=True)
+        lost = await asyncio.gather(engine.settling.settle([settle_request]), return_exceptions=True)
         assert isinstance(lost[0], JournalLost) or isinstance(lost[0][0].error, JournalLost)
-        owned = await owned_of(ownership, began_count=2)
-        (again,) = await owned.settle([wish])
+        engine = await engine_of(owner, began_count=2)
+        (again,) = await engine.settling.settle([settle_request])
         assert again.error is None
         assert bool(again.handle) == (verb == "extend")
-        assert owned.groups.open_count == (verb in ("nack", "extend"))
+        assert engine.groups.open_count == (verb in ("nack", "extend"))
 
 
 async def test_what_the_log_has_lost_is_not_answered_as_done(clock: ManualClock) -> None:
     """An ack that is not in the log does not count once somebody else has the message."""
     store = HeldStore()
     await store.append("t", "a")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        wish = Wish((await receive(owned))[0].handle, "ack")
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        settle_request = SettleRequest((await receive(engine))[0].handle, "ack")
         store.refused_writes = 1
         with pytest.raises(DependencyUnavailable):
-            await owned.settle([wish])
-        owned = await owned_of(ownership, began_count=2)
+            await engine.settling.settle([settle_request])
+        engine = await engine_of(owner, began_count=2)
         clock.advance(1_000)
-        assert [one.attempt for one in await receive(owned)] == [2]
-        assert [type(one.error) for one in await owned.settle([wish])] == [HandleOutdated]
+        assert [one.attempt for one in await receive(engine)] == [2]
+        assert [type(one.error) for one in await engine.settling.settle([settle_request])] == [HandleOutdated]
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend", "terminate", "bury"])
@@ -122,18 +123,18 @@ async def test_nothing_is_done_while_the_journal_can_not_be_written(clock: Manua
     store = HeldStore()
     await store.append("t", "a")
     await store.append("t", "b")
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        a, b = await receive(owned)
-        assert await owned.settle([Wish(b.handle, "ack")]) == [Outcome()]
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        a, b = await receive(engine)
+        assert await engine.settling.settle([SettleRequest(b.handle, "ack")]) == [SettleOutcome()]
         store.is_following = True
         with pytest.raises(LogFollows):
-            await owned.set_policy("others", Policy())
-        wish = Wish(a.handle, verb, 5_000 if verb == "extend" else None)  # type: ignore[arg-type]
+            await engine.set_policy("others", Policy())
+        settle_request = SettleRequest(a.handle, verb, 5_000 if verb == "extend" else None)  # type: ignore[arg-type]
         for _ in range(2):
             with pytest.raises(LogFollows):
-                await owned.settle([wish])
-        assert owned.groups.open_count == 1
+                await engine.settling.settle([settle_request])
+        assert engine.groups.open_count == 1
 
 
 def test_what_is_remembered_has_a_bound() -> None:

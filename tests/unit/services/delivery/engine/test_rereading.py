@@ -8,11 +8,12 @@ import pytest
 
 from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
-from services.delivery.engine.owned import Owned, Wish
-from services.delivery.engine.ports import Pulled, Wanted
-from services.delivery.engine.receiving.rereading import GAP_COUNT_MAX, GAP_SIZE_BYTES
-from services.delivery.engine.subscription import Delivered
-from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from services.delivery.engine.own.group_engine import GroupEngine
+from services.delivery.engine.ports.messages import Pulled, Wanted
+from services.delivery.engine.receive.batch import Delivered
+from services.delivery.engine.receive.rereading import GAP_COUNT_MAX, GAP_SIZE_BYTES
+from services.delivery.engine.receive.settling import SettleRequest
+from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.patience import LIMIT_S
 
 GROUP, TOPIC = "g", "t"
@@ -31,36 +32,38 @@ class WatchedStore(MemoryStore):
         return await super().pull(topic, queue_id, queue_offset, **how)
 
 
-async def receive(owned: Owned, count: int = 32, wait_s: float = LIMIT_S) -> list[Delivered]:
-    return await owned.receive(GROUP, TOPIC, count=count, invisible_ms=None, wanted=Wanted(), wait_s=wait_s)
+async def receive(engine: GroupEngine, count: int = 32, wait_s: float = LIMIT_S) -> list[Delivered]:
+    return await engine.receive(GROUP, TOPIC, count=count, invisible_ms=None, wanted=Wanted(), wait_s=wait_s)
 
 
-async def settle(owned: Owned, verb: str, some: Sequence[Delivered]) -> None:
-    await owned.settle([Wish(one.handle, verb, 0) for one in some])  # type: ignore[arg-type]
+async def settle(engine: GroupEngine, verb: str, some: Sequence[Delivered]) -> None:
+    await engine.settling.settle([SettleRequest(one.handle, verb, 0) for one in some])  # type: ignore[arg-type]
 
 
-async def failed(store: WatchedStore, owned: Owned, count: int, *, each: int = 2, size_bytes: int = 100) -> list[str]:
+async def failed(
+    store: WatchedStore, engine: GroupEngine, count: int, *, each: int = 2, size_bytes: int = 100
+) -> list[str]:
     """Let a group take messages of one queue, and each second, third and so on of them fail. Returns those."""
-    await owned.set_policy(GROUP, Policy(attempts_max=9))
+    await engine.set_policy(GROUP, Policy(attempts_max=9))
     for number in range(count):
         await store.append(TOPIC, str(number), size_bytes=size_bytes)
     got: list[Delivered] = []
     while len(got) < count:
-        got += await receive(owned, count)
+        got += await receive(engine, count)
     got.sort(key=lambda one: int(one.message))
-    await settle(owned, "ack", [one for one in got if int(one.message) % each])
+    await settle(engine, "ack", [one for one in got if int(one.message) % each])
     again = [one for one in got if not int(one.message) % each]
-    await settle(owned, "nack", again)
+    await settle(engine, "nack", again)
     return [one.message for one in again]
 
 
-async def drained(owned: Owned, count: int) -> list[str]:
+async def drained(engine: GroupEngine, count: int) -> list[str]:
     got: list[str] = []
     while len(got) < count:
-        some = await receive(owned)
+        some = await receive(engine)
         assert all(one.attempt == 2 for one in some)
         got += [one.message for one in some]
-        await settle(owned, "ack", some)
+        await settle(engine, "ack", some)
     return got
 
 
@@ -69,22 +72,22 @@ async def test_messages_that_lie_near_each_other_come_again_in_few_calls(each: i
     """The ones between them are read over, and each that failed comes once."""
     store = WatchedStore()
     store.queues(TOPIC)
-    async with delivering(store, ManualClock()) as ownership:
-        owned = await owned_of(ownership)
-        again = await failed(store, owned, 640, each=each)
-        assert sorted(await drained(owned, len(again))) == sorted(again)
+    async with delivering(store, ManualClock()) as owner:
+        engine = await engine_of(owner)
+        again = await failed(store, engine, 640, each=each)
+        assert sorted(await drained(engine, len(again))) == sorted(again)
         assert store.again_count <= 2 * len(again) // 32 + 2
-        assert await receive(owned, wait_s=0) == []
+        assert await receive(engine, wait_s=0) == []
 
 
 async def test_large_messages_between_cost_a_bounded_answer() -> None:
     """A call ends at so many bytes, and the next one begins at the next message that is meant."""
     store = WatchedStore()
     store.queues(TOPIC)
-    async with delivering(store, ManualClock()) as ownership:
-        owned = await owned_of(ownership)
-        again = await failed(store, owned, 40, each=8, size_bytes=GAP_SIZE_BYTES // 4)
-        assert sorted(await drained(owned, len(again))) == sorted(again)
+    async with delivering(store, ManualClock()) as owner:
+        engine = await engine_of(owner)
+        again = await failed(store, engine, 40, each=8, size_bytes=GAP_SIZE_BYTES // 4)
+        assert sorted(await drained(engine, len(again))) == sorted(again)
         assert store.again_count <= 2 * len(again)
 
 
@@ -92,15 +95,15 @@ async def test_both_have_their_turn() -> None:
     """A receive that begins with messages that failed is followed by one that begins with fresh ones."""
     store = WatchedStore()
     store.queues(TOPIC)
-    async with delivering(store, ManualClock()) as ownership:
-        owned = await owned_of(ownership)
-        again = await failed(store, owned, 64)
-        (first,) = await receive(owned, 1)
+    async with delivering(store, ManualClock()) as owner:
+        engine = await engine_of(owner)
+        again = await failed(store, engine, 64)
+        (first,) = await receive(engine, 1)
         for number in range(64):
             await store.append(TOPIC, f"fresh{number}")
         attempts = [first.attempt]
         while len(attempts) < 20:
-            (one,) = await receive(owned, 1)
+            (one,) = await receive(engine, 1)
             attempts.append(one.attempt)
         assert 5 <= attempts.count(1) <= 12
         assert len(again) == 32
@@ -110,10 +113,10 @@ async def test_messages_that_are_gone_are_settled() -> None:
     """Retention took them while they waited."""
     store = WatchedStore()
     store.queues(TOPIC)
-    async with delivering(store, ManualClock()) as ownership:
-        owned = await owned_of(ownership)
-        await failed(store, owned, 100)
+    async with delivering(store, ManualClock()) as owner:
+        engine = await engine_of(owner)
+        await failed(store, engine, 100)
         store.min_offsets[TOPIC, 0] = 98
-        assert await drained(owned, 1) == ["98"]
-        assert await receive(owned, wait_s=0) == []
-        assert owned.groups.open_count == 0
+        assert await drained(engine, 1) == ["98"]
+        assert await receive(engine, wait_s=0) == []
+        assert engine.groups.open_count == 0

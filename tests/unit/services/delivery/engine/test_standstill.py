@@ -7,12 +7,13 @@ import pytest
 
 from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
-from services.delivery.engine.owned import Owned, Wish
-from services.delivery.engine.ports import Pulled, Wanted
-from services.delivery.engine.standing.measuring import GroupStandstill, Measuring
-from services.delivery.engine.standing.standstill import Reason
+from services.delivery.engine.own.group_engine import GroupEngine
+from services.delivery.engine.own.lag_metrics import GroupStandstill, LagMetrics
+from services.delivery.engine.own.standstill import Reason
+from services.delivery.engine.ports.messages import Pulled, Wanted
+from services.delivery.engine.receive.settling import SettleRequest
 from services.delivery.errors import MessageDamaged
-from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.patience import eventually
 
 GROUP, TOPIC = "g", "t"
@@ -33,13 +34,13 @@ class Damaged(MemoryStore):
         return await super().pull(topic, queue_id, queue_offset, **{**how, "count": count})  # type: ignore[arg-type]
 
 
-async def receive(owned: Owned, count: int = 10) -> list[str]:
-    found = await owned.receive(GROUP, TOPIC, count=count, invisible_ms=None, wanted=Wanted(), wait_s=0.2)
+async def receive(engine: GroupEngine, count: int = 10) -> list[str]:
+    found = await engine.receive(GROUP, TOPIC, count=count, invisible_ms=None, wanted=Wanted(), wait_s=0.2)
     return [one.handle for one in found]
 
 
-async def told(owned: Owned) -> list[tuple[Reason, int | None]]:
-    return [(one.reason, one.queue_offset) for lag in await owned.lags(GROUP) for one in lag.standstills]
+async def told(engine: GroupEngine) -> list[tuple[Reason, int | None]]:
+    return [(one.reason, one.queue_offset) for lag in await engine.lags.of(GROUP) for one in lag.standstills]
 
 
 async def test_a_blocked_key_a_limit_and_a_pause_are_told(clock: ManualClock) -> None:
@@ -47,16 +48,16 @@ async def test_a_blocked_key_a_limit_and_a_pause_are_told(clock: ManualClock) ->
     store = MemoryStore(queue_count=1)
     for number in range(3):
         await store.append(TOPIC, str(number), key=7)
-    async with delivering(store, clock, queue_open_count_max=2) as ownership:
-        owned = await owned_of(ownership)
-        await owned.set_policy(GROUP, Policy(is_ordered=True))
-        (handle,) = await receive(owned)
-        assert await told(owned) == [(Reason.KEY_BLOCKED, 0), (Reason.OPEN_LIMIT, 2)]
-        await owned.set_policy(GROUP, Policy(is_paused=True, is_ordered=True))
-        assert (Reason.PAUSED, None) in await told(owned)
-        await owned.set_policy(GROUP, Policy(is_ordered=True))
-        await owned.settle([Wish(handle, "nack", 60_000)])
-        assert (Reason.WAITS_FOR_ATTEMPT, None) in await told(owned)
+    async with delivering(store, clock, queue_open_count_max=2) as owner:
+        engine = await engine_of(owner)
+        await engine.set_policy(GROUP, Policy(is_ordered=True))
+        (handle,) = await receive(engine)
+        assert await told(engine) == [(Reason.KEY_BLOCKED, 0), (Reason.OPEN_LIMIT, 2)]
+        await engine.set_policy(GROUP, Policy(is_paused=True, is_ordered=True))
+        assert (Reason.PAUSED, None) in await told(engine)
+        await engine.set_policy(GROUP, Policy(is_ordered=True))
+        await engine.settling.settle([SettleRequest(handle, "nack", 60_000)])
+        assert (Reason.WAITS_FOR_ATTEMPT, None) in await told(engine)
 
 
 async def test_a_damaged_record_is_told_and_what_is_before_it_comes(clock: ManualClock) -> None:
@@ -64,12 +65,12 @@ async def test_a_damaged_record_is_told_and_what_is_before_it_comes(clock: Manua
     store = Damaged(queue_count=1)
     for number in range(3):
         await store.append(TOPIC, str(number))
-    async with delivering(store, clock) as ownership:
-        owned = await owned_of(ownership)
-        (handle,) = await receive(owned)
-        await owned.settle([Wish(handle, "ack")])
-        assert await receive(owned) == []
-        (lag,) = await owned.lags(GROUP)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        (handle,) = await receive(engine)
+        await engine.settling.settle([SettleRequest(handle, "ack")])
+        assert await receive(engine) == []
+        (lag,) = await engine.lags.of(GROUP)
         (one,) = lag.standstills
         assert (one.reason, one.queue_offset, lag.unsettled_count) == (Reason.FEED_FAILS, 1, 2)
         assert "damaged at byte 7" in one.text
@@ -79,20 +80,20 @@ async def test_a_standstill_is_logged_and_counted_from_its_beginning_to_its_end(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A line when a queue did not go on between two looks, none for each further look, and one when it goes on."""
-    caplog.set_level(logging.WARNING, "services.delivery.engine.standing.telling")
+    caplog.set_level(logging.WARNING, "services.delivery.engine.own.standstill_log")
     store = MemoryStore(queue_count=1)
     await store.append(TOPIC, "a")
-    async with delivering(store, clock) as ownership:
-        owned, measuring = await owned_of(ownership), Measuring(ownership)
-        assert len(await receive(owned)) == 1
-        await owned.set_policy(GROUP, Policy(is_paused=True))
+    async with delivering(store, clock) as owner:
+        engine, measuring = await engine_of(owner), LagMetrics(owner)
+        assert len(await receive(engine)) == 1
+        await engine.set_policy(GROUP, Policy(is_paused=True))
         for _ in range(3):
             await measuring.look()
         assert measuring.standstills == {(GROUP, TOPIC, "PAUSED"): GroupStandstill(1)}
         assert [record.getMessage() for record in caplog.records] == [
             "group g at t/0, PAUSED: stands still: the group is paused"
         ]
-        await owned.set_policy(GROUP, Policy())
+        await engine.set_policy(GROUP, Policy())
         await measuring.look()
         assert measuring.standstills == {}
         await eventually(lambda: len(caplog.records) == 2)

@@ -11,7 +11,8 @@ from libs.formats.records.transaction_record import COMMIT, PARKED, RENEWED, ROL
 from libs.formats.state.system_topics import CHECKED_TOPIC, HALF_TOPIC
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import BadArgument, DependencyUnavailable, WindowFull
-from services.delivery.engine.ownership import Ownership
+from services.delivery.engine.own.counters import Counters
+from services.delivery.engine.own.journal_owner import JournalOwner
 from services.delivery.engine.transactions import table, transactions
 from services.delivery.engine.transactions.transactions import Transactions
 from services.delivery.errors import (
@@ -21,7 +22,7 @@ from services.delivery.errors import (
     TransactionNotFound,
     TransactionRefused,
 )
-from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.memory_transactions import Record
 from tests.support.patience import LIMIT_S, eventually
 
@@ -41,8 +42,8 @@ def patiently(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions, "INDEX_S", LIMIT_S)
 
 
-async def of(ownership: Ownership) -> Transactions:
-    return (await owned_of(ownership)).transactions
+async def of(owner: JournalOwner) -> Transactions:
+    return (await engine_of(owner)).transactions
 
 
 def seen(store: MemoryStore, topic: str = TOPIC) -> list[str]:
@@ -58,8 +59,8 @@ async def asked(subject: Transactions, *groups: str, wait_s: float = LIMIT_S) ->
 async def test_a_message_is_seen_when_it_is_committed(clock: ManualClock) -> None:
     """Before it is committed nobody sees it, after a rollback nobody ever; a repeated end is answered the same."""
     store = MemoryStore()
-    async with delivering(store, clock) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock) as owner:
+        subject = await of(owner)
         await store.transactions.begin("a")
         offset_id = await store.transactions.begin("b")
         assert seen(store) == []
@@ -81,21 +82,21 @@ async def test_what_ended_is_known_to_the_next_process_and_long_after(
 ) -> None:
     """The answer is the same after a restart, whether the end is read again or looked up by its key."""
     store = MemoryStore()
-    async with delivering(store, clock) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock) as owner:
+        subject = await of(owner)
         await store.transactions.begin("a")
         await subject.end("a", "p", COMMIT)
-        await subject.tend()
+        await subject.run_maintenance()
     assert store.transactions.stored == (1, 1)
-    async with delivering(store, clock) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock) as owner:
+        subject = await of(owner)
         assert subject.table.how_ended("a") == COMMIT
         await store.transactions.begin("a")  # it came late
         await eventually(lambda: subject.table.read_to == 2)
-        await subject.tend()
+        await subject.run_maintenance()
     monkeypatch.setattr(table, "ENDED_COUNT_MAX", 0)
-    async with delivering(store, clock) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock) as owner:
+        subject = await of(owner)
         assert subject.table.how_ended("a") is None
         assert await subject.end("a", "p", COMMIT) is True
         with pytest.raises(TransactionEnded):
@@ -109,8 +110,8 @@ async def test_what_ended_is_known_to_the_next_process_and_long_after(
 async def test_ends_of_one_moment_agree(clock: ManualClock) -> None:
     """Of many ends at once one is the first, and those that say the contrary hear of it."""
     store = MemoryStore()
-    async with delivering(store, clock) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock) as owner:
+        subject = await of(owner)
         await store.transactions.begin("a")
         store.write_delay_s = 0.01
         ends = (subject.end("a", "p", how) for how in (COMMIT, COMMIT, ROLLBACK))
@@ -122,8 +123,8 @@ async def test_ends_of_one_moment_agree(clock: ManualClock) -> None:
 async def test_an_end_whose_caller_goes_happens_once(clock: ManualClock) -> None:
     """A caller that does not wait for the log leaves nothing half done: the next end is a repetition."""
     store = MemoryStore()
-    async with delivering(store, clock) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock) as owner:
+        subject = await of(owner)
         await store.transactions.begin("a")
         store.write_delay_s = 0.05
         with contextlib.suppress(TimeoutError):
@@ -136,24 +137,24 @@ async def test_an_end_whose_caller_goes_happens_once(clock: ManualClock) -> None
 async def test_producers_are_asked_in_time_and_not_for_ever(clock: ManualClock) -> None:
     """First after six seconds, then each half a minute, each time one member of the group; at last it is parked."""
     store = MemoryStore()
-    async with delivering(store, clock, transaction_check_count_max=2) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock, transaction_check_count_max=2) as owner:
+        subject = await of(owner)
         await store.transactions.begin("a", has_id=False)
         await eventually(lambda: subject.table.count == 1)
         clock.advance(FIRST_MS - 1)
-        await subject.tend()
+        await subject.run_maintenance()
         assert await asked(subject, wait_s=0) == []
         clock.advance(1)
-        await subject.tend()
+        await subject.run_maintenance()
         assert await asked(subject, "other", wait_s=0) == []
         (name,) = await asked(subject)
         assert await asked(subject, wait_s=0) == []  # one of them
         assert name == f"{0:032X}"
         clock.advance(INTERVAL_MS)
-        await subject.tend()
+        await subject.run_maintenance()
         assert await asked(subject) == [name]
         clock.advance(INTERVAL_MS)
-        await subject.tend()
+        await subject.run_maintenance()
         assert subject.table.count == 0
         with pytest.raises(TransactionEnded) as refused:
             await subject.end(name, "p", COMMIT)
@@ -166,15 +167,15 @@ async def test_producers_are_asked_in_time_and_not_for_ever(clock: ManualClock) 
 async def test_a_message_may_want_other_times(clock: ManualClock) -> None:
     """Its immunity goes before the setting."""
     store = MemoryStore()
-    async with delivering(store, clock) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock) as owner:
+        subject = await of(owner)
         await store.transactions.begin("a", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
         await eventually(lambda: subject.table.count == 1)
         clock.advance(59_999)
-        await subject.tend()
+        await subject.run_maintenance()
         assert await asked(subject, wait_s=0) == []
         clock.advance(1)
-        await subject.tend()
+        await subject.run_maintenance()
         assert await asked(subject) == ["a"]
         assert await subject.end("a", "p", COMMIT) is False  # while it was appended again
     assert seen(store) == ["a"]
@@ -183,18 +184,18 @@ async def test_a_message_may_want_other_times(clock: ManualClock) -> None:
 async def test_a_restart_goes_on_with_the_checks(clock: ManualClock) -> None:
     """How often a producer was asked is in the log, and so is who else may be asked."""
     store = MemoryStore()
-    async with delivering(store, clock) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock) as owner:
+        subject = await of(owner)
         await store.transactions.begin("a")
         await eventually(lambda: subject.table.count == 1)
         clock.advance(FIRST_MS)
-        await subject.tend()
+        await subject.run_maintenance()
         await asked(subject)
-        await subject.tend()
+        await subject.run_maintenance()
     assert store.transactions.stored == (1, 1)
     store.transactions.gone_count = 1  # nobody needs the first one any more
-    async with delivering(store, clock) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock) as owner:
+        subject = await of(owner)
         assert [one.half.check_count for one in subject.table.all()] == [1]
         assert await asked(subject) == ["a"]
         assert await subject.end(f"{0:032X}", "p", COMMIT) is False
@@ -204,8 +205,8 @@ async def test_a_restart_goes_on_with_the_checks(clock: ManualClock) -> None:
 async def test_a_message_that_is_sent_twice_is_one(clock: ManualClock) -> None:
     """A producer that repeats its send has one transaction; a copy that comes after its end is never seen."""
     store = MemoryStore()
-    async with delivering(store, clock) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock) as owner:
+        subject = await of(owner)
         await store.transactions.begin("a")
         await store.transactions.begin("a")
         await eventually(lambda: subject.table.read_to == 2)
@@ -213,10 +214,10 @@ async def test_a_message_that_is_sent_twice_is_one(clock: ManualClock) -> None:
         await subject.end("a", "p", COMMIT)
         await store.transactions.begin("a")
         await eventually(lambda: subject.table.read_to == 3)
-        await subject.tend()
+        await subject.run_maintenance()
         assert subject.table.floors() == (3, 3)
-    async with delivering(store, clock) as ownership:
-        assert (await of(ownership)).table.count == 0
+    async with delivering(store, clock) as owner:
+        assert (await of(owner)).table.count == 0
     assert seen(store) == ["a"]
     assert {offset for one in store.transactions.ended for offset in one.half_offsets} == {0, 1, 2}
 
@@ -225,13 +226,13 @@ async def test_an_old_message_is_kept_from_retention(clock: ManualClock) -> None
     """What lies in a segment that is not written any more is appended again; nobody is asked for that."""
     store = MemoryStore()
     store.segment_size_bytes = 100_000
-    async with delivering(store, clock) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock) as owner:
+        subject = await of(owner)
         await store.transactions.begin("a", CHECK_IMMUNITY_TIME_IN_SECONDS="600")
         await eventually(lambda: subject.table.count == 1)
         due_ms = subject.table.all()[0].due_ms
         store.end += 100_000
-        await subject.tend()
+        await subject.run_maintenance()
         await eventually(lambda: subject.table.all()[0].half.queue_offset == 1)
         store.transactions.gone_count = 1
         (one,) = subject.table.all()
@@ -255,8 +256,8 @@ async def test_an_index_that_fails_once_forgets_nobody(clock: ManualClock, monke
     """Those that were due with the one whose message could not be read are asked about, too."""
     monkeypatch.setattr(transactions, "TEND_SIZE_BYTES", 100)
     store = MemoryStore()
-    async with delivering(store, clock) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock) as owner:
+        subject = await of(owner)
         for name in ("a", "b", "c"):
             await store.transactions.begin(name)
         await eventually(lambda: subject.table.count == 3)
@@ -268,10 +269,10 @@ async def test_an_index_that_fails_once_forgets_nobody(clock: ManualClock, monke
         store.transactions.message = fails  # type: ignore[method-assign]
         clock.advance(FIRST_MS)
         with pytest.raises(DependencyUnavailable):
-            await subject.tend()
+            await subject.run_maintenance()
         store.transactions.message = message  # type: ignore[method-assign]
         clock.advance(transactions.AGAIN_MS)
-        await subject.tend()
+        await subject.run_maintenance()
         await eventually(lambda: subject.table.read_to == 6)
         assert sorted(await asked(subject)) == ["a", "b", "c"]
 
@@ -281,13 +282,13 @@ async def test_an_end_does_not_wait_for_ever_for_what_was_appended_again(
 ) -> None:
     """Its caller hears that the index is behind, and nothing of it goes on."""
     store = MemoryStore()
-    async with delivering(store, clock) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock) as owner:
+        subject = await of(owner)
         await store.transactions.begin("a")
         await eventually(lambda: subject.table.count == 1)
         store.transactions.seen_count = 1
         clock.advance(FIRST_MS)
-        await subject.tend()
+        await subject.run_maintenance()
         monkeypatch.setattr(transactions, "INDEX_S", 0.3)
         with pytest.raises(DependencyUnavailable, match="transaction a"):
             await subject.end("a", "p", COMMIT)
@@ -300,8 +301,8 @@ async def test_an_end_does_not_wait_for_ever_for_what_was_appended_again(
 async def test_a_message_that_is_gone_is_rolled_back(clock: ManualClock) -> None:
     """Nobody can commit what the log has no more."""
     store = MemoryStore()
-    async with delivering(store, clock) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock) as owner:
+        subject = await of(owner)
         await store.transactions.begin("a")
         await eventually(lambda: subject.table.count == 1)
         store.transactions.gone_count = 1
@@ -314,8 +315,8 @@ async def test_a_log_that_does_not_take_it_leaves_it_open_and_others_go_on(clock
     """A message of a topic that is gone is told to its own producer alone."""
     store = MemoryStore()
     store.transactions.refused_topics.add("gone")
-    async with delivering(store, clock) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock) as owner:
+        subject = await of(owner)
         await store.transactions.begin("a", topic="gone")
         await store.transactions.begin("b")
         await eventually(lambda: subject.table.count == 2)
@@ -324,7 +325,7 @@ async def test_a_log_that_does_not_take_it_leaves_it_open_and_others_go_on(clock
         )
         assert isinstance(refused, TransactionRefused)
         assert done is False
-        assert ownership.began_count == 1
+        assert owner.began_count == 1
         assert [one.half.id for one in subject.table.all()] == ["a"]
         assert await subject.end("a", "p", ROLLBACK) is False
     assert seen(store) == ["b"]
@@ -334,12 +335,12 @@ async def test_a_half_message_without_room_is_parked(clock: ManualClock) -> None
     """An older version took it so large that it can't be appended again: nobody can be asked, and it is not held."""
     store = MemoryStore()
     store.transactions.refused_topics.add(HALF_TOPIC)
-    async with delivering(store, clock) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock) as owner:
+        subject = await of(owner)
         await store.transactions.begin("a")
         await eventually(lambda: subject.table.count == 1)
         await eventually(lambda: subject.table.count == 0 or (clock.advance(1_000), False)[1])
-        counters = ownership.transaction_counters()
+        counters = Counters(owner).transactions()
     assert (counters.parked_total, counters.checked_total) == (1, 0)
     assert seen(store, CHECKED_TOPIC) == ["a"]
 
@@ -347,8 +348,8 @@ async def test_a_half_message_without_room_is_parked(clock: ManualClock) -> None
 async def test_what_is_wrong_is_named(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another group, an unknown id, an index that is behind, too many that are open."""
     store = MemoryStore()
-    async with delivering(store, clock, transaction_count_max=1) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock, transaction_count_max=1) as owner:
+        subject = await of(owner)
         await store.transactions.begin("a")
         with pytest.raises(BadArgument) as refused:
             await subject.end("a", "q", COMMIT)
@@ -380,13 +381,13 @@ async def test_what_rocketmq_ended_is_ended(clock: ManualClock) -> None:
     await store.transactions.begin("a", TRAN_PREPARED_QUEUE_OFFSET="0", TRANSACTION_CHECK_TIMES="1")
     await store.transactions.begin("b")
     store.transactions.ended.append(Ended(0, (0,), (), ""))
-    async with delivering(store, clock) as ownership:
-        subject = await of(ownership)
+    async with delivering(store, clock) as owner:
+        subject = await of(owner)
         assert [one.half.id for one in subject.table.all()] == ["b"]
         with pytest.raises(TransactionEnded) as refused:
             await subject.end("a", "p", COMMIT)
         assert refused.value.ended_as == "unknown"
-        await subject.tend()
+        await subject.run_maintenance()
     assert {offset for one in store.transactions.ended for offset in one.half_offsets} == {0, 1}
 
 
@@ -401,8 +402,8 @@ class Run:
         """What somebody asked for, whether it was answered or not."""
         self.answered: dict[str, str] = {}
 
-    async def step(self, ownership: Ownership) -> None:
-        subject = await of(ownership)
+    async def step(self, owner: JournalOwner) -> None:
+        subject = await of(owner)
         match self.chance.randrange(9):
             case 0 | 1:
                 self.begun.append(f"m{len(self.begun)}")
@@ -417,9 +418,9 @@ class Run:
                         await self.end(subject, name, self.chance.choice([COMMIT, ROLLBACK]))
             case 6:
                 self.clock.advance(self.chance.choice([1_000, FIRST_MS, INTERVAL_MS]))
-                await subject.tend()
+                await subject.run_maintenance()
             case 7:
-                await subject.tend()
+                await subject.run_maintenance()
             case 8:
                 which = self.chance.choice(["lost_answers", "refused_writes", "none"])
                 if which != "none":
@@ -455,36 +456,36 @@ async def test_whatever_dies_each_commit_is_seen_once_and_each_orphan_ends(
         store.segment_size_bytes = 2_000
     settings = {"transaction_check_count_max": 3}
     for _ in range(4):
-        async with delivering(store, clock, **settings) as ownership:
+        async with delivering(store, clock, **settings) as owner:
             for _ in range(25):
                 try:
-                    await run.step(ownership)
+                    await run.step(owner)
                 except LOST:
                     continue
     store.lost_answers = store.refused_writes = 0
     monkeypatch.setattr(transactions, "INDEX_S", LIMIT_S)
-    async with delivering(store, clock, **settings) as ownership:
-        await _until_none_is_open(run, ownership)
+    async with delivering(store, clock, **settings) as owner:
+        await _until_none_is_open(run, owner)
         run.judge()
-        ends = [await _how(ownership, name) for name in run.begun]
+        ends = [await _how(owner, name) for name in run.begun]
     parked = seen(store, "TRANS_CHECK_MAX_TIME_TOPIC")
     assert len(parked) == len(set(parked))
     assert sorted(name for name, how in zip(run.begun, ends, strict=True) if how == PARKED) == sorted(parked)
     assert sorted(name for name, how in zip(run.begun, ends, strict=True) if how == COMMIT) == sorted(seen(store))
 
 
-async def _until_none_is_open(run: Run, ownership: Ownership) -> None:
-    subject = await of(ownership)
+async def _until_none_is_open(run: Run, owner: JournalOwner) -> None:
+    subject = await of(owner)
     for _ in range(12):
         run.clock.advance(INTERVAL_MS)
         await eventually(lambda: subject.table.read_to == len(run.store.transactions.records))
-        await subject.tend()
+        await subject.run_maintenance()
     assert subject.table.count == 0
     assert subject.table.floors()[0] == len(run.store.transactions.records)
 
 
-async def _how(ownership: Ownership, name: str) -> str:
-    subject = await of(ownership)
+async def _how(owner: JournalOwner, name: str) -> str:
+    subject = await of(owner)
     try:
         await subject.end(name, "p", ROLLBACK)
     except TransactionEnded as error:

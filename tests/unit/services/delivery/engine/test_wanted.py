@@ -8,8 +8,8 @@ import pytest
 
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
-from services.delivery.engine import ownership as room
-from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from services.delivery.engine.own import journal_owner as room
+from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.memory_timers import Sent
 from tests.support.patience import eventually
 
@@ -34,11 +34,11 @@ async def test_begins_with_the_first_message_that_needs_nobody() -> None:
     """It asks once for each queue, and again when something else has come."""
     store = CountingStore()
     async with delivering(store, ManualClock()):
-        await eventually(lambda: store.asked_count == len(room.NEED_NOBODY))
-        await asyncio.sleep(2 * room.WANTED_LOOK_S)
-        assert store.asked_count == len(room.NEED_NOBODY)
+        await eventually(lambda: store.asked_count == len(room.QUEUES_WITHOUT_CALLS))
+        await asyncio.sleep(2 * room.FIRST_MESSAGE_LOOK_S)
+        assert store.asked_count == len(room.QUEUES_WITHOUT_CALLS)
         await store.append("orders", "m")
-        await eventually(lambda: store.asked_count == 2 * len(room.NEED_NOBODY))
+        await eventually(lambda: store.asked_count == 2 * len(room.QUEUES_WITHOUT_CALLS))
         assert not store.journal_records
         await store.timers.put(Sent("m", {}, 0))
         await eventually(lambda: bool(store.journal_records))
@@ -46,11 +46,11 @@ async def test_begins_with_the_first_message_that_needs_nobody() -> None:
 
 async def test_begins_with_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it would wait for a message."""
-    monkeypatch.setattr(room, "WANTED_WAIT_S", 1e6)
+    monkeypatch.setattr(room, "FIRST_MESSAGE_WAIT_S", 1e6)
     store = CountingStore()
-    async with delivering(store, ManualClock()) as ownership:
-        await eventually(lambda: store.asked_count == len(room.NEED_NOBODY))
-        await owned_of(ownership)
+    async with delivering(store, ManualClock()) as owner:
+        await eventually(lambda: store.asked_count == len(room.QUEUES_WITHOUT_CALLS))
+        await engine_of(owner)
         assert store.journal_records
 
 
@@ -59,7 +59,7 @@ async def test_an_indexer_that_is_away_alarms_nobody(caplog: pytest.LogCaptureFi
     store = CountingStore()
     store.failure = DependencyUnavailable("indexer", "it is away")
     async with delivering(store, ManualClock()):
-        await eventually(lambda: store.asked_count == 2 * len(room.NEED_NOBODY))
+        await eventually(lambda: store.asked_count == 2 * len(room.QUEUES_WITHOUT_CALLS))
         store.failure = None
         await store.timers.put(Sent("m", {}, 0))
         await eventually(lambda: bool(store.journal_records))
@@ -71,7 +71,7 @@ async def test_what_else_fails_is_told_and_tried_again(caplog: pytest.LogCapture
     store = CountingStore()
     store.failure = asyncio.CancelledError()
     async with delivering(store, ManualClock()):
-        await eventually(lambda: store.asked_count > 2 * len(room.NEED_NOBODY))
+        await eventually(lambda: store.asked_count > 2 * len(room.QUEUES_WITHOUT_CALLS))
         assert "deliveries failed" in caplog.text
         store.failure = None
         await store.timers.put(Sent("m", {}, 0))
@@ -82,7 +82,7 @@ async def test_deliveries_that_began_forget_why_they_could_not() -> None:
     """Their step lasts as long as all goes well: the next failure is a first one again."""
     store = CountingStore()
     store.failure = DependencyUnavailable("indexer", "it is away")
-    async with delivering(store, ManualClock()) as ownership:
-        ownership.loop.last_error, ownership.loop.failures_in_row_count = store.failure, 7
-        await owned_of(ownership)
-        assert (ownership.loop.last_error, ownership.loop.failures_in_row_count) == (None, 0)
+    async with delivering(store, ManualClock()) as owner:
+        owner.loop.last_error, owner.loop.failures_in_row_count = store.failure, 7
+        await engine_of(owner)
+        assert (owner.loop.last_error, owner.loop.failures_in_row_count) == (None, 0)

@@ -8,10 +8,10 @@ from reput.common.v1.message_pb2 import StoredMessage
 from reput.delivery.v1 import delivery_service_pb2 as pb
 
 from libs.machine.testing.manual_clock import ManualClock
-from services.delivery.engine.ports import Wanted
+from services.delivery.engine.ports.messages import Wanted
 from services.delivery.errors import NotOwner
 from services.delivery.rpc.consume_session import WAITING_COUNT_MAX, ConsumeSession
-from tests.support.memory_delivery import MemoryStore, delivering, owned_of
+from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.patience import LIMIT_S, eventually
 
 GROUP, TOPIC = "g", "t"
@@ -33,8 +33,8 @@ async def test_what_was_not_sent_goes_back_when_a_caller_goes() -> None:
     What it was about to be sent, too: that is what such a caller leaves stuck.
     """
     store = await filled()
-    async with delivering(store, ManualClock()) as ownership:
-        owned = await owned_of(ownership)
+    async with delivering(store, ManualClock()) as owner:
+        engine = await engine_of(owner)
         over = asyncio.Event()
 
         async def steps() -> AsyncGenerator[pb.ConsumeRequest, None]:
@@ -42,22 +42,22 @@ async def test_what_was_not_sent_goes_back_when_a_caller_goes() -> None:
             for count in range(1, COUNT + 1):
                 yield pb.ConsumeRequest(credit=pb.ConsumeCredit(message_count=1, size_bytes=1 << 20))
                 least = min(count, HELD_COUNT)
-                await eventually(lambda: owned.groups.open_count >= least)  # noqa: B023 - it is awaited at once
+                await eventually(lambda: engine.groups.open_count >= least)  # noqa: B023 - it is awaited at once
             await over.wait()
 
-        session = ConsumeSession(ownership)
+        session = ConsumeSession(owner)
         responses = session.responses(steps())
         assert (await anext(responses)).WhichOneof("step") == "begun"
         (first,) = (await anext(responses)).messages.messages
         (stuck,) = (await anext(responses)).messages.messages
-        await eventually(lambda: owned.groups.open_count == HELD_COUNT)
+        await eventually(lambda: engine.groups.open_count == HELD_COUNT)
         await asyncio.sleep(0.3)
-        assert owned.groups.open_count == HELD_COUNT
+        assert engine.groups.open_count == HELD_COUNT
         await responses.aclose()
         await session.close()
-        received = await owned.receive(GROUP, TOPIC, count=99, invisible_ms=None, wanted=Wanted(), wait_s=LIMIT_S)
+        received = await engine.receive(GROUP, TOPIC, count=99, invisible_ms=None, wanted=Wanted(), wait_s=LIMIT_S)
         while len(received) < COUNT - 1:
-            received += await owned.receive(GROUP, TOPIC, count=99, invisible_ms=None, wanted=Wanted(), wait_s=LIMIT_S)
+            received += await engine.receive(GROUP, TOPIC, count=99, invisible_ms=None, wanted=Wanted(), wait_s=LIMIT_S)
         assert {one.attempt for one in received} == {1}
         bodies = {one.message.body for one in received}
         assert first.message.body not in bodies
@@ -67,8 +67,8 @@ async def test_what_was_not_sent_goes_back_when_a_caller_goes() -> None:
 async def test_a_stop_of_the_process_ends_streams_at_once() -> None:
     """A caller without credit, and one that waits for messages, hear that the process stops, and may go elsewhere."""
     store = await filled()
-    async with delivering(store, ManualClock()) as ownership:
-        await owned_of(ownership)
+    async with delivering(store, ManualClock()) as owner:
+        await engine_of(owner)
 
         async def steps(count: int) -> AsyncGenerator[pb.ConsumeRequest, None]:
             yield pb.ConsumeRequest(begin=pb.ConsumeBegin(group="g2", topics=["empty"]))
@@ -76,13 +76,13 @@ async def test_a_stop_of_the_process_ends_streams_at_once() -> None:
             await asyncio.Event().wait()
 
         store.queues("empty")
-        sessions = [ConsumeSession(ownership) for _ in range(2)]
+        sessions = [ConsumeSession(owner) for _ in range(2)]
         streams = [session.responses(steps(count)) for count, session in enumerate(sessions)]
         for stream in streams:
             assert (await anext(stream)).WhichOneof("step") == "begun"
         waiting = [asyncio.create_task(anext(stream)) for stream in streams]
         await asyncio.sleep(0.1)
-        await ownership.stop()
+        await owner.stop()
         async with asyncio.timeout(LIMIT_S):
             ends = await asyncio.gather(*waiting, return_exceptions=True)
         assert [type(end) for end in ends] == [NotOwner, NotOwner]

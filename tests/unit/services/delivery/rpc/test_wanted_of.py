@@ -8,7 +8,7 @@ from reput.common.v1.message_pb2 import StoredMessage
 from reput.delivery.v1.delivery_service_pb2 import ConsumeBegin, ReceiveRequest
 
 from libs.requests.errors import BadArgument
-from services.delivery.engine.ports import Found, Wanted
+from services.delivery.engine.ports.messages import Found, Wanted
 from services.delivery.rpc.log.index_client import IndexClient
 from services.delivery.rpc.settling import wanted_of
 

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dead letters of groups: written, listed and replayed."""

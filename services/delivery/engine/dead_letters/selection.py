@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads dead letters: which entries of their topic are meant, and those of them that a condition lets through."""
+
+from dataclasses import dataclass
+
+from libs.requests.errors import DependencyUnavailable
+from services.delivery.engine.ports.index import Index
+from services.delivery.engine.ports.messages import Found, Wanted
+from services.delivery.errors import TopicNotFound
+
+SIZE_BYTES_MAX = 1 << 20
+"""Of the letters that are read at once, unless the last one makes it more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which letters are meant: all that is set must hold."""
+
+    places: tuple[tuple[int, int], ...] = ()
+    """Queue ids and queue offsets; none means all."""
+    where: str = ""
+    """A condition of their properties."""
+    start_ms: int | None = None
+    end_ms: int | None = None
+    """When they died, milliseconds since the epoch; the end is exclusive."""
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Entries of a queue that are yet to be looked at, and the first one that the queue has."""
+
+    queue_id: int
+    position: int
+    end: int
+    least: int
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return max(0, self.end - self.position)
+
+
+async def bounds_of(index: Index, topic: str) -> dict[int, tuple[int, int]]:
+    """Return where the queues of a topic begin and end; none for a topic that nobody has made."""
+    try:
+        return dict(await index.bounds(topic))
+    except TopicNotFound:
+        return {}
+
+
+async def stretches(index: Index, topic: str, selection: Selection) -> list[Stretch]:
+    """Return what has to be looked at, by queue and offset. What comes later is not in it."""
+    found: list[Stretch] = []
+    for queue_id, (least, most) in sorted((await bounds_of(index, topic)).items()):
+        start, end = least, most
+        if selection.start_ms is not None:
+            start = max(start, await index.offset_at(topic, queue_id, selection.start_ms))
+        if selection.end_ms is not None:
+            end = min(end, await index.offset_at(topic, queue_id, selection.end_ms))
+        if not selection.places:
+            found.append(Stretch(queue_id, start, end, least))
+            continue
+        offsets = sorted({offset for one, offset in selection.places if one == queue_id and start <= offset < end})
+        found += [Stretch(queue_id, offset, offset + 1, least) for offset in offsets]
+    return [stretch for stretch in found if stretch.count]
+
+
+async def read(index: Index, topic: str, stretch: Stretch, where: str, count: int) -> list[Found]:
+    """Return the next letters of a stretch, which is shorter then. None may pass. Raises DependencyUnavailable."""
+    pulled = await index.pull(
+        topic,
+        stretch.queue_id,
+        stretch.position,
+        wanted=Wanted(where=where),
+        count=min(count, stretch.count),
+        size_bytes=SIZE_BYTES_MAX,
+        wait_s=0,
+    )
+    if pulled.next_queue_offset <= stretch.position:
+        raise DependencyUnavailable("indexer", f"it does not have {topic} at the moment")
+    found = [one for one in pulled.found if stretch.position <= one.queue_offset < stretch.end]
+    stretch.position = min(pulled.next_queue_offset, stretch.end)
+    return found

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LagMetrics: how far groups are, looked at now and then, for whoever watches metrics.
+
+It asks nobody to begin with deliveries: while this process does not deliver, nothing is told. Callers: the event loop's
+thread; `lags` from any. Memory: a row for each group and topic, of the first GROUP_COUNT_MAX groups.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from libs.machine.loop import SupervisedLoop
+from libs.requests.errors import DependencyUnavailable
+from services.delivery.engine.own.group_engine import GroupEngine
+from services.delivery.engine.own.journal_owner import JournalOwner
+from services.delivery.engine.own.lags import QueueLag
+from services.delivery.engine.own.standstill_log import StandstillLog
+from services.delivery.errors import GroupNotFound, NotOwner
+
+INTERVAL_MS = 15_000
+"""A look costs a call for each topic of a group, and one for each of its queues that has unsettled messages."""
+GROUP_COUNT_MAX = 200
+
+
+def _told(text: str) -> Any:
+    return field(default=0, metadata={"help": text})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How far a group is in a topic."""
+
+    messages: int = _told("Messages that the group has not settled.")
+    seconds: float = _told("For how long the oldest of these has been stored.")
+    bytes: int = _told("Bytes of their records.")
+    in_flight_messages: int = _told("Those of them that receivers have.")
+    waiting_messages: int = _told("Those of them that were given back, or whose receivers' time is over.")
+    held_messages: int = _told(
+        "Those of them that wait for a message with the same ordering key, or for a member whose filter they pass."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStandstill:
+    """How many queues of a group and topic stand still for a reason."""
+
+    queues: int = _told("Queues of the group in which nothing was settled since the look before, for this reason.")
+
+
+class LagMetrics:
+    """`start` it, `stop` it."""
+
+    def __init__(self, owner: JournalOwner) -> None:
+        self.lags: Mapping[tuple[str, ...], GroupLag] = {}
+        """By group and topic, as of the last look."""
+        self.standstills: Mapping[tuple[str, ...], GroupStandstill] = {}
+        """By group, topic and reason, as of the last look."""
+        self._telling = StandstillLog()
+        self._owner = owner
+        self._loop = SupervisedLoop(
+            "lags of groups", self.look, interval_ms=INTERVAL_MS, expected_errors=(DependencyUnavailable, NotOwner)
+        )
+
+    def start(self) -> None:
+        """Begin."""
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """End."""
+        await self._loop.stop()
+
+    async def look(self) -> None:
+        """Measure all groups. Raises DependencyUnavailable and NotOwner."""
+        lags: dict[tuple[str, ...], GroupLag] = {}
+        queues: list[QueueLag] = []
+        if self._owner.is_owner:
+            engine: GroupEngine = await self._owner.engine()
+            for group in engine.groups.names()[:GROUP_COUNT_MAX]:
+                with contextlib.suppress(GroupNotFound):  # it was deleted meanwhile
+                    for queue in await engine.lags.of(group):
+                        key = group, queue.place.topic
+                        lags[key] = _with(lags.get(key, GroupLag()), queue)
+                        queues += [queue] if queue.standstills else []
+        self.lags = lags
+        self.standstills = {key: GroupStandstill(count) for key, count in self._telling.look(queues).items()}
+
+
+def _with(lag: GroupLag, queue: QueueLag) -> GroupLag:
+    return GroupLag(
+        messages=lag.messages + queue.unsettled_count,
+        seconds=max(lag.seconds, (queue.lag_ms or 0) / 1000),
+        bytes=lag.bytes + queue.lag_bytes,
+        in_flight_messages=lag.in_flight_messages + queue.flight_count,
+        waiting_messages=lag.waiting_messages + queue.waiting_count,
+        held_messages=lag.held_messages + queue.held_count,
+    )

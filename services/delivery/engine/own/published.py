@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PublishedState: the positions and policies of groups as the Indexer has them, for RocketMQ and other tools.
+
+The journal stays the truth: the Indexer's copy may be late. Callers: the event loop's thread.
+Memory: a number for each queue of each group.
+"""
+
+import contextlib
+
+from libs.formats.records.delivery_record import Place, Policy
+from libs.requests.errors import DependencyUnavailable
+from services.delivery.engine.dead_letters.writer import DeadLetterWriter
+from services.delivery.engine.ports.index import Index
+from services.delivery.engine.state.groups import Groups
+
+
+class PublishedState:
+    """What the Indexer was sent of one ownership's groups."""
+
+    def __init__(self, groups: Groups, index: Index, dead_letter_writer: DeadLetterWriter) -> None:
+        self._groups, self._index, self._dead_letter_writer = groups, index, dead_letter_writer
+        self._offsets: dict[Place, int] = {}
+        self._policies: dict[str, Policy] = {}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the Indexer has the positions of all groups, as of the last record of the journal."""
+        return not self._dead_letter_writer.is_busy and all(
+            self._offsets.get(queue.place) == queue.committed for queue in self._groups.all_queues()
+        )
+
+    async def publish(self) -> None:
+        """Send positions and policies that have changed. An Indexer that is away gets them next time."""
+        await self._publish_policies()
+        changed: dict[str, dict[tuple[str, int], int]] = {}
+        for queue in self._groups.all_queues():
+            if self._offsets.get(queue.place) != (committed := queue.committed):
+                changed.setdefault(queue.place.group, {})[queue.place.topic, queue.place.queue_id] = committed
+        for group, offsets in changed.items():
+            with contextlib.suppress(DependencyUnavailable):
+                await self._index.store_offsets(group, offsets)
+                stored = {Place(group, *queue): offset for queue, offset in offsets.items()}
+                known = {place: offset for place, offset in stored.items() if self._groups.find(place) is not None}
+                self._offsets |= known
+
+    def forget(self, group: str) -> None:
+        """Forget the positions of a deleted group."""
+        self._offsets = {place: offset for place, offset in self._offsets.items() if place.group != group}
+
+    async def _publish_policies(self) -> None:
+        policies: dict[str, Policy | None] = dict.fromkeys(self._policies.keys() - self._groups.policies.keys())
+        policies |= self._groups.policies.items() - self._policies.items()
+        if policies:
+            sent = dict(self._groups.policies)
+            with contextlib.suppress(DependencyUnavailable):
+                await self._index.store_policies(policies)
+                self._policies = sent

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Feed: the next messages of one queue for one group, read ahead of those who ask for them.
+
+Invariants: messages are given once, in the order of the queue; what a change of the filter or of the position leaves
+behind is dropped; a pull that is refused is not repeated. It reads while somebody wants messages, and as far ahead as
+COUNT and SIZE say.
+Callers: the event loop's thread. Memory: SIZE_BYTES, and one message more; all feeds together what ReadAhead says, and
+a message each.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from libs.machine.loop import SupervisedLoop
+from libs.machine.trouble import Trouble
+from libs.requests.errors import DependencyUnavailable, RequestRefused
+from services.delivery.engine.ports.index import Index
+from services.delivery.engine.ports.messages import Found, Wanted
+from services.delivery.errors import TopicNotFound
+
+COUNT, SIZE_BYTES = 256, 1 << 20
+WAIT_S = 20.0
+BEHIND_S = 1.0
+"""How often an index is looked at that ends before the group's position."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedFailure:
+    """The error that ends the reading of a queue, and the queue offset of the next message."""
+
+    error: BaseException
+    queue_offset: int
+
+
+@dataclass(slots=True)
+class ReadAhead:
+    """What all feeds hold at this moment, and how much of it is enough; and what fails them together."""
+
+    size_bytes_max: int = 128 << 20
+    size_bytes: int = 0
+    trouble: Trouble = field(default_factory=lambda: Trouble("reading ahead"))
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether feeds read no more than the one message without which nobody would receive."""
+        return self.size_bytes >= self.size_bytes_max
+
+
+class Feed:
+    """`start` it, `stop` it. `on_news` hears that there is something to take."""
+
+    def __init__(
+        self,
+        index: Index,
+        topic: str,
+        queue_id: int,
+        start: int,
+        *,
+        wanted: Wanted,
+        ahead: ReadAhead,
+        on_news: Callable[[], None],
+    ) -> None:
+        self.wanted = wanted
+        self.size_bytes = 0
+        """Of the messages that it holds."""
+        self._ahead = ahead
+        self._index = index
+        self._topic, self._queue_id = topic, queue_id
+        self._on_news = on_news
+        self._read_to = start
+        self._found: deque[Found] = deque()
+        self._room = asyncio.Event()
+        self.failure: RequestRefused | None = None
+        """Why the index refuses to be read like this, which it would again."""
+        self._loop = SupervisedLoop(
+            f"feed of {topic}/{queue_id}",
+            self._step,
+            backoff_ms_max=2_000,
+            expected_errors=(DependencyUnavailable, TopicNotFound),
+            trouble=ahead.trouble,
+        )
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """End. What was read is dropped, also if the caller does not wait for the end."""
+        try:
+            await self._loop.stop()
+        finally:
+            self._found.clear()
+            self._hold(-self.size_bytes)
+
+    @property
+    def next(self) -> int:
+        """Where the group goes on when it has taken what it took."""
+        return self._found[0].queue_offset if self._found else self._read_to
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why nothing more can be read, None if it can: with what was read before there is no need to."""
+        return None if self._found else self.failure or self._loop.last_error
+
+    def peek(self) -> Found | None:
+        """Return the next message."""
+        return self._found[0] if self._found else None
+
+    def take(self) -> Found:
+        """Take the next message."""
+        found = self._found.popleft()
+        self._hold(-found.size_bytes)
+        if not self._is_full:
+            self._room.set()
+        return found
+
+    @property
+    def _is_full(self) -> bool:
+        is_enough = len(self._found) >= COUNT // 2 or self.size_bytes >= SIZE_BYTES
+        return is_enough or (bool(self._found) and self._ahead.is_enough)
+
+    def _hold(self, size_bytes: int) -> None:
+        self.size_bytes += size_bytes
+        self._ahead.size_bytes += size_bytes
+
+    async def _step(self) -> None:
+        """Read some messages, waiting for the first one; or wait until there is room."""
+        while self._is_full:
+            self._room.clear()
+            await self._room.wait()
+        try:
+            pulled = await self._index.pull(
+                self._topic,
+                self._queue_id,
+                self._read_to,
+                wanted=self.wanted,
+                count=1 if self._ahead.is_enough else COUNT,
+                size_bytes=SIZE_BYTES // 2,
+                wait_s=WAIT_S,
+            )
+        except RequestRefused as error:
+            self.failure = error
+            self._on_news()
+            await asyncio.Event().wait()  # until it is stopped
+            return
+        self._found += pulled.found
+        self._hold(sum(found.size_bytes for found in pulled.found))
+        if pulled.next_queue_offset > self._read_to:
+            self._read_to = pulled.next_queue_offset
+            if pulled.found:
+                self._on_news()
+        elif pulled.next_queue_offset < self._read_to:
+            await asyncio.sleep(BEHIND_S)  # what is before it was delivered: the index is being built again

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Positions: where groups begin in the queues of their topics.
+
+A group that never received from a topic begins in all queues that exist: at what it committed, or at the end that its
+policy says. A queue that the topic gets later begins with its first message, whatever the policy says.
+Invariant: a later queue of an ordered group gets its position once all messages are settled that other queues had
+before its first message, so that the messages of a key stay in their order. That is derived from what is stored, so
+whoever takes over holds the same queues.
+Callers: the event loop's thread. Memory: for each queue that is held a number for each queue that it waits for.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
+
+from libs.formats.records.delivery_record import Event, Moved, Place, PolicySet
+from libs.machine.clock import Clock
+from libs.requests.errors import WindowFull
+from services.delivery.config import DeliveryConfig
+from services.delivery.engine.journal.journal import Journal
+from services.delivery.engine.ports.index import Index
+from services.delivery.engine.ports.log import Log
+from services.delivery.engine.ports.messages import Wanted
+from services.delivery.engine.state.dead_letter_topic import dead_letter_topic
+from services.delivery.engine.state.groups import Groups
+from services.delivery.errors import MessageDamaged
+
+TOPIC_LOOK_S = 5.0
+"""How long a number of queues is believed."""
+HOLD_LOOK_S = 1.0
+"""How often it is looked whether a queue that is held has its first message."""
+
+Bounds = Mapping[int, tuple[int, int]]
+
+
+@dataclass(slots=True)
+class Hold:
+    """Why a queue is not delivered yet."""
+
+    begin: int = 0
+    first_ms: int | None = None
+    """When its first message was stored; None while it has none."""
+    ends: dict[int, int] | None = None
+    """Queues that have messages from before that, and where these end. None while nobody has looked."""
+
+
+@dataclass(slots=True)
+class _Holds:
+    """The queues of a topic that are held for a group."""
+
+    looked_s: float = float("-inf")
+    queues: dict[int, Hold] = field(default_factory=dict)
+
+
+class Positions:
+    """See the module."""
+
+    def __init__(
+        self, groups: Groups, journal: Journal, log: Log, index: Index, clock: Clock, config: DeliveryConfig
+    ) -> None:
+        self._groups, self._journal, self._log, self._index = groups, journal, log, index
+        self._clock, self._config = clock, config
+        self._queue_counts: dict[str, tuple[float, int]] = {}
+        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By group: what the index is slow to tell of one holds up no other."""
+        self._holds: dict[tuple[str, str], _Holds] = {}
+
+    async def begin(self, group: str, topic: str) -> None:
+        """Give a group a position in each queue that it has none in and that is not held.
+
+        Raises TopicNotFound, DependencyUnavailable, WindowFull, and why the journal can't be written.
+        """
+        queue_count = await self.queue_count(topic)
+        if not (missing := self._missing(group, topic, queue_count)):
+            self._holds.pop((group, topic), None)
+            return
+        self.check_room(len(missing))
+        async with self._opening.setdefault(group, asyncio.Lock()):
+            if not (missing := self._missing(group, topic, queue_count)):
+                return
+            policy = None if self._groups.is_known(group) else await self._index.stored_policy(group)
+            positions = await self._positions(group, topic, queue_count, missing)
+            events: list[Event] = [Moved(Place(group, topic, one), position) for one, position in positions.items()]
+            if policy is not None and not self._groups.is_known(group):  # else it was given one meanwhile
+                events.append(PolicySet(group, policy))
+            for event in events:
+                self._groups.apply(event)
+            if events:
+                await self._journal.write(events, is_safe=False)
+
+    def begun(self, group: str, topic: str, queue_count: int) -> list[int]:
+        """Return the queues in which a group has a position."""
+        return [one for one in range(queue_count) if self._groups.find(Place(group, topic, one)) is not None]
+
+    def held(self, group: str, topic: str) -> Mapping[int, Hold]:
+        """Return the queues that are held for a group."""
+        holds = self._holds.get((group, topic))
+        return {} if holds is None else holds.queues
+
+    def forget(self, group: str) -> None:
+        """Be done with a group."""
+        self._holds = {key: holds for key, holds in self._holds.items() if key[0] != group}
+
+    def waits_for(self, group: str, topic: str, hold: Hold) -> dict[int, int]:
+        """Return the queues that a held one waits for, and up to which queue offset."""
+        return {
+            queue_id: end
+            for queue_id, end in (hold.ends or {}).items()
+            if (queue := self._groups.find(Place(group, topic, queue_id))) is None or queue.committed < end
+        }
+
+    def check_room(self, count: int) -> None:
+        """Return if so many more places may be known. Raises WindowFull."""
+        if self._groups.size + count > self._config.group_queue_count_max:
+            raise WindowFull("queues of groups", limit=self._config.group_queue_count_max)
+
+    async def queue_count(self, topic: str) -> int:
+        """Return how many queues of a topic are read. Raises TopicNotFound and DependencyUnavailable."""
+        now_s = self._clock.monotonic_s()
+        known = self._queue_counts.get(topic)
+        if known is None or now_s - known[0] > TOPIC_LOOK_S:
+            if len(self._queue_counts) > self._config.subscription_count_max:
+                self._queue_counts.clear()
+            known = self._queue_counts[topic] = (now_s, await self._log.queue_count(topic))
+        return known[1]
+
+    def _missing(self, group: str, topic: str, queue_count: int) -> list[int]:
+        return [one for one in range(queue_count) if self._groups.find(Place(group, topic, one)) is None]
+
+    async def _positions(self, group: str, topic: str, queue_count: int, missing: list[int]) -> dict[int, int]:
+        """Return where a group begins in those of these queues that are not held."""
+        holds = self._holds.setdefault((group, topic), _Holds())
+        policy, is_ordinary = self._groups.policy(group), topic != dead_letter_topic(group)
+        has_begun = len(missing) < queue_count
+        if has_begun and policy.is_ordered and is_ordinary and holds.queues.keys() >= set(missing):
+            return await self._freed(group, topic, holds, queue_count, missing)
+        bounds = await self._index.bounds(topic)
+        committed = {one: await self._index.stored_offset(group, topic, one) for one in missing}
+        has_begun = has_begun or any(one is not None for one in committed.values())
+        positions: dict[int, int] = {}
+        for queue_id in missing:
+            least, most = bounds.get(queue_id, (0, 0))
+            if (position := committed[queue_id]) is not None:
+                positions[queue_id] = min(max(position, least), most)
+            elif has_begun and policy.is_ordered and is_ordinary:
+                holds.queues.setdefault(queue_id, Hold())
+            else:
+                positions[queue_id] = most if policy.from_end and is_ordinary and not has_begun else least
+        if holds.queues:
+            left = [one for one in missing if one not in positions]
+            positions |= await self._freed(group, topic, holds, queue_count, left)
+        return positions
+
+    async def _freed(
+        self, group: str, topic: str, holds: _Holds, queue_count: int, missing: list[int]
+    ) -> dict[int, int]:
+        """Return which queues are held no more, and where they begin."""
+        holds.queues = {one: holds.queues[one] for one in missing}
+        now_s = self._clock.monotonic_s()
+        if any(hold.ends is None for hold in holds.queues.values()) and now_s - holds.looked_s >= HOLD_LOOK_S:
+            holds.looked_s = now_s
+            await self._look(group, topic, holds.queues, queue_count)
+        freed = {
+            queue_id: hold.begin
+            for queue_id, hold in holds.queues.items()
+            if hold.ends is not None and not self.waits_for(group, topic, hold)
+        }
+        for queue_id in freed:
+            del holds.queues[queue_id]
+        return freed
+
+    async def _look(self, group: str, topic: str, queues: dict[int, Hold], queue_count: int) -> None:
+        """Find out which queues have their first message by now, and what they wait for."""
+        bounds = await self._index.bounds(topic)
+        for queue_id, hold in queues.items():
+            least, most = bounds.get(queue_id, (0, 0))
+            if hold.first_ms is None and most > least:
+                await self._find_first(topic, queue_id, least, hold)
+        bounds = await self._index.bounds(topic)  # with all that was stored before those
+        for queue_id, hold in queues.items():
+            if hold.first_ms is not None and hold.ends is None:
+                others = [one for one in range(queue_count) if one != queue_id and one in bounds]
+                hold.ends = {
+                    other: end
+                    for other in others
+                    if (end := await self._end(group, topic, other, hold.first_ms, queues, bounds)) is not None
+                }
+
+    async def _find_first(self, topic: str, queue_id: int, least: int, hold: Hold) -> None:
+        try:
+            pulled = await self._index.pull(topic, queue_id, least, wanted=Wanted(), count=1, size_bytes=1, wait_s=0)
+        except MessageDamaged:  # it is at least as old as everything that is there now
+            hold.begin, hold.first_ms = least, self._clock.now_ms()
+            return
+        if pulled.found:
+            hold.begin, hold.first_ms = pulled.found[0].queue_offset, pulled.found[0].store_time_ms
+
+    async def _end(
+        self, group: str, topic: str, queue_id: int, first_ms: int, queues: Mapping[int, Hold], bounds: Bounds
+    ) -> int | None:
+        """Return up to where a queue has messages from before a time that are not settled, None if it has none."""
+        least, most = bounds[queue_id]
+        queue, other = self._groups.find(Place(group, topic, queue_id)), queues.get(queue_id)
+        if queue is None:  # of two queues that begin in the same millisecond none waits for the other
+            is_later = other is None or other.first_ms is None or other.first_ms >= first_ms
+            committed, before_ms = most if is_later else least, first_ms
+        else:
+            committed, before_ms = max(queue.committed, least), first_ms + 1
+        if committed >= most:
+            return None
+        end = await self._index.offset_at(topic, queue_id, before_ms)
+        return end if end > committed else None

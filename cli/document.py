@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from cli.commands.messages.put import FILE_FIELDS
+from cli.commands.messages.sources import FILE_FIELDS
 from cli.exit_codes import MEANINGS, REASONS, SERVE_MEANINGS
 from cli.registry import app
 from cli.verify.codes import CODES, Area

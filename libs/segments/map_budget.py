@@ -11,15 +11,22 @@ Not handled: more unsynced segments than the bound. Who writes to many chains sy
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from libs.machine.workers import workers
 
-if TYPE_CHECKING:
-    from libs.segments.segment import Segment
-
 MAPPED_COUNT_MAX = 256
 """Default of a chain that has a budget of its own: 256 GiB of log at the usual segment size."""
+
+
+class Mapped(Protocol):
+    """A segment, as its budget sees it."""
+
+    is_touched: bool
+
+    def try_unmap(self) -> bool:
+        """Unmap unless the segment is held or has unsynced bytes. Returns whether it is unmapped."""
+        ...
 
 
 class MapBudget:
@@ -29,14 +36,14 @@ class MapBudget:
         assert mapped_count_max > 0
         self.mapped_count_max = mapped_count_max
         self.lock = workers().lock()
-        self._mapped: deque[Segment] = deque()
+        self._mapped: deque[Mapped] = deque()
 
     @property
     def mapped_count(self) -> int:
         """Segments that are mapped now."""
         return len(self._mapped)
 
-    def admit(self, segment: Segment) -> None:
+    def admit(self, segment: Mapped) -> None:
         """Count a segment that was just mapped, and make room for it. The caller holds `lock`."""
         for _ in range(2 * len(self._mapped)):
             if len(self._mapped) < self.mapped_count_max:
@@ -47,6 +54,6 @@ class MapBudget:
                 self._mapped.append(candidate)
         self._mapped.append(segment)
 
-    def forget(self, segment: Segment) -> None:
+    def forget(self, segment: Mapped) -> None:
         """Stop counting a segment that was closed. The caller holds `lock`."""
         self._mapped.remove(segment)

@@ -2,6 +2,7 @@
 """The shape of the whole: rooms that can be overlooked, and imports without a circle."""
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
@@ -18,6 +19,7 @@ PRODUCTION = {
     "reput_client": ROOT / "clients/python/src",
     "reput_spark": ROOT / "clients/spark/src",
 }
+ENGINES = ("commitlog", "indexer", "delivery", "janitor", "gateway")
 FILES_OF_A_ROOM_MAX = 12
 PRIVATE_USES_MAX = 20
 """In all tests: each is a door that production code lacks, or a twin that a test plants."""
@@ -35,8 +37,8 @@ def modules_of(package: str) -> dict[str, Path]:
 
 
 def imports_of(tree: ast.Module) -> Iterator[str]:
-    """What a module imports when it is imported, as dotted names; not what functions or type checkers import."""
-    for node in tree.body:
+    """Return all imports of a module as dotted names, also those of functions and of type checkers."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
@@ -64,15 +66,48 @@ def test_rooms_can_be_overlooked(package: str) -> None:
     assert not crowded
 
 
-@pytest.mark.parametrize("package", PRODUCTION)
-def test_imports_have_no_circle(package: str) -> None:
-    """Modules can be read from the bottom to the top."""
+def import_graph(package: str) -> dict[str, set[str]]:
+    """Return the modules of a package, each with the modules of the package that it imports."""
     modules = modules_of(package)
     graph = {}
     for name, path in modules.items():
         found = {resolved(imported, modules) for imported in imports_of(tree_of(path))}
         graph[name] = {other for other in found if other and other != name}
-    assert len(list(TopologicalSorter(graph).static_order())) == len(modules)
+    return graph
+
+
+@pytest.mark.parametrize("package", PRODUCTION)
+def test_imports_have_no_circle(package: str) -> None:
+    """Modules can be read from the bottom to the top."""
+    graph = import_graph(package)
+    assert len(list(TopologicalSorter(graph).static_order())) == len(graph)
+
+
+def test_rooms_have_no_circle() -> None:
+    """In each folder of the services, the folders and modules can be read from the bottom to the top."""
+    graph = import_graph("services")
+    for room in {name.rpartition(".")[0] for name in graph if "." in name}:
+        boxes: dict[str, set[str]] = defaultdict(set)
+        for name, imports in graph.items():
+            if box := box_of(name, room):
+                boxes[box] |= {other for found in imports if (other := box_of(found, room)) and other != box}
+        assert list(TopologicalSorter(boxes).static_order()), room
+
+
+def box_of(module: str, room: str) -> str:
+    """Return the folder or module of a room that a module is in, "" for a module outside of the room."""
+    return module[len(room) + 1 :].partition(".")[0] if module.startswith(f"{room}.") else ""
+
+
+@pytest.mark.parametrize("room", [f"services/{name}/engine" for name in ENGINES] + ["libs/runtime/http2"])
+def test_manuals_name_every_room(room: str) -> None:
+    """The manual in a room's `__init__` names its folders; a room with less than three names its modules, too."""
+    manual = ast.get_docstring(tree_of(ROOT / room / "__init__.py")) or ""
+    folders = [path.name for path in sorted((ROOT / room).iterdir()) if (path / "__init__.py").exists()]
+    modules = [path.stem for path in sorted((ROOT / room).glob("*.py")) if path.stem != "__init__"]
+    names = folders if len(folders) >= 3 else folders + modules
+    missing = [name for name in names if not re.search(rf"\b{name}\b", manual)]
+    assert not missing
 
 
 def private_names() -> set[str]:

@@ -16,27 +16,6 @@ from cli.input_lines import is_terminal, standard_input
 from cli.output.lines import JsonOption, note_line
 from cli.output.moments import parse_duration, parse_time
 
-RETRIES = 6
-"""A store that nobody serves for about three seconds is waited for, once it has answered; among several logs of one
-store the next leader is waited for longer (`LeaderPatience`)."""
-FILE_FIELDS = {
-    "topic": str,
-    "body": str,
-    "body_base64": str,
-    "tag": str,
-    "keys": (str, list),
-    "properties": dict,
-    "queue_id": int,
-    "sharding_key": str,
-    "unique_id": str,
-    "flag": int,
-    "born_time_ms": int,
-    "delay_level": int,
-    "deliver_at": int,
-    "delay_s": (int, float),
-}
-"""Keys of a JSON line and what their values must be; docs/cli.md lists them."""
-
 
 class DurabilityName(StrEnum):
     """Levels by the names that people type."""

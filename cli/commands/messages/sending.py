@@ -13,7 +13,6 @@ from typing import Any
 
 from reput_client import Durability, OutcomeUnknownError, Producer, ProducerOptions, ReputError, SendResult
 
-from cli.commands.messages.put import RETRIES
 from cli.commands.messages.sources import Arguments, Chunk, Lines, Source
 from cli.connection.patience import LeaderPatience, Patience
 from cli.exit_codes import CommandFailed, ExitCode, code_of
@@ -22,6 +21,9 @@ from cli.output.lines import error_line, print_json, warning_line, write
 from cli.output.progress import Meter, progress
 from cli.output.tables import print_fields
 
+RETRIES = 6
+"""A store that nobody serves for about three seconds is waited for, once it has answered; among several logs of one
+store the next leader is waited for longer (`LeaderPatience`)."""
 CHUNKS_MAX = 8
 """Chunks whose outcomes are awaited at once: enough to keep the line busy, few enough to keep memory small."""
 SHOWN_FAILURES_MAX = 10

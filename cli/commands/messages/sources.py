@@ -16,10 +16,26 @@ from typing import Any, BinaryIO, Self
 
 from reput_client import NewMessage
 
-from cli.commands.messages.put import FILE_FIELDS
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.input_lines import read_lines, standard_input
 
+FILE_FIELDS = {
+    "topic": str,
+    "body": str,
+    "body_base64": str,
+    "tag": str,
+    "keys": (str, list),
+    "properties": dict,
+    "queue_id": int,
+    "sharding_key": str,
+    "unique_id": str,
+    "flag": int,
+    "born_time_ms": int,
+    "delay_level": int,
+    "deliver_at": int,
+    "delay_s": (int, float),
+}
+"""Keys of a JSON line and what their values must be; docs/cli.md lists them."""
 DELAYS = {"delay_level", "deliver_at", "delay_s"}
 """A line that has one of them needs none of the options."""
 

@@ -1,5 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gRPC over HTTP/2 in the event loop: bytes in, calls out; libnghttp2 does HTTP/2, and the rest is here."""
+"""gRPC over HTTP/2 in the event loop: bytes in, calls out; libnghttp2 does HTTP/2, and the rest is here.
+
+From below; each module may use the modules above it in this list:
+
+limits       ConnectionLimits: how much callers may use, as settings.
+framing      the length-prefixed messages of gRPC in the bytes of a stream.
+heads        header fields of calls: what a caller asks for, and how a call ends.
+deadlines    Deadlines: one timer for all deadlines of an event loop.
+wire         the session of libnghttp2: bytes in, events out. The only module that names the package.
+endpoint     Endpoint: one end of a connection, on either side. Its invariants hold for `connection` and `calling`.
+call         Call: one call on the server's side, as a handler sees it.
+ends         Ends: how a call ends whose request has not ended.
+connections  Connections: all connections of a server, and which of them are closed.
+connection   Connection: one caller's connection, and its calls.
+server       Http2Server: listens, and hands calls to handlers.
+calling      the client's side: LoopChannel makes a Link, a Link has OutgoingCalls.
+
+An incoming call: Endpoint reads -> wire -> Connection -> Call -> the handler -> Call -> wire -> Endpoint writes.
+"""
 
 PACKAGE = "ngh2"
 """What has to be installed for it."""

@@ -15,9 +15,9 @@ from reput_spark.interpreter import check_python
 from reput_spark.read.describe import described
 from reput_spark.read.frames import read_frame
 from reput_spark.read.narrow import Comparison, has_positions, narrowed, offset_range
-from reput_spark.read.options import ALIASES, EARLIEST, LATEST, NAMES, parse
+from reput_spark.read.options import ALIASES, EARLIEST, LATEST, NAMES, default_ddl, parse
 from reput_spark.read.predicates import comparisons
-from reput_spark.read.schema import SPARK_TYPES, default_ddl
+from reput_spark.read.schema import SPARK_TYPES
 from reput_spark.source import ReputDataSource
 from reput_spark.values import canonical
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from reput_spark.errors import BadOption
-from reput_spark.read.options import parse
+from reput_spark.read.options import default_ddl, parse
 from reput_spark.read.reader import ReputReader
-from reput_spark.read.schema import default_ddl, projection, wants_binary_key
+from reput_spark.read.schema import projection, wants_binary_key
 from reput_spark.read.stream import ReputStreamReader
 from reput_spark.write.columns import check_columns
 from reput_spark.write.options import parse_write

@@ -3,7 +3,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 from reput_client.core.encode import Encoder
 from reput_client.core.errors import ReputError
@@ -11,12 +11,10 @@ from reput_client.core.options import ProducerOptions
 from reput_client.core.sending import Entry, Outcome, Settlement
 from reput_client.core.telemetry.log import log
 from reput_client.core.telemetry.tracing import find_tracing
-from reput_client.core.telemetry.unread import AskedFuture, Round, Unread
+from reput_client.core.telemetry.unread import AnyFuture, AskedFuture, Round, Unread
 from reput_client.core.types import NewMessage, SendResult, TimeLike
 
 Sent = TypeVar("Sent")
-AnyFuture: TypeAlias = Any
-"""A future of either kind, with AskedFuture mixed in."""
 
 
 class Sender(ABC, Generic[Sent]):

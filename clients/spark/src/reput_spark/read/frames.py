@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from reput_spark.read.schema import default_ddl, projection
+from reput_spark.read.options import default_ddl
+from reput_spark.read.schema import projection
 
 if TYPE_CHECKING:
     import pyarrow as pa

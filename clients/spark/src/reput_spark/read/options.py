@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from reput_spark.errors import BadOption
-from reput_spark.read.schema import SPARK_TYPES
+from reput_spark.read.schema import DEFAULT_COLUMNS, HEADERS, PROPERTIES, SPARK_TYPES, spark_type
 from reput_spark.values import (
     KAFKA_ADDRESS_NAMES,
     REQUIRED,
@@ -318,3 +318,12 @@ def refuse_impossible(parsed: ReadOptions, *, is_stream: bool) -> None:
     end_time_ms = parsed.end_time_ms
     if parsed.start_time_ms is not None and end_time_ms is not None and end_time_ms < parsed.start_time_ms:
         raise BadOption("endingTimestamp", "lies before startingTimestamp")
+
+
+def default_ddl(options: ReadOptions) -> str:
+    """Return the schema of a read without a schema of the user, as DDL."""
+    names = options.columns or (
+        *(name for name in DEFAULT_COLUMNS if options.include_properties or name != PROPERTIES),
+        *([HEADERS] if options.include_headers else []),
+    )
+    return ", ".join(f"{name} {spark_type(name, has_binary_key=options.has_binary_key)}" for name in names)

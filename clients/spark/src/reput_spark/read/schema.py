@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from reput_spark.read.options import ReadOptions
 
 SPARK_TYPES = {
     "key": "string",
@@ -51,15 +50,6 @@ DEFAULT_COLUMNS = tuple(SPARK_TYPES)[: tuple(SPARK_TYPES).index("born_timestamp"
 
 LOG_APPEND_TIME = 1
 """Value of timestampType, as in Spark's Kafka source: the timestamp is the store's."""
-
-
-def default_ddl(options: ReadOptions) -> str:
-    """Return the schema of a read without a schema of the user, as DDL."""
-    names = options.columns or (
-        *(name for name in DEFAULT_COLUMNS if options.include_properties or name != PROPERTIES),
-        *([HEADERS] if options.include_headers else []),
-    )
-    return ", ".join(f"{name} {spark_type(name, has_binary_key=options.has_binary_key)}" for name in names)
 
 
 def spark_type(name: str, *, has_binary_key: bool) -> str:

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from reput_client.core.telemetry.unread import AnyFuture
 from reput_client.core.types import Message, NewMessage, SendResult
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
-
-    from reput_client.core.producing import AnyFuture
 
 
 def find_tracing() -> "Tracing | None":

@@ -3,9 +3,12 @@
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from reput_client.core.telemetry.log import log
+
+AnyFuture: TypeAlias = Any
+"""A future of threads or of asyncio, with AskedFuture mixed in."""
 
 
 class Round:

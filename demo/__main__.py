@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m demo`: see demo.whole. gRPC looks at this variable when it is imported: see demo.spark_export."""
+"""`python -m demo`: see demo.whole. gRPC reads this variable when it is imported: see demo.spark_export."""
 
 import os
 import sys

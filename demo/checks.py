@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The questions: each is asked of Reput and of the source table, and the answers are compared.
+"""The questions of the demo. Reput and the source table answer each question, and the answers are compared.
 
 Also a program, for services that run elsewhere, such as in containers:
 
     python -m demo.checks --commitlog HOST:PORT --indexer HOST:PORT --janitor HOST:PORT [--load] [--record FILE]
 
 REPUT_CLIENT_TOKEN_FILE names the file with an operator's token, for the Janitor's dry run.
-With --load it first loads the flights and writes the record of the load; without, it reads that record.
+With --load it first loads the flights and writes the record of the load. Without it, it reads that record.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from demo.source import TOPIC, Source, read_source
 PAGE_SIZE = 1024
 PULL_COUNT = 4096
 WINDOW_COUNT_MIN = 3_000
-"""Messages that the time range of the questions holds at least."""
+"""Minimum number of messages in the time range of the questions."""
 
 DEFAULT_RECORD = Path(__file__).resolve().parent / "out" / "load.parquet"
 
@@ -38,7 +38,7 @@ Answer = tuple[bytes, str | None, tuple[str, ...], int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Whom to ask, and what is true."""
+    """The client to ask, and the data for the expected answers."""
 
     client: Client
     source: Source
@@ -46,7 +46,7 @@ class Asked:
     comparisons: Comparisons
 
     def expected(self, rows: Iterable[int]) -> list[Answer]:
-        """Returns what messages of these rows hold."""
+        """Returns the expected answers for these rows."""
         source, record = self.source, self.record
         return [
             (
@@ -57,7 +57,7 @@ class Asked:
         ]  # fmt: skip
 
     def newest_first(self, rows: Iterable[int]) -> list[int]:
-        """Returns the rows in the order in which the log would be read backwards."""
+        """Returns the rows in the reverse order of the log."""
         return sorted(rows, key=lambda row: -self.record.physical_offsets[row])
 
     def by_queue(self, rows: Iterable[int]) -> list[int]:
@@ -70,26 +70,26 @@ class Asked:
 
 
 def answers(messages: Iterable[Message]) -> list[Answer]:
-    """Returns what messages hold."""
+    """Returns messages as answers."""
     return [
         (m.body, m.tag, m.keys, m.born_time_ms, m.store_time_ms, m.queue_id, m.queue_offset) for m in messages
     ]  # fmt: skip
 
 
 def ask_all(asked: Asked) -> None:
-    """Asks all questions, one after the other."""
+    """Asks all questions in order."""
     ask_indexer(asked)
     ask_janitor(asked)
 
 
 def ask_indexer(asked: Asked) -> None:
-    """Asks all questions that an Indexer answers, one after the other."""
+    """Asks all questions that an Indexer answers, in order."""
     for question in (ask_counts, ask_keys, ask_times, ask_queue_times, ask_queues, ask_ids):
         question(asked)
 
 
 def ask_counts(asked: Asked) -> None:
-    """How many messages are there? In all, and by queue."""
+    """Asks for the number of messages, in all and by queue."""
     queues = {queue.queue_id: queue.max_queue_offset for queue in asked.client.queues.list(TOPIC)}
     expected = dict(sorted(Counter(asked.record.queue_ids).items()))
     asked.comparisons.equal("messages in all queues", sum(queues.values()), len(asked.source))
@@ -97,7 +97,7 @@ def ask_counts(asked: Asked) -> None:
 
 
 def ask_keys(asked: Asked) -> None:
-    """What has a key? The key's messages, newest first."""
+    """Asks for the messages of a key, newest first."""
     source, aircraft = asked.source, asked.source.busiest_aircraft()
     unknown_aircraft = next(row for row, tail_number in enumerate(source.tail_numbers) if tail_number is None)
     for what, key in (
@@ -124,7 +124,7 @@ def window_of(asked: Asked) -> tuple[int, int]:
 
 
 def ask_times(asked: Asked) -> None:
-    """What was stored in a range of time? In the whole topic, in one queue, with one key, and at the range's edges."""
+    """Asks for the messages of a time range: of the topic, of a queue, of a key, and at the edges of the range."""
     start_ms, end_ms = window_of(asked)
     query = asked.client.query
     rows = asked.by_queue(asked.stored_between(start_ms, end_ms))
@@ -147,7 +147,7 @@ def ask_times(asked: Asked) -> None:
 
 
 def ask_queue_times(asked: Asked) -> None:
-    """Where in each queue does a time lie? First entry at or after it, last at or before."""
+    """Asks for the queue offsets of a time: the first entry at or after it, and the last entry at or before it."""
     time_ms, _ = window_of(asked)
     for boundary in ("lower", "upper"):
         found, expected = [], []
@@ -163,20 +163,20 @@ def ask_queue_times(asked: Asked) -> None:
 
 
 def ask_queues(asked: Asked) -> None:
-    """What does a queue hold, whole and with tags? In queue order."""
+    """Asks for the messages of queues in queue order, of a whole queue and with tags."""
     ask_queue(asked, 1, "HA")
     ask_queue(asked, 2, "AS||F9")
     ask_queue(asked, 0, "*")
 
 
 def ask_other_queues(asked: Asked) -> None:
-    """What do the queues hold that `ask_queues` does not read whole? With it, every message was read at its place."""
+    """Asks for all messages of the other queues. Together with `ask_queues`, every message is read at its place."""
     for queue_id in sorted(set(asked.record.queue_ids) - {0}):
         ask_queue(asked, queue_id, "*")
 
 
 def ask_queue(asked: Asked, queue_id: int, tags: str) -> None:
-    """What does one queue hold with these tags? In queue order."""
+    """Asks for the messages of a queue with these tags, in queue order."""
     started = time.monotonic()
     found = answers(pull_all(asked.client, queue_id, tags))
     names = set(tags.split("||"))
@@ -190,7 +190,7 @@ def ask_queue(asked: Asked, queue_id: int, tags: str) -> None:
 
 
 def pull_all(client: Client, queue_id: int, tags: str) -> Iterable[Message]:
-    """Yields all messages of a queue that pass, from its first entry to its end."""
+    """Yields all messages of a queue with these tags, from its first entry to its end."""
     queue_offset, end = 0, 1
     while queue_offset < end:
         result = client.queues.pull(TOPIC, queue_id, queue_offset, count=PULL_COUNT, size_bytes=8 << 20, tags=tags)
@@ -201,7 +201,7 @@ def pull_all(client: Client, queue_id: int, tags: str) -> Iterable[Message]:
 
 
 def ask_ids(asked: Asked) -> None:
-    """Which message has an id? By the id of its place, and by its unique id."""
+    """Asks for messages by id: by offset message id, and by unique id."""
     record, query = asked.record, asked.client.query
     rows = [0, len(record) // 3, len(record) - 1]
     found = answers(query.by_id(record.offset_message_ids[row]) for row in rows)
@@ -216,7 +216,10 @@ def ask_ids(asked: Asked) -> None:
 
 
 def ask_janitor(asked: Asked) -> None:
-    """What would expire? Nothing: the load is younger than the retention, whatever the flights' own dates."""
+    """Asks for the segments that would expire. There are none: the load is younger than the retention.
+
+    The dates of the flights have no effect.
+    """
     admin = asked.client.admin
     before = [segment.base_physical_offset for segment in admin.segments()]
     run = admin.run_retention(dry_run=True)
@@ -231,7 +234,7 @@ def ask_janitor(asked: Asked) -> None:
 
 
 def counted(found: list[Answer], started: float) -> str:
-    """Returns how many were found, and how fast."""
+    """Returns the number of found answers, and the time of the query."""
     return f"{len(found):,} in {(time.monotonic() - started) * 1000:,.0f} ms"
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The services of a store as processes of this machine: start, wait until they serve, kill, restart, stop.
 
-Invariant: when `Cluster` is left, however that happens, none of its processes runs any more.
-Each service logs to `<logs>/<service>.log`; the end of that file is part of the error when one does not come up.
+Invariant: after `Cluster` was left in any way, none of its processes runs any more.
+Each service logs to `<logs>/<service>.log`; the end of that file is part of the error when a service does not start.
 """
 
 import contextlib
@@ -24,33 +24,33 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 ROOT = Path(__file__).resolve().parent.parent
 SERVICES = ("commitlog", "indexer", "janitor")
 START_TIMEOUT_S = 300.0
-"""Longer than any machine takes, so that only what hangs reaches it."""
+"""Longer than on any machine, so that only a blocked service reaches it."""
 STOP_TIMEOUT_S = 90.0
-"""What the services themselves allow: they drain up to 20 s and close up to 60 s."""
+"""The limit of the services themselves: they drain up to 20 s and close up to 60 s."""
 CHECK_TIMEOUT_S = 10.0
 POLL_INTERVAL_S = 0.05
 LOG_LINES_SHOWN = 15
 PORTS = (20_000, 32_000)
-"""Below the range that Linux takes ports of outgoing connections from: a port stays free while its service is away."""
+"""Below the range of ports of outgoing connections in Linux: a port stays free while its service is down."""
 NO_PROXY = (("grpc.enable_http_proxy", 0),)
 SETTINGS = ("REPUT_COMMITLOG_", "REPUT_INDEXER_", "REPUT_JANITOR_", "REPUT_CLIENT_", "REPUT_FAILPOINTS")
-"""How the names of variables begin that are settings of somebody's store: not of this one."""
+"""Prefixes of variables with settings of another store. This store ignores them."""
 ANY_DISK = {
     "REPUT_COMMITLOG_DISK_FULL_PERCENT": "100",
     "REPUT_JANITOR_DISK_MAX_USED_PERCENT": "100",
     "REPUT_JANITOR_DISK_FORCIBLE_PERCENT": "100",
     "REPUT_JANITOR_DISK_FULL_PERCENT": "100",
 }
-"""A store that lives for minutes uses what is free, however full others have made the disk; the reserve stays."""
+"""A store that runs for minutes may use all free space, even of a nearly full disk; the reserve stays."""
 
 
 class ServiceFailed(RuntimeError):
-    """A service ended, or did not serve in time."""
+    """A service has ended, or did not serve in time."""
 
 
 @dataclass(slots=True)
 class Cluster:
-    """CommitLog, Indexer and Janitor, or those of them that have a port, over one data directory, on loopback."""
+    """CommitLog, Indexer and Janitor over a data directory, on loopback. Services without a port are left out."""
 
     data_dir: Path
     log_dir: Path
@@ -104,14 +104,14 @@ class Cluster:
         settings |= self.settings.get(service, {})
         flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
         with (self.log_dir / f"{service}.log").open("ab") as log:
-            # A session of its own: Ctrl-C reaches the demo alone, which then stops the services in order.
+            # Its own session: Ctrl-C reaches only the demo, which then stops the services in order.
             self.processes[service] = subprocess.Popen(
                 [sys.executable, "-m", f"services.{service}", *flags],
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
     def wait_serving(self, service: str) -> float:
-        """Waits until a service's health is SERVING. Returns the seconds it took. Raises ServiceFailed."""
+        """Waits until a service's health is SERVING. Returns the seconds of the wait. Raises ServiceFailed."""
         started = time.monotonic()
         with grpc.insecure_channel(self.target(service), NO_PROXY) as channel:
             health: Any = health_pb2_grpc.HealthStub(channel)
@@ -134,7 +134,7 @@ class Cluster:
         return "\n".join(f"  {line}" for line in lines[-LOG_LINES_SHOWN:])
 
     def kill(self, service: str) -> None:
-        """Kills with SIGKILL, as a crash: the service writes nothing more."""
+        """Kills a service with SIGKILL, like a crash: it writes nothing more."""
         self.processes[service].kill()
         self.processes[service].wait()
 
@@ -144,7 +144,7 @@ class Cluster:
         return self.wait_serving(service)
 
     def stop(self) -> None:
-        """Stops what runs, in the order that lets each service finish."""
+        """Stops the running services, in the order that lets each service finish."""
         for service in reversed(list(self.ports)):
             self.stop_service(service)
 
@@ -174,7 +174,10 @@ def free_ports(names: Sequence[str]) -> dict[str, int]:
 
 
 def forget_settings() -> None:
-    """Drop what the environment says of another store, for this process and its children. They accept a full disk."""
+    """Removes the settings of another store from the environment of this process and its children.
+
+    Services of this store accept a nearly full disk.
+    """
     for name in [name for name in os.environ if name.startswith(SETTINGS)]:
         del os.environ[name]
     os.environ.update(ANY_DISK)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparisons: answers of Reput beside answers from the source. A difference is kept, named, and fails the run."""
+"""Comparisons: answers of Reput beside answers from the source. Differences are recorded, and fail the run."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 VALUE_WIDTH = 200
-"""Characters of a value that a difference shows."""
+"""Maximum number of characters of a value in a difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One question with its outcome."""
+    """A question with its outcome."""
 
     question: str
     shown: str
@@ -30,7 +30,7 @@ class Comparisons:
     different: list[Comparison] = field(default_factory=list)
 
     def equal(self, question: str, answer: Any, expected: Any, shown: str = "") -> None:
-        """Compares Reput's answer with the expected one."""
+        """Compares Reput's answer with the expected answer."""
         comparison = Comparison(question, shown or short(answer), difference_of(answer, expected))
         self.count += 1
         if comparison.difference:
@@ -39,7 +39,7 @@ class Comparisons:
 
     @contextmanager
     def counted(self, on_comparison: Callable[[Comparison], None]) -> Iterator["Tally"]:
-        """Counts the comparisons of a block, of which only this one hears."""
+        """Counts the comparisons of a block. Within it, only this `on_comparison` is called."""
         heard, self.on_comparison = self.on_comparison, on_comparison
         tally = Tally(-self.count, -len(self.different))
         try:
@@ -52,7 +52,7 @@ class Comparisons:
 
 @dataclass(slots=True)
 class Tally:
-    """How many comparisons were made, and how many were different."""
+    """The number of comparisons, and of comparisons with a difference."""
 
     count: int
     different_count: int
@@ -62,7 +62,7 @@ class Tally:
 
 
 def difference_of(answer: Any, expected: Any) -> str:
-    """Returns where two values differ first, or "" if they are equal."""
+    """Returns the first difference of two values, or "" if they are equal."""
     if answer == expected:
         return ""
     if isinstance(answer, list) and isinstance(expected, list):
@@ -74,6 +74,6 @@ def difference_of(answer: Any, expected: Any) -> str:
 
 
 def short(value: Any) -> str:
-    """Returns a value in one line of bearable length."""
+    """Returns a value in a line of limited length."""
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else repr(value)
     return text if len(text) <= VALUE_WIDTH else text[:VALUE_WIDTH] + "…"

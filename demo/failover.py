@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The leader's death: a writer appends to three replicas, the one that leads is killed, and the writer goes on.
+"""The leader's death: a writer appends to three replicas, the leader is killed, and the writer continues.
 
-Invariant: the flights are numbered batches of one writer, which sends again whatever it has no answer for. So each must
-be there once, in its order, at all three, whoever led when it came. The writer does not hear where that is: it is read.
+Invariant: the flights are numbered batches of a single writer, which repeats each batch without an answer. So all three
+replicas must have each flight once, in its order, under any leader. The writer does not get the places of the flights:
+the demo reads them afterwards.
 """
 
 import re
@@ -25,12 +26,12 @@ FLIGHT_COUNT = 100_000
 """Flights of this chapter: enough for a death in the middle."""
 BATCH_COUNT = 500
 WINDOW_BYTES = 1 << 20
-"""So little is on its way that the writer notices at once when nobody answers."""
+"""A small window, so that the writer notices a missing leader at once."""
 
 
 @dataclass(slots=True)
 class Heard:
-    """What the writer heard of: batches that were acknowledged, and the longest time without one."""
+    """The acknowledged batches of the writer, and the longest time without an acknowledgement."""
 
     on_stored: Callable[[int], None]
     batch_count: int = 0
@@ -38,7 +39,7 @@ class Heard:
     _last_s: float = field(default_factory=time.monotonic)
 
     def note(self, batch_count: int) -> None:
-        """Takes note of how many are acknowledged by now."""
+        """Records the number of batches that are acknowledged by now."""
         if batch_count > self.batch_count:
             now_s = time.monotonic()
             self.longest_pause_s = max(self.longest_pause_s, now_s - self._last_s)
@@ -65,7 +66,7 @@ def run(source: Source, comparisons: Comparisons, directory: Path, report: Repor
 
 
 def load(members: Members, dead: str, source: Source, on_stored: Callable[[int], None], report: Report) -> str:
-    """Appends all rows, while the leader dies. Returns who leads then."""
+    """Appends all rows, while the leader dies. Returns the new leader."""
     client = members.client(*NAMES)
     make_topic(client)
     starts = range(0, len(source), BATCH_COUNT)
@@ -92,7 +93,7 @@ def load(members: Members, dead: str, source: Source, on_stored: Callable[[int],
 
 
 def replace_leader(members: Members, leader: str, heard: Heard, report: Report) -> str:
-    """Kills the one that leads. Returns who leads instead."""
+    """Kills the leader. Returns the new leader."""
     report.line(f"  kill -9 of {leader}, after {heard.batch_count * BATCH_COUNT:,} acknowledged messages")
     died = time.monotonic()
     members.kill(leader)
@@ -102,12 +103,12 @@ def replace_leader(members: Members, leader: str, heard: Heard, report: Report) 
 
 
 def numbered(source: Source, row: int) -> NewMessage:
-    """Returns one flight as a message that is the same however often it is sent: with its queue and its unique id."""
+    """Returns a flight as a message with its queue and its unique id, so that each repetition is the same message."""
     return replace(message(source, row), queue_id=row % QUEUE_COUNT, unique_id=f"{row + 1:032X}")
 
 
 def ask_members(members: Members, leader: str, source: Source, comparisons: Comparisons, report: Report) -> None:
-    """Asks everything of each Indexer, of the leader's first. Returns the end of the log."""
+    """Asks each Indexer all questions, the leader's Indexer first."""
     end: int = members.client(leader).admin.commitlog_status().max_physical_offset
     wait_indexed(members.client(leader), end)
     record = read_record(members.client(leader), source, comparisons)
@@ -120,7 +121,7 @@ def ask_members(members: Members, leader: str, source: Source, comparisons: Comp
 
 
 def read_record(client: Client, source: Source, comparisons: Comparisons) -> LoadRecord:
-    """Reads where all rows are. Raises LoadFailed unless each is there once, in its order."""
+    """Reads the places of all rows. Raises LoadFailed unless each row is stored once, in its order."""
     stored = [message for queue_id in range(QUEUE_COUNT) for message in pull_all(client, queue_id, "*")]
     rows = [source.row_by_body.get(message.body, -1) for message in stored]
     expected = [row for queue_id in range(QUEUE_COUNT) for row in range(queue_id, len(source), QUEUE_COUNT)]
@@ -139,7 +140,7 @@ def read_record(client: Client, source: Source, comparisons: Comparisons) -> Loa
 
 
 def compare_logs(members: Members, leader: str, comparisons: Comparisons, report: Report) -> None:
-    """Compares the stopped logs byte by byte, and checks the other copies whole. Raises ServiceFailed for a fault."""
+    """Compares the stopped logs byte by byte, and checks all of the other copies. Raises ServiceFailed for a fault."""
     for name in sorted(set(NAMES) - {leader}):
         lines = members.reput("verify", name, "--against", leader).splitlines()
         report.line(f"    {lines[-1]}")

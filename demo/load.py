@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The load: every flight as a message, and a record of where and when the store says it put each.
+"""The load: every flight as a message, and a record of the places and times that the store returned.
 
-Invariant: row i of the record is row i of the source. The record is the truth for questions about queues, offsets and
-store times, which only the store can know; everything else is compared with the source alone.
+Invariant: row i of the record is row i of the source. The record gives the expected answers about queues, offsets and
+store times, which only the store can know; all other answers are compared only with the source.
 """
 
 import time
@@ -31,7 +31,7 @@ class LoadFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class LoadRecord:
-    """Where each row was stored, by column."""
+    """The place of each row in the store, by column."""
 
     physical_offsets: list[int]
     queue_ids: list[int]
@@ -50,18 +50,18 @@ class LoadRecord:
 
     @classmethod
     def read(cls, path: Path) -> "LoadRecord":
-        """Reads a record that was saved."""
+        """Reads a saved record."""
         return cls(**parquet.read_table(path).to_pydict())
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRates:
-    """How fast the load was."""
+    """The rates of the load."""
 
     message_count: int
     append_seconds: float
     index_lag_seconds: float
-    """From the last acknowledgement until everything was indexed."""
+    """From the last acknowledgement until all messages were indexed."""
     log_size_bytes: int
 
     @property
@@ -95,7 +95,7 @@ def load(client: Client, source: Source, on_stored: Callable[[int], None]) -> tu
 
 
 def make_topic(client: Client) -> None:
-    """Makes the topic. Raises LoadFailed if it exists and ever had messages."""
+    """Creates the topic. Raises LoadFailed if it exists and ever had messages."""
     try:
         client.topics.get(TOPIC)
     except NotFoundError:
@@ -105,7 +105,7 @@ def make_topic(client: Client) -> None:
 
 
 def message(source: Source, row: int) -> NewMessage:
-    """Returns one flight as a message."""
+    """Returns a flight as a message."""
     return NewMessage(
         TOPIC, source.bodies[row], source.tags[row], source.keys(row), born_time_ms=source.born_times_ms[row]
     )
@@ -128,7 +128,7 @@ def record_of(results: list[SendResult | ReputError]) -> LoadRecord:
 
 
 def wait_indexed(client: Client, end_physical_offset: int) -> None:
-    """Waits until everything below a physical offset is indexed. Raises LoadFailed."""
+    """Waits until all messages below a physical offset are indexed. Raises LoadFailed."""
     deadline = time.monotonic() + INDEX_TIMEOUT_S
     while time.monotonic() < deadline:
         status = client.admin.indexer_status()

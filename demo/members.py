@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three copies of one store as processes of this machine, and who of them leads.
+"""Three copies of a store as processes of this machine, and the choice of their leader.
 
-Where the machine has etcd, the logs elect one of them by it. Without, a leads until it dies, and then an operator looks
-for the one that has most, promotes it, and lets the others follow it: the demo is the operator, with `reput promote`.
-Invariant: when `Members` is left, however that happens, none of its processes runs any more.
+If the machine has etcd, the logs elect their leader with it. Otherwise a leads until it dies. Then an operator finds
+the log with the most data, promotes it, and makes the others follow it: the demo is the operator, with `reput promote`.
+Invariant: after `Members` was left in any way, none of its processes runs any more.
 """
 
 import contextlib
@@ -38,37 +38,37 @@ SIZES = {
     "commitlog": {"segment-size-bytes": str(16 << 20)},
     "indexer": {"index-slot-count": "250000", "index-entry-capacity": "1000000"},
 }
-"""Smaller files than by default, so that three copies are no burden for a disk, and logs have several segments."""
+"""Smaller files than by default, so that three copies need little disk space, and logs have several segments."""
 
 PATIENCE = RetryPolicy(retries=1000, delay_max_s=0.5)
-"""Goes on for as long as a failover may take on a busy machine."""
+"""It retries for longer than a failover on a busy machine."""
 
 
 class Succession(Protocol):
-    """How somebody comes to lead."""
+    """The way in which a new leader is chosen."""
 
     words: str
-    """What the report says about it."""
+    """The sentence about it in the report."""
 
     def settings(self, name: str, /) -> dict[str, str]:
-        """Returns what a log is told at its start."""
+        """Returns the settings of a log at its start."""
         ...
 
     def succeed(self, members: "Members", left: Iterable[str]) -> str:
-        """Lets one of those that are left lead. Returns its name."""
+        """Makes a remaining log the leader. Returns its name."""
         ...
 
 
 @dataclass(slots=True)
 class ByElection:
-    """The logs elect one of them by etcd."""
+    """The logs elect their leader with etcd."""
 
     etcd: str
     """host:port"""
     words: str = "this machine has etcd, so they elect the next one by it"
 
     def settings(self, _name: str, /) -> dict[str, str]:
-        """Returns the same for all. The first one makes the record."""
+        """Returns the same settings for all logs. The first log creates the record."""
         return {
             "role": "sync_master",
             "coordinator": "etcd",
@@ -78,26 +78,26 @@ class ByElection:
         }
 
     def succeed(self, members: "Members", left: Iterable[str]) -> str:
-        """Waits until one of them was elected."""
+        """Waits until the logs have elected a leader."""
         return members.wait_leader(left)
 
 
 @dataclass(slots=True)
 class ByOperator:
-    """A person decides. Here that is the demo."""
+    """An operator decides. Here the demo is the operator."""
 
     targets: dict[str, str]
     leader: str = NAMES[0]
     words: str = "this machine has no etcd to elect by, so the demo promotes the next one, as an operator does"
 
     def settings(self, name: str, /) -> dict[str, str]:
-        """Returns that it leads, or whom it follows."""
+        """Returns the role of a log, and the leader that it follows."""
         if name == self.leader:
             return {"role": "sync_master"}
         return {"role": "slave", "leader-target": self.targets[self.leader]}
 
     def succeed(self, members: "Members", left: Iterable[str]) -> str:
-        """Promotes the one that has most, and lets the others follow it."""
+        """Promotes the log with the most data, and makes the others follow it."""
         states = {name: members.client(name).admin.commitlog_status() for name in left}
         chosen = max(states, key=lambda name: (states[name].epoch, states[name].flushed_physical_offset))
         arguments = ["promote", "--role", "sync-master", "--accept-data-loss"]
@@ -110,7 +110,7 @@ class ByOperator:
 
 @dataclass(slots=True)
 class Members:
-    """All three, each with a CommitLog and an Indexer. `on_command` hears of each command that is run."""
+    """The three copies, each with a CommitLog and an Indexer. `on_command` is called with each command."""
 
     directory: Path
     on_command: Callable[[str], None]
@@ -144,7 +144,7 @@ class Members:
         self._stack.close()
 
     def client(self, *names: str) -> Client:
-        """Returns a client that knows some of them. It is closed with all that runs."""
+        """Returns a client of some copies. `stop` closes it."""
         key = ",".join(names)
         if key not in self._clients:
             commitlog, indexer = (",".join(self.targets[s][name] for name in names) for s in SERVICES)
@@ -153,24 +153,24 @@ class Members:
         return self._clients[key]
 
     def kill(self, name: str) -> None:
-        """Kills both services of a copy, as if its machine had died."""
+        """Kills both services of a copy, as if its machine had failed."""
         for service in SERVICES:
             self._clusters[name].kill(service)
 
     def start_again(self, name: str) -> None:
-        """Starts a copy that was killed."""
+        """Starts a killed copy."""
         self._start(name)
         self._clusters[name].wait_all_serving()
 
     def restart_log(self, name: str) -> None:
-        """Stops a log in order and starts it, with the settings of now."""
+        """Stops a log in order and starts it with its current settings."""
         cluster = self._clusters[name]
         cluster.stop_service("commitlog")
         self._set(name)
         cluster.restart("commitlog")
 
     def wait_leader(self, names: Iterable[str], *, in_sync_count: int = 1) -> str:
-        """Waits until one of them leads, with so many in sync. Returns its name. Raises ServiceFailed."""
+        """Waits until a copy leads with `in_sync_count` logs in sync. Returns its name. Raises ServiceFailed."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
             for name in names:
@@ -180,7 +180,7 @@ class Members:
         raise ServiceFailed(f"none of {', '.join(names)} leads with {in_sync_count} in sync; {self.directory}/logs")
 
     def reput(self, *arguments: str) -> str:
-        """Runs a command of `reput` where the copies are. Returns what it printed. Raises ServiceFailed."""
+        """Runs a command of `reput` in the directory of the copies. Returns its output. Raises ServiceFailed."""
         self.on_command(f"$ reput {' '.join(arguments)}")
         command, environment = [sys.executable, "-m", "cli.main", *arguments], {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(command, cwd=self.directory, env=environment, capture_output=True, text=True, check=False)
@@ -204,13 +204,13 @@ class Members:
         self._clusters[name].start_all()
 
     def _set(self, name: str) -> None:
-        """Settles with which settings a copy is started next."""
+        """Sets the settings for the next start of a copy."""
         own = {"replica-id": name, **self.succession.settings(name)}
         self._clusters[name].settings = SIZES | {"commitlog": SIZES["commitlog"] | own}
 
 
 def leads(client: Client, in_sync_count: int) -> bool:
-    """Returns whether a log takes appends and has so many in sync, itself included."""
+    """Returns whether a log accepts appends, with `in_sync_count` logs in sync, itself included."""
     try:
         state: GetStatusResponse = client.admin.commitlog_status()
     except ReputError:
@@ -221,7 +221,7 @@ def leads(client: Client, in_sync_count: int) -> bool:
 
 @contextlib.contextmanager
 def running_etcd(program: str, directory: Path, port: int, peer_port: int) -> Iterator[None]:
-    """Runs an etcd of one member for a block. The logs wait until it answers."""
+    """Runs an etcd of a single member for a block. The logs wait until it answers."""
     client, peers = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
     directory.mkdir(parents=True)
     flags = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo prints: steps, rates, comparisons, tables, the verdict."""
+"""The output of the demo: steps, rates, comparisons, tables, the verdict."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,11 +31,11 @@ class Report:
         self.console.rule(f"[bold]{escape(title)}", align="left")
 
     def line(self, text: str) -> None:
-        """Prints one line of plain text."""
+        """Prints a line of plain text."""
         self.console.print(escape(text))
 
     def comparison(self, comparison: Comparison) -> None:
-        """Prints one comparison: the question, the answer, and whether it is the source's."""
+        """Prints a comparison: the question, the answer, and whether it is equal to the source's answer."""
         verdict = "[red]DIFFERENT" if comparison.difference else "[green]equal"
         shown = escape(comparison.difference or comparison.shown)
         self.console.print(f"  {verdict}[/]  {escape(comparison.question)}: [bold]{shown}[/]")
@@ -46,12 +46,12 @@ class Report:
             self.comparison(comparison)
 
     def failure(self, text: str) -> None:
-        """Prints why the run can't go on."""
+        """Prints the reason for which the run can't continue."""
         self.console.print(f"[red bold]failed:[/] {escape(text)}")
 
     @contextmanager
     def progress_bar(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Shows a progress bar. Call what it yields with the number that is done."""
+        """Shows a progress bar. Yields a function; call it with the number of finished items."""
         columns = (
             TextColumn("  {task.description}"),
             BarColumn(),
@@ -64,14 +64,14 @@ class Report:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Shows a spinner while something of unknown length runs."""
+        """Shows a spinner during work of unknown length."""
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
             bar.add_task(what, total=None)
             yield
 
     def rates(self, rates: LoadRates) -> None:
-        """Prints how fast the load was."""
+        """Prints the rates of the load."""
         megabytes = rates.log_size_bytes / 1e6
         self.line(
             f"  appended {rates.message_count:,} messages in {rates.append_seconds:.2f} s: "

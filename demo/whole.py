@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make demo`: start, load, ask, export, kill, ask again; then three replicas, whose leader dies.
+"""`make demo`: start, load, ask, export, kill, ask again; then three replicas with a leader that dies.
 
 Exit code 0 only if every answer was the source's.
-KEEP=DIR keeps the store in DIR, which must be empty or new; what the demo wrote beside it is in DIR/demo.
+KEEP=DIR keeps the store in DIR, which must be empty or new; the other files of the demo are in DIR/demo.
 The last line of a good run: `DEMO OK appended=… indexed=… exported=…`.
 """
 
@@ -60,17 +60,17 @@ def main() -> int:
 
 
 class UsageError(ValueError):
-    """The demo was asked for something that it can't do."""
+    """The arguments of the demo can't be used."""
 
 
 def stop_on_signal(number: int, _: FrameType | None) -> None:
-    """Unwinds the demo at SIGTERM as Ctrl-C does, so that nothing is left running."""
+    """Ends the demo at SIGTERM like Ctrl-C, so that no process is left running."""
     raise KeyboardInterrupt(number)
 
 
 @contextmanager
 def store_directory(keep: str) -> Iterator[Path]:
-    """Yields the store's directory: the one to keep, or a temporary one. Raises UsageError."""
+    """Yields the store's directory: the directory to keep, or a temporary directory. Raises UsageError."""
     if not keep:
         directory = Path(tempfile.mkdtemp(prefix="reput-demo-"))
         try:
@@ -134,7 +134,7 @@ def run(directory: Path, picture: Path, report: Report, *, flight_count_max: int
 
 
 def kill_and_ask(cluster: Cluster, asked: Asked, report: Report) -> None:
-    """Kills each service in turn, starts it again, and asks everything again. Prints only differences."""
+    """Kills each service in turn, starts it again, and asks all questions again. Prints only differences."""
     for service in SERVICES:
         cluster.kill(service)
         with report.waiting(f"starting {service} again"):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs for those who change Reput: set-up, generated files, checks."""
+"""Programs for the developers of Reput: set-up, generated files, checks."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes which settings the Helm chart takes under `<service>.config`, from the configuration classes.
+"""Writes the schema of the settings below `<service>.config` of the Helm chart, from the configuration classes.
 
 Run it as `python -m tools.gen_chart_schema`; with `--check` it writes nothing and fails when the schema is out of date.
-Of deploy/k8s/reput/values.schema.json it writes `properties` of each `config`, all else is written by hand: so are the
-names in `propertyNames`, settings that the chart decides itself.
-A value of the chart becomes a variable of the environment, so numbers may be text. Helm then refuses what the service
-would refuse, but for rules of several settings.
+It writes `properties` of each `config` in deploy/k8s/reput/values.schema.json. The rest is written by hand, including
+the names in `propertyNames`, which are settings that the chart decides itself.
+A value of the chart becomes a variable of the environment, so numbers may be text. Helm then refuses the same values as
+the service, except for rules that concern several settings.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def with_settings(text: str) -> str:
 
 
 def schema_of(field: Field) -> dict[str, Any]:
-    """Return what a setting may be, with the words of docs/configuration.md."""
+    """Return the schema of a setting, with the words of docs/configuration.md."""
     schema = {"description": f"must be {field.expectation}", **_of_type(field.type)}
     if field.name in PATTERNS:
         schema["pattern"] = PATTERNS[field.name]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes libs/formats/fields.py and fields.pxd: numbers of protobuf fields, for whoever reads or writes bytes himself.
+"""Writes libs/formats/fields.py and fields.pxd: numbers of protobuf fields, for code that reads or writes raw bytes.
 
-They come from the descriptors of the stubs; MESSAGES are those that somebody needs. `--check` writes nothing and fails
-if a file is not as it would be written.
+The numbers come from the descriptors of the stubs; MESSAGES are the messages that are needed. `--check` writes nothing
+and fails if a file is out of date.
 """
 
 import re

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes libs/kernel/layout.py and layout.pxd: the kernel's numbers, said once, for Python and for the compiler.
+"""Writes libs/kernel/layout.py and layout.pxd: the kernel's numbers from a single source, for Python and the compiler.
 
-TABLE has those that are the kernel's own; what belongs to a format comes from its module. `--check` writes nothing and
-fails if a file is not as it would be written.
+TABLE has the kernel's own numbers; the numbers of a format come from its module. `--check` writes nothing and fails if
+a file is out of date.
 """
 
 import sys
@@ -135,7 +135,7 @@ def cython_source() -> str:
 
 
 def enumeration(tables: Iterable[Mapping[str, int]]) -> list[str]:
-    """Return all numbers as one enumeration of C."""
+    """Return all numbers as an enumeration of C."""
     rows = (wrapped("    ", [f"{name} = {value}" for name, value in numbers.items()], ", ") for numbers in tables)
     return ["cdef enum:", *chain.from_iterable(rows)]
 
@@ -162,7 +162,7 @@ def wrapped(indent: str, words: list[str], separator: str) -> list[str]:
 
 
 def write_or_check(files: Mapping[Path, str]) -> int:
-    """Write the files or, with `--check`, tell which are not up to date. Returns the exit code."""
+    """Write the files or, with `--check`, print the files that are out of date. Returns the exit code."""
     if "--check" not in sys.argv[1:]:
         for path, text in files.items():
             path.write_text(text)

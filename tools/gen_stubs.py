@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generate the Python stubs from protos/. `--check` fails if what is checked in differs.
+"""Generate the Python stubs from protos/. `--check` fails if the stubs in the repository differ.
 
-Those of our APIs go into protos/python/src, which is published. Messages of an API of others, that a service calls, go
-into the room that calls it. Stubs are typed (mypy-protobuf) and never edited by hand. `_grpc` modules are made only for
-files that define a service.
+Stubs of our APIs are written to protos/python/src, which is published. Messages of a foreign API that a service calls
+are written to the room that calls it. Stubs are typed (mypy-protobuf) and never edited by hand. `_grpc` modules are
+made only for files that define a service.
 """
 
 import argparse
@@ -24,9 +24,9 @@ ROOMS = {
     "reput_etcd/v3": Path("services/commitlog/rpc/coordinate"),
     "reput_rocketmq/v2": Path("services/gateway/rpc/wire"),
 }
-"""Folders of protos whose messages are for one room alone, and the room."""
+"""Maps each folder of protos whose messages are for a single room to the room."""
 HEAD = "# SPDX-License-Identifier: Apache-2.0\n"
-"""Of stubs in a room, which begin as all files there do."""
+"""The first line of stubs in a room, as in all files there."""
 
 
 def find_sources() -> list[Path]:
@@ -52,10 +52,10 @@ def generate(target: Path) -> None:
 
 
 def generate_rooms(target: Path) -> None:
-    """Write the messages that are for one room alone below `target`, where the room is below the root."""
+    """Write the messages that are for a single room below `target`, at the room's path below the root."""
     for folder, room in ROOMS.items():
         names = [str(room / path.name) for path in sorted((PROTOS / folder).glob("*.proto"))]
-        # protoc sees the folder as if it were the room, so that a stub is made for the name that it is imported by
+        # protoc sees the folder as the room, so that it makes a stub for the name under which the stub is imported
         run_protoc([f"-I{room}={PROTOS / folder}", *include_flags(), *_message_flags(target), *names])
         for stub in (target / room).iterdir():
             stub.write_text(HEAD + stub.read_text(), encoding="utf-8")
@@ -66,12 +66,12 @@ def _message_flags(target: Path) -> list[str]:
 
 
 def _plugin_flag(name: str) -> str:
-    # mypy-protobuf's plugins stand beside the interpreter, which need not be on PATH
+    # mypy-protobuf's plugins are beside the interpreter, which need not be on PATH
     return f"--plugin=protoc-gen-{name}={Path(sys.executable).parent / f'protoc-gen-{name}'}"
 
 
 def include_flags() -> list[str]:
-    """Return where protoc finds our protos, and those that come with it."""
+    """Return the flags with the folders of our protos, and of the protos that come with protoc."""
     return [f"-I{PROTOS}", f"-I{files('grpc_tools') / '_proto'}"]
 
 
@@ -82,7 +82,7 @@ def run_protoc(arguments: list[str]) -> None:
 
 
 def differences(left: Path, right: Path, folders: Iterable[str | Path]) -> list[str]:
-    """Return the relative paths of stubs in the folders that differ or that only one side has."""
+    """Return the relative paths of stubs in the folders that differ or are missing on a side."""
     names = {
         path.relative_to(side)
         for side in (left, right)
@@ -98,7 +98,7 @@ def _same(left: Path, right: Path) -> bool:
 
 
 def main() -> None:
-    """Generate, or compare with what is checked in."""
+    """Generate the stubs, or compare them with the files in the repository."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if the stubs are not up to date")
     arguments = parser.parse_args()

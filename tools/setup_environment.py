@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make setup`: check what the machine must have, make .venv from uv.lock, compile the kernel.
+"""`make setup`: check the requirements of the machine, make .venv from uv.lock, compile the kernel.
 
-Needs nothing but the standard library: it runs before anything is installed. uv itself is installed into .cache/uv, so
-that a machine without it is fine. Whatever is missing is named, with the way to get it, before any work is done.
+Needs only the standard library: it runs before anything is installed. uv itself is installed into .cache/uv, so the
+machine need not have it. All missing requirements are named, with the way to install them, before any work begins.
 """
 
 import os
@@ -21,7 +21,7 @@ JAVA_MIN = 17
 
 
 def missing() -> list[str]:
-    """Return one line for each thing that the machine lacks."""
+    """Return a line for each missing requirement."""
     lines = []
     if sys.version_info < PYTHON_MIN:
         lines.append(f"Python {PYTHON_MIN[0]}.{PYTHON_MIN[1]} or newer: this is {sys.version.split()[0]}")
@@ -69,7 +69,7 @@ def run(command: list[str], **environment: str) -> None:
 
 
 def main() -> None:
-    """Check, install, compile."""
+    """Check the machine, install the packages, compile the kernel."""
     lines = missing()
     if lines:
         raise SystemExit("setup: this machine lacks\n" + "\n".join(f"  - {line}" for line in lines))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make what brings the Spark connector to clusters that do not have it installed.
+"""Make the files that bring the Spark connector to clusters without it.
 
-`python -m tools.spark_dist [DIR]` writes two files; docs/spark.md tells how each is used.
+`python -m tools.spark_dist [DIR]` writes two files; docs/spark.md describes their use.
 - reput_spark-VERSION-py-files.zip, for `--py-files`: the connector, the Python client and the stubs of the API.
-- reput_spark-VERSION-environment-pyX.Y.tar.gz, for `--archives`: a virtual environment with all that executors need, in
-  the locked versions. It runs on machines of this kind that have the same Python at the same path.
+- reput_spark-VERSION-environment-pyX.Y.tar.gz, for `--archives`: a virtual environment with all packages that executors
+  need, in the locked versions. It runs on machines of this kind with the same Python at the same path.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def py_files(directory: Path) -> Path:
 
 
 def _no_python(directory: str, names: list[str]) -> list[str]:
-    """Return what of a directory is not shipped."""
+    """Return the names in a directory that are not shipped."""
     return [
         name
         for name in names
@@ -63,7 +63,7 @@ def environment(directory: Path) -> Path:
 
 
 def install(directory: Path, *, has_connector: bool = True) -> None:
-    """Make a virtual environment of the locked versions that may be moved, without the connector if so wanted."""
+    """Make a virtual environment of the locked versions, which may be moved. The connector is optional."""
     uv, settings = uv_command(), {"UV_PROJECT_ENVIRONMENT": str(directory), "UV_PYTHON_DOWNLOADS": "never"}
     without = ["--no-install-project", *(part for name in OWN for part in ("--no-install-package", name))]
     chosen = [] if has_connector else without
@@ -75,7 +75,7 @@ def install(directory: Path, *, has_connector: bool = True) -> None:
 
 
 def main() -> int:
-    """Write both."""
+    """Write both files."""
     parser = argparse.ArgumentParser(prog="python -m tools.spark_dist", description=__doc__.partition("\n")[0])
     parser.add_argument("directory", nargs="?", type=Path, default=PROJECT / "dist", help="default: %(default)s")
     directory: Path = parser.parse_args().directory

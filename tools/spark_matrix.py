@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run the Spark connector's tests with each version of PySpark that it supports, each in an environment of its own.
+"""Run the Spark connector's tests with each version of PySpark that it supports, each in its own environment.
 
 `python -m tools.spark_matrix [VERSION ...]`. Environments are kept below .cache/spark-matrix, because PySpark is half a
 gigabyte. Exit code 1 if a version fails.
@@ -21,7 +21,7 @@ PACKAGES = ("./protos/python", "./clients/python", "./clients/spark", "pytest>=9
 
 
 def prepared(version: str) -> Path:
-    """Return the Python of a version's environment, made if it is missing. Our packages are always installed anew."""
+    """Return the Python of a version's environment, made if it is missing. Our packages are always installed again."""
     directory = ENVIRONMENTS / version
     python = directory / "bin" / "python"
     if not python.exists():
@@ -33,7 +33,7 @@ def prepared(version: str) -> Path:
 
 
 def pip(python: Path, *arguments: str) -> None:
-    """Install. Raises CalledProcessError."""
+    """Install packages. Raises CalledProcessError."""
     command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
     subprocess.run(command, cwd=ROOT, check=True)
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build the wheels of Reput into dist/: stubs, client, server and Spark connector.
 
-The server's has the compiled kernel, so it is for this kind of machine and this Python; the others are for all.
-Beside them is constraints.txt: the versions of all that they need, as uv.lock has them and the tests run with them.
+The server's wheel contains the compiled kernel, so it is for this kind of machine and this Python. The other wheels are
+for all machines. Beside the wheels is constraints.txt: the versions of all their dependencies from uv.lock, which are
+also the versions of the tests.
 """
 
 import argparse
@@ -43,13 +44,13 @@ def build(target: Path) -> list[Path]:
 
 
 def install_line(target: Path, wheels: Sequence[Path]) -> str:
-    """Return how the server is installed: each wheel by its file, so that no package index has a say about them."""
+    """Return the command that installs the server. It names the file of each wheel, so no package index replaces it."""
     ours = [str(wheel) for wheel in wheels if not wheel.name.startswith("reput_spark-")]
     return " ".join(["pip install -c", str(target / CONSTRAINTS), *ours])
 
 
 def main() -> None:
-    """Build them, and say how they are installed."""
+    """Build the wheels, and print how to install them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", type=Path, default=ROOT / "dist", help="folder, emptied before [default: dist]")
     target = parser.parse_args().target

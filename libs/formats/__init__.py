@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes <-> values: every layout that Reput reads or writes. Knows bytes; knows no files, clocks or sockets."""
+"""Bytes <-> values: every layout that Reput reads or writes. It uses bytes only: no files, clocks or sockets."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What decoders read from: any object with the buffer protocol.
+"""The input of decoders: any object with the buffer protocol.
 
-Decoders release the views that they take before they return or raise, so a mapping can be closed right afterwards.
+Decoders release their views before they return or raise, so a mapping can be closed at once afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def unpack(layout: Struct, buffer: ReadableBuffer, position: int, what: str) -> tuple[Any, ...]:
-    """Return the values of a layout at a byte position. Raises Truncated, which says what takes so many bytes."""
+    """Return the values of a layout at a byte position. Raises Truncated, which names the layout and its size."""
     with memoryview(buffer) as view:
         if not 0 <= position <= len(view) - layout.size:
             raise Truncated(position=position, reason=f"{what} takes {layout.size} bytes")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checksums: RocketMQ's masked CRC-32, its reversed decimal property, and CRC-32C for our own files.
+"""Checksums: RocketMQ's masked CRC-32, its reversed decimal property, and CRC-32C for Reput's own files.
 
-RocketMQ clears the top bit of a CRC-32, so plain zlib.crc32 agrees with it only half of the time.
+RocketMQ clears the top bit of a CRC-32, so plain zlib.crc32 equals it only for half of all data.
 Spec: docs/formats/commit_log.md sections 6 and 7; docs/formats/reput_files.md section 1.
 """
 
@@ -33,12 +33,12 @@ assert _crc32c(b"123456789") == 0xE3069283
 
 
 def crc32(data: ReadableBuffer) -> int:
-    """Return the CRC-32 as zlib computes it, all 32 bits: the same by ISA-L, which is many times as fast."""
+    """Return all 32 bits of zlib's CRC-32. ISA-L computes it, which is many times as fast as zlib."""
     return isal_zlib.crc32(data)
 
 
 def body_crc(data: ReadableBuffer) -> int:
-    """Return the CRC-32 with the top bit cleared, as BODYCRC and the CRC property hold it. It is 0 for no bytes."""
+    """Return the CRC-32 with the top bit cleared, for BODYCRC and the CRC property. It is 0 without bytes."""
     return zlib.crc32(data) & CRC_MASK
 
 
@@ -49,7 +49,7 @@ def crc_property(crc: int) -> bytes:
 
 
 def crc_property_value(raw: bytes, *, position: int = 0) -> int:
-    """Return the CRC that these 20 bytes hold. Raises BadChecksum at `position` if they hold none."""
+    """Return the CRC in these 20 bytes. Raises BadChecksum at `position` if they are no CRC property."""
     match = _CRC_PROPERTY.fullmatch(raw)
     if match is None:
         raise BadChecksum(position=position, reason="the CRC property is not well formed", field="CRC property")

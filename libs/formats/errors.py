@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What decoders of this package raise, and nothing else: bytes that do not follow their format, or a later version.
+"""All errors of this package's decoders: bytes that do not follow their format, or bytes of a later version.
 
-Every error carries the position of the first byte that is wrong, so that a tool can name it. Decoders never let
-struct.error, IndexError, UnicodeDecodeError or RecursionError out, whatever the input.
+Every error has the position of the first wrong byte, so that a tool can name it. Decoders never raise struct.error,
+IndexError, UnicodeDecodeError or RecursionError, for any input.
 """
 
 
 class FormatError(Exception):
     """Bytes or text that do not follow their format.
 
-    `position` counts bytes (characters for text) from the start of the buffer that the caller gave.
-    `reason` is a short sentence for people; `field` names the field at fault, empty if no single field is.
+    `position` counts bytes (characters for text) from the start of the caller's buffer.
+    `reason` is a short sentence for people. `field` names the field at fault, and is empty without a single such field.
     """
 
     def __init__(self, *, position: int, reason: str, field: str = "") -> None:
@@ -25,7 +25,7 @@ class Truncated(FormatError):
 
 
 class BadMagic(FormatError):
-    """The bytes that tell the kind or the version of an item are unknown."""
+    """The bytes for the kind or the version of an item are unknown."""
 
 
 class BadLength(FormatError):
@@ -43,9 +43,9 @@ class BadField(FormatError):
 class NewerVersion(Exception):
     """Bytes of a version that is newer than this program.
 
-    The bytes are sound, so this is no FormatError: code that handles damage, by building a file anew or by skipping a
-    record, must not handle these bytes. A service that meets them refuses to start, or to serve what depends on them.
-    `position` is that of the version; `field` names it.
+    The bytes are sound, so this is no FormatError: code that handles damage, by rebuilding a file or by skipping a
+    record, must not handle these bytes. A service that reads them refuses to start, or to serve data that depends on
+    them. `position` is the version's position, and `field` is its name.
     """
 
     def __init__(self, subject: str, *, version: int, newest: int, position: int = 0, field: str = "version") -> None:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two habits of the Java library that show in the bytes: String.hashCode and the buckets of a HashMap.
+"""Two functions of the Java library that affect stored bytes: String.hashCode and the buckets of a HashMap.
 
 Hashes select consume queue units and index slots, so they must agree bit for bit. The map's order decides the order of
-properties in a record; readers do not care, but byte-identical output does. Spec: docs/formats/commit_log.md section 5.
+properties in a record. Readers do not depend on this order, but byte-identical output does. Spec:
+docs/formats/commit_log.md section 5.
 """
 
 HASH_MAP_CAPACITY = 128
-"""First capacity of the map that RocketMQ serialises properties from, since 5.1.0; 16 before."""
+"""First capacity of the map from which RocketMQ serialises properties, since 5.1.0; 16 before."""
 
 
 def string_hash(text: str) -> int:
@@ -19,6 +20,6 @@ def string_hash(text: str) -> int:
 
 
 def hash_map_bucket(name: str, capacity: int = HASH_MAP_CAPACITY) -> int:
-    """Return where a HashMap of this capacity keeps a name. It iterates over the buckets in this order."""
+    """Return the bucket of a name in a HashMap of this capacity. The map iterates over its buckets in this order."""
     value = string_hash(name) & 0xFFFFFFFF
     return (value ^ value >> 16) & (capacity - 1)

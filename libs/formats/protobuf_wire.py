@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The little of the protobuf wire format that handlers of raw bytes need. Public specification: protobuf encoding.
+"""The part of the protobuf wire format that handlers of raw bytes need. Public specification: protobuf encoding.
 
-Knows fields, not messages: callers know the numbers. The reader checks every bound and never copies; values of fields
-with a length are views of the caller's buffer and live no longer than it.
+It handles fields, not messages: callers know the numbers. The reader checks every bound and never copies. The value of
+a field with a length is a view of the caller's buffer, and is valid no longer than the buffer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FIXED32 = struct.Struct("<I")
 
 
 def varint(value: int) -> bytes:
-    """Return a number below 2**64 in base 128, a negative one as its 64-bit two's complement, ten bytes."""
+    """Return a number below 2**64 in base 128. A negative number is its 64-bit two's complement, in ten bytes."""
     if 0 <= value <= 0x7F:
         return _ONE_BYTE[value]
     assert -(2**63) <= value <= _UINT64_MASK
@@ -43,7 +43,7 @@ def varint(value: int) -> bytes:
 
 @functools.lru_cache(maxsize=1_024)
 def tag(number: int, wire_type: int) -> bytes:
-    """Return field number and wire type as they stand before a value."""
+    """Return the tag before a value: field number and wire type."""
     assert 1 <= number <= FIELD_NUMBER_MAX
     assert wire_type in (VARINT, FIXED64, LENGTH_DELIMITED, FIXED32)
     return varint(number << 3 | wire_type)
@@ -60,12 +60,12 @@ def int_field(number: int, value: int) -> bytes:
 
 
 def signed(value: int) -> int:
-    """Return the int64 that a varint of `fields` stands for."""
+    """Return the int64 of a varint of `fields`."""
     return value - 2**64 if value >= 2**63 else value
 
 
 def fields(buffer: ReadableBuffer) -> Iterator[tuple[int, int, int | memoryview]]:
-    """Yield every field in order as (number, wire type, value): unsigned numbers, or a view of what has a length.
+    """Yield every field in order as (number, wire type, value). A value is an unsigned number, or a view of bytes.
 
     Raises Truncated, BadLength or BadField (groups, field number 0). Groups are refused, as proto3 has none.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of all files of a store, relative to its data directory, and what the names of numbered files say.
+"""Names of all files of a store, relative to its data directory, and the meaning of numbered names.
 
-A segment is named by the physical offset of its first byte, a file of a queue by the byte position of its first unit,
-so the name alone says what is inside. An index file is named by the local time when it was made.
+A segment is named by the physical offset of its first byte, and a file of a queue by the byte position of its first
+unit, so the name alone identifies the content. An index file is named by the local time of its creation.
 Owners: ARCHITECTURE.md. Specs: docs/formats/commit_log.md section 2, index_file.md, config_files.md, reput_files.md.
 RocketMQ's counterpart is StorePathConfigHelper.
 """
@@ -14,7 +14,7 @@ from libs.formats.errors import BadField
 
 LOCK = "lock"
 LOCK_CONTENT = b"lock"
-"""What all lock files hold, as RocketMQ's does."""
+"""The content of all lock files, as of RocketMQ's lock file."""
 ABORT = "abort"
 CHECKPOINT = "checkpoint"
 EPOCHS = "epochFileCheckpoint"
@@ -22,7 +22,7 @@ EPOCHS = "epochFileCheckpoint"
 COMMIT_LOG = "commitlog"
 """Directory of the segments, unless the settings name others."""
 QUEUES = "consumequeue"
-"""Files of a queue lie in <topic>/<queue id> below it."""
+"""Directory of the queues. The files of a queue are in <topic>/<queue id> in it."""
 INDEX = "index"
 
 CONFIG = "config"
@@ -51,7 +51,7 @@ INDEX_BALLAST = f"{REPUT}/index_ballast"
 RETENTION_HISTORY = f"{REPUT}/retention_history.jsonl"
 
 BACKUP_SUFFIX = ".bak"
-"""Of the copy beside a file, which stands in for it."""
+"""Suffix of the copy of a file, which replaces a damaged file."""
 
 BATCH_QUEUES, QUEUE_EXTENSIONS = "batchconsumequeue", "consumequeue_ext"
 TIMER_WHEEL = "timerwheel"
@@ -66,7 +66,7 @@ _INDEX_NAME = re.compile(r"[0-9]{17}", re.ASCII)
 
 
 def segment_base(physical_offset: int, segment_size_bytes: int) -> int:
-    """Return the physical offset of the first byte of the segment that holds this one."""
+    """Return the physical offset of the first byte of the segment that has this offset."""
     assert physical_offset >= 0
     assert segment_size_bytes > 0
     return physical_offset - physical_offset % segment_size_bytes
@@ -79,7 +79,7 @@ def file_name(base: int) -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether the name is 20 digits that say an offset."""
+    """Return whether the name is 20 digits of an offset."""
     return _OFFSET_NAME.fullmatch(name) is not None and int(name) <= OFFSET_MAX
 
 
@@ -91,7 +91,7 @@ def parse_file_name(name: str) -> int:
 
 
 def cut_name(physical_offset: int, epoch: int) -> str:
-    """Return the name of the copy of a tail that was cut off here, when this epoch began."""
+    """Return the name of the copy of a tail that was truncated here, when this epoch began."""
     return f"{file_name(physical_offset)}-{epoch}"
 
 
@@ -102,7 +102,7 @@ def cut_offset(name: str) -> int | None:
 
 
 def index_file_name(created: datetime) -> str:
-    """Return 17 digits, `yyyyMMddHHmmssSSS`, of the moment as the caller's zone shows it (RocketMQ: the local zone)."""
+    """Return 17 digits, `yyyyMMddHHmmssSSS`, of the time in the caller's zone (RocketMQ: the local zone)."""
     return f"{created:%Y%m%d%H%M%S}{created.microsecond // 1000:03d}"
 
 

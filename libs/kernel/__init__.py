@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hot loops over bytes: append, scan, index units, encoding. One source for two builds (docs/decisions/0002).
+"""The hot loops over bytes: append, scan, index units, encoding. Two builds share the source (docs/decisions/0002).
 
-Compiled by Cython the modules `*_cy` are C that runs without the GIL; imported as they stand they are plain Python
-with the same results, some hundred times slower.
+Compiled by Cython, the modules `*_cy` are C that runs without the GIL. Imported as sources, they are plain Python with
+the same results, some hundred times slower.
 REPUT_NO_EXTENSIONS=1 imports the sources although extensions are built; REPUT_REQUIRE_EXTENSIONS=1 makes missing
 extensions an ImportError. Extensions for only some of the modules are always an ImportError.
 """
@@ -23,11 +23,11 @@ sys.modules[f"{_TWINS}libs"] = module_from_spec(ModuleSpec(f"{_TWINS}libs", None
 
 
 class SourcesOnly:
-    """Finds kernel modules as source files only, whatever extensions lie beside them, and what those cimport."""
+    """Finds kernel modules only as source files, also beside extensions, and the modules that they cimport."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return the source of a kernel module, the twin of a cimported one, and None for every other module."""
+        """Return the source of a kernel module, the twin of a cimported module, and None for every other module."""
         del path, target
         if name.startswith(f"{_TWINS}libs."):
             return ModuleSpec(name, _TwinLoader(), is_package=True)
@@ -39,7 +39,7 @@ class SourcesOnly:
 
 
 class _TwinLoader(Loader):
-    """Makes of `cython.cimports.<module>` what Python has in `<module>`."""
+    """Fills the module `cython.cimports.<module>` with the names of the Python module `<module>`."""
 
     def exec_module(self, module: ModuleType) -> None:
         found = vars(import_module(module.__name__.removeprefix(_TWINS)))
@@ -47,7 +47,10 @@ class _TwinLoader(Loader):
 
 
 def _find_build() -> bool:
-    """Return whether the kernel is compiled. Refuses half a build and what REPUT_REQUIRE_EXTENSIONS forbids."""
+    """Return whether the kernel is compiled. Raises ImportError for an incomplete build.
+
+    With REPUT_REQUIRE_EXTENSIONS=1, it raises ImportError also if no extensions are built.
+    """
     if os.environ.get("REPUT_NO_EXTENSIONS") == "1":
         return False
     modules = sorted(_DIRECTORY.rglob("*_cy.py"))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
 # Byte primitives of the compiled kernel; _bytes.py is the plain Python twin with the same names and results.
-# Nothing here checks bounds: the caller has.
+# The callers check bounds; these functions do not.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memchr, memcmp, memcpy
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Byte primitives of the uncompiled kernel: the plain Python twin of _bytes.pxd, same names, same results.
 
-Nothing here checks bounds: callers do. Numbers are big-endian and signed. Callers: the kernel modules only.
+The callers check bounds; these functions do not. Numbers are big-endian and signed. Callers: the kernel modules only.
 """
 
 from typing import Any
 
 Source = memoryview
-"""What the kernel reads from; a pointer in the compiled kernel."""
+"""The buffer that the kernel reads; a pointer in the compiled kernel."""
 Target = memoryview
-"""What the kernel writes to; a pointer in the compiled kernel."""
+"""The buffer that the kernel writes; a pointer in the compiled kernel."""
 
 
 def source_of(buffer: Any) -> memoryview:
@@ -71,7 +71,7 @@ def equal(left: memoryview, left_at: int, right: memoryview, right_at: int, size
 
 
 def matches(source: memoryview, at: int, text: bytes, size: int) -> bool:
-    """Return whether the first `size` bytes of a text stand at a place."""
+    """Return whether the bytes at a place are the first `size` bytes of a text."""
     return source[at : at + size] == text[:size]
 
 
@@ -87,12 +87,12 @@ def is_ascii8(source: memoryview, at: int) -> bool:
 
 
 def new_bytes(size: int) -> bytearray:
-    """Make room for a bytes object that the kernel fills before anyone sees it."""
+    """Return the room for a bytes object. The kernel fills it before any other code sees it."""
     return bytearray(size)
 
 
 def new_bytes_target(made: bytearray) -> memoryview:
-    """Return where to write the bytes."""
+    """Return the buffer to write the bytes to."""
     return memoryview(made)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# C signatures and memory of bus_error_cy.py; nobody else needs them.
+# C signatures and memory of bus_error_cy.py, which only that module needs.
 from posix.signal cimport siginfo_t
 
 cdef char head[512]

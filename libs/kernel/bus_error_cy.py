@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: F821, ARG001 - names of C: memory is declared in bus_error_cy.pxd, arguments are those of a signal handler
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Ends the process with one line that names the file, when a page of a mapped file is not there (SIGBUS).
+"""Ends the process with a line that names the file, when a page of a mapped file is missing (SIGBUS).
 
-That happens when another program made the file shorter, or when its disk can't read the page. Nothing can be answered
-or acknowledged then; the next start recovers, and says what it finds. Runs in a signal handler: no Python, nothing from
-the heap; what is mapped where stands in /proc/self/maps (proc(5)). Only the compiled kernel can do it; with the
-sources the system ends the process, without a word. Linux.
+This happens when another program made the file shorter, or when its disk can't read the page. The process then answers
+and acknowledges nothing; the next start recovers, and reports its findings. This code runs in a signal handler: no
+Python, no memory from the heap. /proc/self/maps lists the mapped files (proc(5)). Only the compiled kernel has the
+handler; with the sources, the system ends the process without a message. Linux.
 """
 
 import cython
@@ -30,9 +30,9 @@ HYPHEN = cython.declare(cython.char, 45)
 
 
 def watch(before, after):
-    """From now on end the process with exit code 1 and the line `before`, "FILE at byte N", `after`, on standard error.
+    """Install the handler: it writes `before`, "FILE at byte N" and `after` to standard error, and exits with code 1.
 
-    Returns whether it can. Raises ValueError for texts of 512 and 64 bytes or more.
+    Returns whether it is installed. Raises ValueError for texts of 512 and 64 bytes or more.
     """
     if len(before) >= HEAD_SIZE or len(after) >= TAIL_SIZE:
         raise ValueError("the line is too long")
@@ -48,7 +48,7 @@ def watch(before, after):
 
 
 def on_bus_error(number, info, context):
-    """Handle the signal: say what is known, and end the process."""
+    """Handle the signal: write the line, and end the process."""
     say(head, strlen(head))
     tell_place(cython.cast(cython.ulonglong, info.si_addr))
     say(tail, strlen(tail))
@@ -56,7 +56,7 @@ def on_bus_error(number, info, context):
 
 
 def tell_place(address):
-    """Say which file is mapped at an address, and which byte of it lies there, by the lines of /proc/self/maps."""
+    """Write the file that is mapped at an address, and the position in it, from the lines of /proc/self/maps."""
     descriptor: cython.int = open_file(b"/proc/self/maps", O_RDONLY)
     used: cython.Py_ssize_t = 0
     start: cython.Py_ssize_t
@@ -78,7 +78,10 @@ def tell_place(address):
 
 
 def tell_if_there(at, end, address):
-    """Say file and byte if the line [at, end) is about this address: begin-end, rights, offset, device, inode, path."""
+    """Write file and position if the line [at, end) contains the address. Returns whether it does.
+
+    A line is: begin-end, rights, offset, device, inode, path.
+    """
     begin: cython.ulonglong = hexadecimal(at, HYPHEN)
     past: cython.ulonglong = hexadecimal(behind(at, end, HYPHEN), SPACE)
     offset: cython.ulonglong
@@ -99,7 +102,7 @@ def tell_if_there(at, end, address):
 
 
 def hexadecimal(at, until):
-    """Return the number whose digits end before this character."""
+    """Return the number at `at`, whose hexadecimal digits end before the character `until`."""
     number: cython.ulonglong = 0
     while window[at] != until and at < WINDOW_SIZE - 1:
         number = number * 16 + (window[at] - 48 if window[at] < 58 else window[at] - 87)
@@ -108,7 +111,7 @@ def hexadecimal(at, until):
 
 
 def behind(at, end, mark):
-    """Return the place behind the next such character in [at, end), 0 if there is none."""
+    """Return the place behind the next `mark` in [at, end), 0 if there is none."""
     while at < end:
         at += 1
         if window[at - 1] == mark:
@@ -130,7 +133,7 @@ def say_number(number):
 
 
 def say(text, size):
-    """Write a text to standard error. What can't be written is lost."""
+    """Write a text to standard error. Bytes that can't be written are lost."""
     while size > 0:
         written: cython.Py_ssize_t = write(STANDARD_ERROR, text, size)
         if written <= 0:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Text and checksums as the record format needs them: CRC-32, Java's string hash, UTF-8, property strings.
+"""Text and checksums of the record format: CRC-32, Java's string hash, UTF-8, property strings.
 
-The other kernel modules call these; each algorithm exists once. The caller has checked that [start, start + size)
-lies inside the buffer; nothing is read outside of it, whatever the bytes are.
+The other kernel modules call these functions; each algorithm exists once. The caller has checked that
+[start, start + size) lies inside the buffer; for any bytes, nothing is read outside of it.
 The compiled CRC-32 is ISA-L's, called without the GIL through the address that the `isal` package exports.
 Format: docs/formats/commit_log.md.
 """
@@ -30,8 +30,8 @@ else:
 
 # Literals of 32 bits and more are Python integers to the compiler unless they have a C name.
 NOT_A_NUMBER = cython.declare(cython.longlong, 2**62)
-LAST_DIGIT_MAX = cython.declare(cython.longlong, 10**17)  # one more digit still leaves room in 62 bits
-# Powers of Java's factor 31, modulo 2^32, for eight characters in one step.
+LAST_DIGIT_MAX = cython.declare(cython.longlong, 10**17)  # another digit still fits into 62 bits
+# Powers of Java's factor 31, modulo 2^32, for eight characters in a single step.
 P2 = cython.declare(cython.uint, 31**2)
 P3 = cython.declare(cython.uint, 31**3)
 P4 = cython.declare(cython.uint, 31**4)
@@ -44,7 +44,7 @@ P8 = cython.declare(cython.uint, 31**8 % 2**32)
 @cython.final
 @cython.cclass
 class Property:
-    """One piece of a property string: where its name and value are. name_size 0: the piece is not well formed."""
+    """A piece of a property string: the places of its name and value. name_size 0: the piece is not well formed."""
 
     def __init__(self):
         self.name_start = 0
@@ -54,24 +54,24 @@ class Property:
 
 
 def crc32(source, start, size):
-    """Return the CRC-32 as java.util.zip.CRC32 computes it, all 32 bits."""
+    """Return all 32 bits of the CRC-32, as java.util.zip.CRC32 computes it."""
     if cython.compiled:
         return crc_function(0, source + start, size)
     return zlib.crc32(source[start : start + size])
 
 
 def java_hash(source, start, size, seed):
-    """String.hashCode of UTF-8 text, unsigned, continued from the hash of the text before it (0 at the beginning).
+    """Return String.hashCode of UTF-8 text, unsigned. `seed` is the hash of the text before it (0 at the beginning).
 
     Java hashes UTF-16 units, so a sequence of four bytes counts as two surrogates. Bytes that are not UTF-8 give some
-    hash, the same one in both builds.
+    hash, which is the same in both builds.
     """
     at: cython.Py_ssize_t = start
     end: cython.Py_ssize_t = start + size
     unit: cython.uint
     value: cython.uint = seed
     while at < end:
-        if end - at >= 8 and is_ascii8(source, at):  # without waiting for the product of each character before
+        if end - at >= 8 and is_ascii8(source, at):  # so no product waits for the product of the character before
             value = value * P8 + source[at] * P7 + source[at + 1] * P6 + source[at + 2] * P5 + source[at + 3] * P4
             value = (value + source[at + 4] * P3 + source[at + 5] * P2 + source[at + 6] * 31 + source[at + 7]) & M32
             at += 8
@@ -143,7 +143,7 @@ def is_utf8(source, start, size):
 
 
 def java_int(source, start, size):
-    """Return Integer.parseInt of ASCII digits with an optional sign, NOT_A_NUMBER (2^62) for anything else."""
+    """Return Integer.parseInt of ASCII digits with an optional sign. NOT_A_NUMBER (2^62) for any other text."""
     value: cython.longlong = java_long(source, start, size)
     if value < -2147483648 or value > 2147483647:
         return NOT_A_NUMBER
@@ -151,7 +151,7 @@ def java_int(source, start, size):
 
 
 def java_long(source, start, size):
-    """Return Long.parseLong as `java_int` does. What is 10^18 or more may be NOT_A_NUMBER."""
+    """Return Long.parseLong in the way of `java_int`. A number of 10^18 or more may give NOT_A_NUMBER."""
     at: cython.Py_ssize_t = start
     end: cython.Py_ssize_t = start + size
     value: cython.longlong = 0
@@ -172,7 +172,7 @@ def java_long(source, start, size):
 
 
 def decimal_size(number):
-    """Return how many digits a number has that is not negative."""
+    """Return the number of decimal digits of a number that is not negative."""
     size: cython.Py_ssize_t = 1
     while number > 9:
         number //= 10
@@ -181,7 +181,7 @@ def decimal_size(number):
 
 
 def next_property(source, start, end, piece):
-    """Find the piece at `start` of a property string that ends at `end`. Returns where the next piece starts.
+    """Find the piece at `start` of a property string that ends at `end`. Returns the start of the next piece.
 
     As RocketMQ 5.3's MessageDecoder.string2messageProperties: pieces end with 0x02 (which may be missing at the end),
     the name ends with the first 0x01, neither name nor value is empty.

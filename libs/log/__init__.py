@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a log as files: where its records are and end, whose history it shares, and how far it is."""
+"""A log as files: its records and their end, the history that it shares with others, and its watermarks."""

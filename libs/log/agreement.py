@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Agreement: what a follower of a log does with what it holds, so that it holds nothing that the log does not have.
+"""Agreement: how a follower of a log changes its data, so that it holds no data of records that the log lacks.
 
-A follower has entered records up to `next`, and may hold something of records up to `end`, which is past the other
-while records are entered once more. It asks for a stream, and the log shakes hands: it names its history and epoch, up
-to where it has what the follower asked with, and where it begins. `agree` says the one thing that is to be done; after
-a `Change` of what is held it is asked again, until the verdict is about the stream. The first row that holds counts:
+A follower has entered records up to `next`, and may hold data of records up to `end`. `end` is higher than `next` while
+the follower enters records again. The follower requests a stream, and the log answers with a handshake: its history and
+epoch, the common end of the log and of the follower's request, and the log's begin. `agree` returns the next action.
+After a `Change` of its data the follower calls it again, until the verdict is about the stream. The first matching row
+decides:
 
-    history  both have a name, and not the same                       DropAll        hold nothing, ask for all of it
-    record   the log has none where mine end                          Refuse         a person decides
-    epoch    another, and the stream was not asked for at mine's end  AskAgain(end)  there the histories are compared
-    tail     the log has less than was asked with                     Undo(end)      nothing past it is held
-    name     another epoch, or a name or table that mine lacks        Adopt          name and epochs are theirs
-    head     the log begins behind what comes next                    SkipTo(begin)  that comes next
-    stream   it begins behind what comes next                         AskAgain(next) the records between come again
-    else                                                              Continue       the stream brings what comes next
+    history  both have a name, and the names differ                   DropAll        hold no data, request all records
+    record   the log has no record boundary at the follower's end     Refuse         a person decides
+    epoch    another epoch, and a stream not requested at the end     AskAgain(end)  the histories are compared there
+    tail     the log's common end is lower than the request           Undo(end)      no data past this end is held
+    name     another epoch, or the follower lacks the name or table   Adopt          take the log's name and epochs
+    head     the log begins after `next`                              SkipTo(begin)  `next` is the log's begin
+    stream   the stream begins after `next`                           AskAgain(next) the records between are sent again
+    else                                                              Continue       the stream brings `next`
 
-Invariants: pure; no change comes twice in one handshake, so that it always ends.
+Invariants: pure; a handshake causes no change twice, so that it always ends.
 The log's side, which finds the common end, is libs/log/common_history.py.
 """
 
@@ -27,89 +28,89 @@ from libs.formats.epoch import Epoch
 
 
 class Mine(NamedTuple):
-    """What the follower holds. Offsets are physical, ends exclusive."""
+    """The follower's state. Offsets are physical, ends exclusive."""
 
     history_id: str
-    """Name of the history that it is from; empty if unknown."""
+    """Name of the history of its data; empty if unknown."""
     epoch: int
     next_physical_offset: int
     end_physical_offset: int
     asked_physical_offset: int
-    """Where the stream was asked for: at the next, at the end, or at 0 if that is misplaced. It is taken back, too."""
+    """Where the stream was requested: at `next`, at `end`, or at 0 if the end is misplaced. `Undo` lowers it, too."""
     is_misplaced: bool = False
-    """The log said that it has no record at the end."""
+    """The log has answered that it has no record boundary at the end."""
     epochs: Sequence[Epoch] = ()
-    """All up to this epoch; none if they are not known."""
+    """All epochs up to `epoch`; empty if unknown."""
 
 
 class Theirs(NamedTuple):
-    """What the log said when it shook hands."""
+    """The log's handshake."""
 
     history_id: str
     epoch: int
     common_end_physical_offset: int
-    """Up to where the log has what was asked with, at most where the stream was asked for."""
+    """End of the common history of log and follower, at most the offset of the stream's request."""
     min_physical_offset: int
-    """Where the log begins."""
+    """The log's begin."""
     epochs: Sequence[Epoch] = ()
-    """All of the log; none if it did not tell them."""
+    """All epochs of the log; empty if it did not send them."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropAll:
-    """It is another log: hold nothing, go by its name from now on, and ask for a stream of all that it has."""
+    """It is another log: hold no data, take the log's name, and request a stream of all its records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Nobody but a person can tell what to do."""
+    """Only a person can decide. `why` is the reason."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """The log lost its tail: hold nothing of records at or past this end, and have asked for the stream there."""
+    """The log lost its tail: hold no data of records at or past this end, which is now the stream's request, too."""
 
     end_physical_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """The histories were compared: what is held is of the log's epoch, too."""
+    """The histories were compared: the follower's data is of the log's epoch, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkipTo:
-    """Go on here: what lies before is gone from the log."""
+    """Continue here: the log has deleted the records before."""
 
     begin_physical_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class AskAgain:
-    """This stream is of no use: ask for one here."""
+    """This stream is useless: request a stream at this offset."""
 
     physical_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """The stream goes on where what is held ends."""
+    """The stream continues where the follower's data ends."""
 
 
 Change: TypeAlias = Undo | Adopt | SkipTo
-"""Verdicts that change what is held; the others end the agreement."""
+"""Verdicts that change the follower's data. The other verdicts end the agreement."""
 
 
 def is_other_epoch(mine: Mine, theirs: Theirs) -> bool:
-    """Return whether the log is in another epoch: of another number, or of the same one that began elsewhere."""
+    """Return whether the log is in another epoch: its number differs, or its start differs with the same number."""
     has_begun_elsewhere = mine.epochs and theirs.epochs and mine.epochs[-1] != theirs.epochs[-1]
     return mine.epoch != theirs.epoch or bool(has_begun_elsewhere)
 
 
 def agree(mine: Mine, theirs: Theirs) -> Change | DropAll | Refuse | AskAgain | Continue:
-    """Return what to do next, by the table above."""
+    """Return the next action, by the table above."""
     if mine.history_id and theirs.history_id not in ("", mine.history_id):
         return DropAll()
     if mine.is_misplaced:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large the next answer of a stream may be: small at first, and twice as much for each answer that was read.
+"""Sizes of a stream's answers: small at first, and doubled for each answer that was read.
 
-A stream makes its next answer when the reader has read the last one, so a stream that nobody reads holds little, and
-one that is read has large answers after a few.
+A stream makes its next answer when the reader has read the last answer. So a stream without an active reader holds
+little memory, and a stream with an active reader soon has large answers.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ FIRST_BYTES = 64 << 10
 
 
 def answer_sizes(most_bytes: int) -> Iterator[int]:
-    """Yield sizes in bytes, without an end."""
+    """Yield sizes in bytes, without end."""
     size_bytes = min(FIRST_BYTES, most_bytes)
     while True:
         yield size_bytes

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the histories of two logs part, or of a log and of what was made from one. Pure: tables in, an offset out.
+"""The end of the common history of two logs, or of a log and its indexes. Pure: tables in, an offset out.
 
-A log gets a new epoch each time that it may have lost a tail, and an epoch has one writer. So up to where the newest
-epoch that both know ends in either of them they have the same bytes, and not a byte further for certain. The number
-alone does not tell: a log that was restored from a copy of a running one counts on from there, and gives a number once
-more. An epoch that begins at two places had two writers, who share nothing from the earlier of the two on.
-Not handled: two who go on in one epoch, as a log and the copy that was made of it while it was stopped.
-When in doubt the answer is lower: applying records again is harmless, keeping wrong ones is not.
+A log gets a new epoch each time that it may have lost a tail, and an epoch has a single writer. So both sides have the
+same bytes up to the first end, in either side, of the newest epoch that both know. No byte after it is certainly equal.
+The number alone does not identify an epoch: a log that was restored from a copy of a running log continues to count
+from the copy, and so reuses a number. An epoch with two different starts had two writers. Their logs have nothing in
+common from the earlier start on.
+Not handled: two writers that continue the same epoch, such as a log and a copy made of it while it was stopped.
+When in doubt the answer is lower: to apply records again is harmless, to keep wrong records is not.
 Rule: docs/formats/epoch_file.md; RocketMQ's counterpart is EpochFileCache.findConsistentPoint.
 """
 
@@ -17,10 +18,10 @@ from libs.formats.epoch import Epoch
 
 
 def common_end(mine: Sequence[Epoch], my_end: int, theirs: Sequence[Epoch], their_end: int) -> int:
-    """Return the end of what both have, exclusive, as a physical offset.
+    """Return the end of the common history, exclusive, as a physical offset.
 
-    The tables ascend; each side ends at its end, exclusive. Two that share no epoch share nothing, with one exception:
-    where all epochs of theirs are older than those that are kept of mine, these ended where the oldest of mine begins.
+    The tables ascend. Each side's end is exclusive. Sides without a common epoch have no common history. There is an
+    exception: if all epochs of `theirs` are older than the oldest epoch kept in `mine`, they ended where it begins.
     """
     if mine and theirs and theirs[-1].number < mine[0].number:
         return min(their_end, mine[0].start_physical_offset)
@@ -35,10 +36,10 @@ def common_end(mine: Sequence[Epoch], my_end: int, theirs: Sequence[Epoch], thei
 
 
 def assumed(epochs: Sequence[Epoch], number: int) -> Sequence[Epoch]:
-    """Return the table that somebody has who knows the number of his last epoch alone: the log's own up to that one.
+    """Return the table of a follower that only knows the number of its last epoch: the log's table up to this number.
 
-    0 means that none is known, as when indexes were made by RocketMQ: it counts as the log's first. Who names an epoch
-    that the log never had gets an empty table.
+    0 means that no epoch is known, as of indexes that RocketMQ made. It is taken as the log's first epoch. The table
+    is empty for an epoch that is newer than the log's.
     """
     if number == 0:
         return epochs[:1]
@@ -48,6 +49,6 @@ def assumed(epochs: Sequence[Epoch], number: int) -> Sequence[Epoch]:
 
 
 def _parts(epochs: Sequence[Epoch], end: int) -> dict[int, tuple[int, int]]:
-    """Return by epoch where its part of the log starts and ends."""
+    """Return by epoch the start and the end of its part of the log."""
     ends = [*(later.start_physical_offset for _, later in pairwise(epochs)), end]
     return {epoch.number: (epoch.start_physical_offset, min(at, end)) for epoch, at in zip(epochs, ends, strict=False)}

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the commit log ends: tells from the place where a walk over its records stopped whether anything is lost.
+"""The end of the commit log: decides from the place where a walk over its records stopped whether records are lost.
 
-The end has one of three names. CLEAN: zeros follow, nothing is lost. TORN_TAIL: rubbish follows that was never whole,
-as a process leaves it that died while it wrote, or sectors are missing, as a power cut leaves it. DAMAGED: the place
-was durable once, or records are changed that have all their sectors and whole ones behind them; no program may decide
-to drop those.
-Changes nothing. Callers: the CommitLog's recovery, which cuts a torn tail, and whoever reads the files of a log whose
-CommitLog does not run; both must come to the same end.
+There are three kinds of ends. CLEAN: only zeros follow, and no record is lost. TORN_TAIL: either bytes follow that were
+never a whole record, as after the crash of a process during a write, or sectors are missing, as after a power cut.
+DAMAGED: the place was durable once, or records are changed that have all their sectors, with whole records after them.
+No program may decide to drop such records.
+The module changes no file. Callers: the CommitLog's recovery, which truncates a torn tail, and readers of the files of
+a log whose CommitLog does not run. Both must find the same end.
 Rules: docs/formats/commit_log.md section 9; RocketMQ's counterpart is CommitLog.recoverAbnormally, which truncates in
 all three cases.
 """
@@ -38,7 +38,7 @@ TORN_REASON = "a sector with properties of a record is missing"
 
 
 class ScanEndKind(enum.Enum):
-    """How a scan ended, as the recovery report says it."""
+    """The kind of a scan's end, with its name in the recovery report."""
 
     CLEAN = "clean end"
     TORN_TAIL = "torn tail"
@@ -47,7 +47,7 @@ class ScanEndKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ScanEnd:
-    """Where the whole records end, and why. `reason` is for people."""
+    """The end of the whole records, and the reason. `reason` is for people."""
 
     kind: ScanEndKind
     physical_offset: int
@@ -56,10 +56,10 @@ class ScanEnd:
 
 @dataclass(frozen=True, slots=True)
 class KnownDurable:
-    """What was on disk for certain before the start: bytes below an offset, records up to a store time (0: unknown).
+    """Data that was certainly on disk before the start: bytes below an offset, records up to a store time (0: unknown).
 
-    With `is_end` the offset is also where the log ended, because the stop before was clean. `is_foreign` says that
-    another program, RocketMQ, wrote last: its store times follow the clock, wherever that steps.
+    With `is_end` the offset is also the end of the log, because the stop before was clean. `is_foreign` says that
+    another program, RocketMQ, wrote last: its store times follow the clock with all its steps.
     """
 
     physical_offset: int = 0
@@ -69,7 +69,7 @@ class KnownDurable:
 
 
 def known_durable(checkpoint: StoreCheckpoint, *, has_epochs: bool) -> KnownDurable:
-    """Return what a store's checkpoint tells. A store that has had an epoch was written by Reput before."""
+    """Return the durable data by a store's checkpoint. Reput has written to a store that has had an epoch."""
     return KnownDurable(
         physical_offset=checkpoint.durable_physical_offset,
         store_time_ms=checkpoint.commit_log_time_ms,
@@ -80,12 +80,12 @@ def known_durable(checkpoint: StoreCheckpoint, *, has_epochs: bool) -> KnownDura
 def first_unsound(
     buffer: memoryview, columns: ScanColumns, newest_time_ms: int, clock_step_ms_max: int, durable: KnownDurable
 ) -> tuple[int, str] | None:
-    """Return the index of the first scanned record that is none although it passed all checks, and why, or None.
+    """Return the index of the first unsound record, and why, or None. It passed all checks, but is not of the log.
 
-    Either an older log left it behind: its store time runs backwards further than a clock may step. Or the sector with
-    its properties is missing, and with it the CRC property if it had one: nothing else checks them. What was durable is
-    sound, and so is all that another program wrote: its store times follow the clock. `newest_time_ms` is the newest
-    one before these records; 0 if unknown.
+    Either the record is the rest of an older log: its store time is earlier than the newest before it, by more than a
+    clock may step. Or the sector with its properties is missing, and with it the CRC property if it had this property:
+    no other check covers the properties. Durable records are sound. Records of another program are sound, too, because
+    its store times follow the clock. `newest_time_ms` is the newest store time before these records; 0 if unknown.
     """
     count = columns.count
     starts = np.frombuffer(columns.physical_offsets, dtype=np.int64, count=count)
@@ -99,7 +99,7 @@ def first_unsound(
 
 
 def first_stale(columns: ScanColumns, newest_time_ms: int, clock_step_ms_max: int, durable: KnownDurable) -> int | None:
-    """Return the index of the first scanned record that an older log left, as `first_unsound` says, or None."""
+    """Return the index of the first scanned record of an older log, as in `first_unsound`, or None."""
     if durable.is_foreign:
         return None
     count = columns.count
@@ -111,7 +111,7 @@ def first_stale(columns: ScanColumns, newest_time_ms: int, clock_step_ms_max: in
 
 
 def _cut(buffer: memoryview, columns: ScanColumns) -> Iterator[int]:
-    """Yield the indexes of records without CRC property that lost a sector behind their body, where nothing checks."""
+    """Yield the indexes of records without CRC property that lost a sector after their body, where no check covers."""
     content = np.frombuffer(buffer, np.uint8)
     starts = np.frombuffer(columns.positions, dtype=np.int64, count=columns.count)
     ends = starts + np.frombuffer(columns.record_sizes, dtype=np.int32, count=columns.count)
@@ -131,7 +131,7 @@ def _cut(buffer: memoryview, columns: ScanColumns) -> Iterator[int]:
 
 
 def judge_closed(end_physical_offset: int, durable: KnownDurable) -> ScanEnd:
-    """Return the end of a log whose last file is closed: clean, unless the log once went on."""
+    """Return the end of a log whose last file is closed: clean, unless the log once continued."""
     if end_physical_offset < durable.physical_offset:
         reason = f"the log has no file from here on, although it was on disk up to {durable.physical_offset} once"
         return ScanEnd(ScanEndKind.DAMAGED, end_physical_offset, reason)
@@ -147,7 +147,7 @@ def judge(
     last_store_time_ms: int,
     clock_step_ms_max: int,
 ) -> ScanEnd:
-    """Tell which of the three ends this is. The walk stopped at `position` of the first of the files, for `reason`.
+    """Return the log's end, with its kind. The walk stopped at `position` of the first file, for `reason`.
 
     `last_store_time_ms` is the newest store time before it, 0 if unknown.
     """
@@ -183,6 +183,6 @@ def judge(
 
 
 def _behind_body(buffer: memoryview, position: int, physical_offset: int) -> int:
-    """Return where records behind the one at `position` can begin. Its body is content, however it looks."""
+    """Return where the records after the record at `position` can begin. Its body never contains records."""
     body_end = record.claimed_body_end(buffer, position, physical_offset)
     return position + 1 if body_end is None else body_end

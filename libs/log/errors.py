@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be wrong with the files around the segments of a log. Each error carries its coordinates as attributes."""
+"""Errors of the files around the segments of a log. Each error has its coordinates as attributes."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from libs.segments.errors import StoreError
 
 
 class LogDirectoryMissing(StoreError):
-    """A directory that the last start used for segments is not there, most likely because of its disk."""
+    """A directory that the last start used for segments is missing, most likely because its disk is not mounted."""
 
     def __init__(self, *, path: Path) -> None:
         super().__init__(
@@ -29,7 +29,7 @@ class LogDirectoryLeftOut(StoreError):
 
 
 class ReplicaFileDamaged(StoreError):
-    """The file can't be read that says what a log was told to do, so nobody knows whether it may lead."""
+    """The replica file with the log's assigned role can't be read, so it is unknown whether the log may lead."""
 
     def __init__(self, *, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}; it says whether this log leads: remove it if the settings say that, too")
@@ -37,7 +37,7 @@ class ReplicaFileDamaged(StoreError):
 
 
 class ConfigFileDamaged(StoreError):
-    """A file of `config/` can't be read, and no copy stands in for it."""
+    """A file of `config/` can't be read, and no copy can replace it."""
 
     def __init__(self, *, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}; nothing was changed: restore the file from a copy")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MappedLogFile: one file of a log for those who read it without a CommitLog. Mapped on first touch, never written."""
+"""MappedLogFile: a file of a log for readers without a CommitLog. It is mapped on first use and never written."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from libs.machine.fs import Fs, MappedFile
 
 
 class MappedLogFile:
-    """A LogFile whose name says where it belongs. `close` drops the mapping, and the next touch makes it again."""
+    """A LogFile whose name is its base offset. `close` drops the mapping, and the next use maps the file again."""
 
     def __init__(self, fs: Fs, path: Path, size_bytes: int) -> None:
         self.path = path
@@ -19,7 +19,7 @@ class MappedLogFile:
 
     @property
     def end_physical_offset(self) -> int:
-        """Physical offset behind its last byte."""
+        """Physical offset after its last byte."""
         return self.base_physical_offset + self.size_bytes
 
     @property

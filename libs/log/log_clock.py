@@ -1,35 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogClock: the time of a log, which never goes back and never stands still, whatever the machine's clock does.
+"""LogClock: the time of a log, which always advances, independent of steps of the machine's clock.
 
-It is the wall clock, as long as that is not behind. A clock that was set back leaves the log's time ahead of it: then
-it goes on by monotonic time, a little slower (CATCH_UP_RATE), until the wall clock has caught up. So a delay that
-counts from the log's time takes a ninth longer at most while that lasts, and is never shorter. Callers: one thread.
+It is the wall clock's time, unless the wall clock is behind. When the wall clock was set back, the log's time is ahead
+of it. The log's time then advances by monotonic time, a little slower (CATCH_UP_RATE), until the wall clock has caught
+up. So a delay in the log's time takes at most a ninth longer meanwhile, and is never shorter. Callers: a single thread.
 """
 
 from libs.machine.clock import STEP_MS, Clock
 
 CATCH_UP_RATE = 0.9
-"""How fast the log's time goes while it is ahead of the clock: what an hour was too much is made up for in ten."""
+"""Speed of the log's time while it is ahead of the clock: a lead of an hour is made up in ten hours."""
 
 
 class LogClock:
-    """See the module."""
+    """The clock of a log."""
 
     def __init__(self, clock: Clock, store_time_ms: int = 0) -> None:
-        """`store_time_ms`: of the newest record that the log has."""
+        """Begin at `store_time_ms`, the store time of the log's newest record."""
         self._clock = clock
         self._base_ms = store_time_ms
         self._base_s = clock.monotonic_s()
-        """The log's time at some moment."""
+        """`_base_ms` is the log's time at the monotonic time `_base_s`."""
         self._wall_less_ms: float | None = None
-        """The wall clock less monotonic time, as of when it was believed last."""
+        """The wall clock less monotonic time, when the wall clock was last believed."""
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970."""
         return max(self._clock.now_ms(), self._least_ms())
 
     def monotonic_s(self) -> float:
-        """Return the machine's monotonic time, for how long something took."""
+        """Return the machine's monotonic time, for durations."""
         return self._clock.monotonic_s()
 
     def ahead_ms(self) -> int:
@@ -37,14 +37,14 @@ class LogClock:
         return max(0, self._least_ms() - self._clock.now_ms())
 
     def saw(self, store_time_ms: int) -> None:
-        """Note that the log has a record with this store time now."""
+        """Record that the log has a record with this store time."""
         if store_time_ms > self._least_ms():
             self._believe(store_time_ms)
 
     def look(self) -> None:
-        """Note that time passed, also without a record. Call it now and then.
+        """Record that time passed, also without a record. Callers: a loop, now and then.
 
-        A step of the clock counts for nothing until there is a record of that time: the clock may be set right before.
+        A step of the clock is ignored until there is a record of this time: the clock may be corrected before.
         """
         now_ms = self._clock.now_ms()
         less_ms = now_ms - self._clock.monotonic_s() * 1000

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lies behind the place where a scan of the log stopped: nothing, rubbish, or records that were whole once.
+"""Search in the bytes after the place where a scan of the log stopped: zeros, broken bytes, or records.
 
-Works in windows and leaves out what was never written, so that a mostly empty segment of a gigabyte costs little.
+It works in windows and skips ranges that were never written, so that a mostly empty segment of a gigabyte costs little.
 """
 
 import re
@@ -16,9 +16,9 @@ from libs.kernel.scan import scan_cy
 
 WINDOW_BYTES = 1 << 20
 SECTOR_BYTES = 512
-"""What a disk writes whole; a page of the cache is a number of them."""
+"""The unit that a disk writes as a whole. A page of the cache has several sectors."""
 RECORD_HEAD_BYTES = 4
-"""The size, with which a record begins, is never 0."""
+"""A record begins with its size, which is never 0."""
 _ZEROS = bytes(WINDOW_BYTES)
 MAGIC_SIZE_BYTES = 4
 _MAGIC = re.compile(b"\xda\xa3\x20[\xa7\xab]")
@@ -26,7 +26,7 @@ MAGIC_OR_BLANK = re.compile(_MAGIC.pattern + b"|\xcb\xd4\x31\x94")
 
 
 class LogFile(Protocol):
-    """What is needed of a file of the log; a Segment is one."""
+    """A file of the log for readers, such as a Segment."""
 
     path: Path
     """Where the file is."""
@@ -41,7 +41,7 @@ class LogFile(Protocol):
         ...
 
     def check_readable(self, position: int, end: int) -> None:
-        """Raise an error if the disk can't read [position, end), where a touch would end the process."""
+        """Raise an error if the disk can't read [position, end). An access by the mapping would end the process."""
         ...
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
@@ -50,7 +50,7 @@ class LogFile(Protocol):
 
 
 def content_end(segment: LogFile, start: int) -> int:
-    """Return the position behind the last byte from `start` on that is not zero, or `start` if there is none."""
+    """Return the position after the last byte from `start` on that is not zero, or `start` if all are zero."""
     buffer = segment.buffer
     for range_start, range_end in reversed(segment.data_ranges(start)):
         for window_end in range(range_end, range_start, -WINDOW_BYTES):
@@ -71,11 +71,11 @@ def find_record(
     store_time_ms_min: int,
     or_blank: bool = False,
 ) -> int | None:
-    """Return the position of the first whole record that begins in [start, end) and belongs where it lies, or None.
+    """Return the position of the first whole record that begins in [start, end) at its own offset, or None.
 
     Whole means: magic, lengths, checksums and the stored physical offset are right, and the record is not older than
-    `store_time_ms_min`, which tells it from a record that an older log left behind. It may end behind `end`: its last
-    bytes may be zeros. `or_blank` also finds the blank that closes the buffer.
+    `store_time_ms_min`. An older record is the rest of an older log. The record may end after `end`: its last bytes may
+    be zeros. `or_blank` also finds the blank that closes the buffer.
     """
     pattern = MAGIC_OR_BLANK if or_blank else _MAGIC
     window_start = start
@@ -91,12 +91,12 @@ def find_record(
 
 
 def has_lost_sector(buffer: memoryview, start: int, end: int) -> bool:
-    """Return whether missing sectors can be what is wrong with the record at `start`: one of its sectors ends in zeros.
+    """Return whether missing sectors can be the fault of the record at `start`: a sector of it ends in zeros.
 
-    After a power cut sectors may be missing before others that are there, because they are written in any order. What a
-    missing one leaves is what was there before: zeros, or a part of the record (and of others before it) and zeros
-    behind that, always up to the sector's end. Something else is known to begin at `end`: a record, the first bytes of
-    which are zeros too, so they may lie in the missing sector.
+    After a power cut a sector may be missing although later sectors are on the disk, because a disk writes sectors in
+    any order. A missing sector has its old bytes: zeros, or a part of the record (and of records before it) and then
+    zeros, always up to the sector's end. Other data is known to begin at `end`: a record whose first bytes are zeros,
+    too, so they may be in the missing sector.
     """
     size = SIZE.unpack_from(buffer, start)[0] if len(buffer) - start >= SIZE.size else 0
     record_end = start + (size if size >= RECORD_SIZE_BYTES_MIN else RECORD_HEAD_BYTES)
@@ -104,7 +104,7 @@ def has_lost_sector(buffer: memoryview, start: int, end: int) -> bool:
 
 
 def is_cut(buffer: memoryview, start: int, end: int) -> bool:
-    """Return whether a sector has bytes of [start, end), and from the last of them on only zeros."""
+    """Return whether a sector has bytes of [start, end), and only zeros from the last of these bytes on."""
     for sector_end in range(start - start % SECTOR_BYTES + SECTOR_BYTES, end + SECTOR_BYTES, SECTOR_BYTES):
         if not any(buffer[min(sector_end, end) - 1 : sector_end]):
             return True
@@ -112,7 +112,7 @@ def is_cut(buffer: memoryview, start: int, end: int) -> bool:
 
 
 def first_store_time_ms(segment: LogFile) -> int | None:
-    """Return the store time of a segment's first record, or None if there is no whole record at its start."""
+    """Return the store time of a segment's first record, or None without a whole record at its start."""
     segment.check_readable(0, RECORD_SIZE_BYTES_MIN)
     buffer = segment.buffer
     segment.check_readable(0, min(max(SIZE.unpack_from(buffer, 0)[0], 0), segment.size_bytes))
@@ -122,7 +122,7 @@ def first_store_time_ms(segment: LogFile) -> int | None:
 
 
 def _is_item(buffer: memoryview, position: int, base_physical_offset: int, store_time_ms_min: int) -> bool:
-    """Return whether a whole record that is not too old lies here, or a blank that reaches to the end."""
+    """Return whether a whole record that is not too old begins here, or a blank that reaches to the end."""
     left = len(buffer) - position
     if left >= BLANK.size and is_blank(buffer, position):
         return bool(SIZE.unpack_from(buffer, position)[0] == left)

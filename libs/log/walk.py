@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogWalk: goes forward over the records of a log's files, checks each of them, and says where it can't go on, and why.
+"""LogWalk: reads the records of a log's files forward, checks each record, and reports where and why it stopped.
 
-Everybody who reads a log from its files stands on it: the CommitLog's recovery, a rebuild of the indexes, `reput
-verify`. So all of them come to the same records and to the same end.
-Invariants: no byte is changed; `columns` hold sound records only, which follow each other without a gap; a window of a
-file is read before its bytes are looked at in the mapping, so that a disk that can't read it is an error with a
-position and not the end of the process. Blocks for as long as it takes.
-Rules: docs/formats/commit_log.md section 9; what an end is called is libs/log/end.py's.
+All readers of a log's files use it: the CommitLog's recovery, a rebuild of the indexes, `reput verify`. So all of them
+find the same records and the same end.
+Invariants: no byte is changed. `columns` hold only sound records, which follow each other without a gap. A window of a
+file is read before its bytes are accessed in the mapping, so that a read error of the disk is an error with a position
+and does not end the process. Blocks until the end.
+Rules: docs/formats/commit_log.md section 9. libs/log/end.py decides about the kind of the end.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,11 +24,11 @@ from libs.log.tail_search import LogFile
 
 WINDOW_BYTES = 4 << 20
 UNSOUND = -1
-"""Stands beside the statuses of `scan`: the next record passes all checks and is none (`first_unsound`)."""
+"""A status besides the statuses of `scan`: the next record passes all checks but is unsound (`first_unsound`)."""
 
 
 class Step(NamedTuple):
-    """The records in the walk's columns are those of [start, end) of this file, in bytes; a blank at the end counts."""
+    """A part of a file, whose records are in the walk's columns: bytes [start, end), including a blank at the end."""
 
     file_index: int
     start: int
@@ -37,7 +37,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The first thing of a file that is no record: where, what `scan` says of it (or UNSOUND), and why for people."""
+    """The first place of a file without a record, with the status of `scan` or UNSOUND, and a reason for people."""
 
     file_index: int
     position: int
@@ -47,28 +47,28 @@ class Stop:
 
 @dataclass(slots=True, eq=False)
 class LogWalk:
-    """One walk over consecutive files, the oldest first. `columns` are used again for each step."""
+    """A walk over consecutive files, the oldest first. `columns` are reused for each step."""
 
     _files: Sequence[LogFile]
     columns: ScanColumns
     durable: KnownDurable
-    """What must be there."""
+    """The data that must exist."""
     _: KW_ONLY
     clock_step_ms_max: int
     check_crc: bool = True
     last_store_time_ms: int = 0
-    """Newest store time of the records behind the walk. Begins with what is known of those before it; 0: unknown."""
+    """Newest store time of the records so far. Begins with the newest store time before the walk; 0: unknown."""
     end_physical_offset: int | None = None
-    """Where to end at the latest."""
+    """The upper limit of the walk's end."""
     on_read: Callable[[LogFile, int], None] | None = None
-    """Hears of each file and number of bytes before they are looked at."""
+    """Called with each file and number of bytes, before these bytes are scanned."""
     stop: Stop | None = None
     _at: int = 0
 
     def steps(self, start_physical_offset: int) -> Iterator[Step]:
-        """Yield all records from the start of one on, up to the end of the log or the first `stop`.
+        """Yield all records from the start of a record on, up to the end of the log or the first `stop`.
 
-        Raises as the files do.
+        Raises the errors of the files.
         """
         self._at = start_physical_offset
         for index, file in enumerate(self._files):
@@ -78,7 +78,7 @@ class LogWalk:
                 yield from self.steps_in(index, position)
 
     def steps_in(self, file_index: int, position: int) -> Iterator[Step]:
-        """Yield the records of one file from a position on, until it is closed or the walk stops."""
+        """Yield the records of a file from a position on, up to its end or the walk's stop."""
         file, columns, self.stop = self._files[file_index], self.columns, None
         base, size_bytes = file.base_physical_offset, self._limit(file)
         if position >= size_bytes:
@@ -103,7 +103,7 @@ class LogWalk:
                 self.stop = Stop(file_index, at, status, reason)
 
     def end(self) -> ScanEnd:
-        """Return how the log ends, once all steps are made."""
+        """Return the end of the log. Callers: after all steps."""
         if self.stop is None:
             return judge_closed(self._at, self.durable)
         return judge(
@@ -116,7 +116,7 @@ class LogWalk:
         )
 
     def _scan(self, file: LogFile, start: int, end: int) -> tuple[int, str]:
-        """Fill the columns with the next sound records. Returns the status and the reason of what follows them."""
+        """Fill the columns with the next sound records. Returns the status and the reason after them."""
         buffer, base, columns = file.buffer, file.base_physical_offset, self.columns
         status = scan_cy.scan(buffer, start, end, base, self.check_crc, columns)
         unsound = first_unsound(buffer, columns, self.last_store_time_ms, self.clock_step_ms_max, self.durable)
@@ -131,7 +131,7 @@ class LogWalk:
         return max(self.last_store_time_ms, int(times.max(initial=0)))
 
     def _read(self, file: LogFile, start: int, end: int) -> int:
-        """Make sure that the next bytes can be looked at. Returns where they end."""
+        """Read the next bytes from the disk, so that the scan can access them. Returns their end."""
         end = min(end, self._limit(file))
         file.check_readable(start, end)
         if self.on_read is not None:
@@ -139,12 +139,12 @@ class LogWalk:
         return end
 
     def _limit(self, file: LogFile) -> int:
-        """Return the position behind the last byte of a file that the walk may look at."""
+        """Return the position after the last byte of a file that the walk may access."""
         if self.end_physical_offset is None:
             return file.size_bytes
         return min(file.size_bytes, self.end_physical_offset - file.base_physical_offset)
 
 
 def _claimed_bytes(buffer: memoryview, position: int, end: int) -> int:
-    """Return the size that the record here says it has, or 0 if the window ends before that."""
+    """Return the size in the record's header, or 0 if the window ends before the end of this field."""
     return int(SIZE.unpack_from(buffer, position)[0]) if end - position >= SIZE.size else 0

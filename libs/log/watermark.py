@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watermark: a number that only grows, such as the end of what is on the disk, and those who wait for it.
+"""Watermark: a number that only grows, such as the end of the synced bytes, with its waiters.
 
-Invariants: `value` never goes back; who waits is told in the order of the numbers, and not before `value` is there.
-After `fail` the number can't be believed to grow any more: those who asked for more are told so, now or later, and
-those who only look on wait for ever.
-Callers: one event loop. Moving a mark that nobody waits for costs two comparisons.
+Invariants: `value` never falls. Waiters are notified in the order of their numbers, and only when `value` has reached
+the number. After `fail` the number is not expected to grow any more: waiters that asked for more get the failure, now
+or later, and waiters that only observe wait for ever.
+Callers: a single event loop. To advance a mark without waiters costs two comparisons.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ import bisect
 from operator import itemgetter
 
 CROWD_COUNT = 64
-"""With so many who wait those are looked for who have given up."""
+"""With so many waiters, the cancelled waiters are removed."""
 
 _END = itemgetter(0)
 
 
 class Watermark:
-    """`wanted` is how far somebody needs it; `is_asked` is set when that grows, for whoever moves the mark."""
+    """A number that only grows. `wanted` is the highest requested number. When it grows, `is_asked` is set."""
 
     __slots__ = ("_crowd_count", "_failure", "_waiters", "is_asked", "value", "wanted")
 
@@ -27,17 +27,17 @@ class Watermark:
         self.wanted = value
         self.is_asked = asyncio.Event()
         self._waiters: list[tuple[int, asyncio.Future[None], bool]] = []
-        """By number: up to where somebody waits, and whether he has asked for it."""
+        """Sorted by number: the number, the waiter's future, and whether the waiter has asked for the number."""
         self._crowd_count = CROWD_COUNT
         self._failure: type[Exception] | None = None
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody needs more than is there."""
+        """Whether a higher number than the present value is requested."""
         return self.wanted > self.value
 
     def hurry(self, end: int) -> None:
-        """Ask whoever moves the mark to reach `end` soon."""
+        """Ask the mark's writer to reach `end` soon."""
         if end > self.wanted:
             self.wanted = end
             self.is_asked.set()
@@ -48,11 +48,11 @@ class Watermark:
         return self._wait(end, has_asked=True)
 
     def reached(self, end: int) -> asyncio.Future[None]:
-        """Return a future that is done when `end` is reached, without asking for it. Whoever gives up cancels it."""
+        """Return a future that is done when `end` is reached, without a request. A caller that gives up cancels it."""
         return self._wait(end, has_asked=False)
 
     def advance(self, value: int) -> None:
-        """Move the mark up to `value`. A mark that is there already stays."""
+        """Raise the mark to `value`. A mark that is as high already does not change."""
         if value <= self.value:
             return
         self.value = value
@@ -64,7 +64,7 @@ class Watermark:
                     future.set_result(None)
 
     def fail(self, failure: type[Exception]) -> None:
-        """Tell all who asked for more, now or later, that it will not come."""
+        """Fail the futures of all callers that asked for more, now or later."""
         self._failure = failure
         for _, future, has_asked in self._waiters:
             if has_asked and not future.done():
@@ -90,4 +90,4 @@ class Watermark:
 
 def _refuse(future: asyncio.Future[None], failure: type[Exception]) -> None:
     future.set_exception(failure)
-    future.exception()  # whoever gave up waiting does not ask for it
+    future.exception()  # a caller that gave up does not retrieve the error

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outside world as interfaces: file system, clock, workers, loops, failpoints; real ones and twins for tests."""
+"""The outside world as interfaces: file system, clock, workers, loops, failpoints. Real objects, and test twins."""

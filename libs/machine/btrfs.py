@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one file system where reserved blocks do not protect a mapped write: btrfs with copy-on-write.
+"""btrfs with copy-on-write: the only file system where reserved blocks do not protect a mapped write.
 
-There a rewrite of a page takes a new block, so on a full disk a store into the mapping is SIGBUS and the process dies.
-The cure is the attribute NOCOW on the directory before files are made in it; this module sets it or refuses.
+There a rewrite of a page takes a new block. So on a full disk, a store into the mapping raises SIGBUS and the process
+dies. The attribute NOCOW on the directory prevents this, if it is set before files are created there. This module sets
+it, or refuses the directory.
 """
 
 import ctypes
@@ -25,7 +26,7 @@ _STATFS_SIZE_BYTES_MAX = 256  # struct statfs has 120 bytes on 64-bit Linux; its
 
 
 def file_system_type(path: Path) -> int:
-    """Return the magic number of the file system that holds `path`, as statfs(2) tells it. Raises OSError."""
+    """Return the magic number of the file system that holds `path`, from statfs(2). Raises OSError."""
     facts = ctypes.create_string_buffer(_STATFS_SIZE_BYTES_MAX)
     if _LIBC.statfs(os.fsencode(path), facts) != 0:
         code = ctypes.get_errno()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clock: the only place that asks the machine for the time.
 
-Wall time is for what is stored and shown; it may jump. Monotonic time is for how long something took, a sleep of the
-machine included.
+Wall time is for stored and displayed times; it may jump. Monotonic time is for durations, including a sleep of the
+machine.
 """
 
 import logging
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 STEP_MS = 1_000
-"""A wall clock that moves further than this against monotonic time was set."""
+"""A wall clock was set if it moved further than this against monotonic time."""
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class Clock(Protocol):
         ...
 
     def monotonic_s(self) -> float:
-        """Return the seconds since some fixed moment. The value never goes back."""
+        """Return the seconds since some fixed moment. The value never decreases."""
         ...
 
 
@@ -42,21 +42,21 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True)
 class ClockStatistics:
-    """What the watch saw, since the process began."""
+    """The counts of the watch since the start of the process."""
 
     steps_total: int
-    """How often the clock was set by more than a second."""
+    """Number of times that the clock was set by more than a second."""
     steps_back_total: int
-    """How often of these it was set back."""
+    """Number of these times that it was set back."""
     last_step_ms: int
-    """How far it was set last: above 0 ahead, below back."""
+    """Size of the last step: above 0 ahead, below 0 back."""
 
 
 class ClockWatch:
-    """Whether the clock was set: wall time moves against monotonic time by more than STEP_MS between two looks.
+    """Detects that the clock was set: wall time moves against monotonic time by more than STEP_MS between two looks.
 
-    A person does that, NTP, or a machine that was halted. Callers: `look` in one thread, about once a second;
-    `statistics` in any.
+    An operator sets it, NTP does, or the machine was halted. Callers: `look` in a single thread, about once a second;
+    `statistics` in any thread.
     """
 
     def __init__(self, clock: Clock) -> None:

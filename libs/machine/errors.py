@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a file system can refuse. All are OSErrors, so plain `except OSError` still catches them.
+"""The refusals of a file system. All are OSErrors, so plain `except OSError` still catches them.
 
-The text of each is one line that names the path and what to do; `errno` and `filename` are set.
+The text of each is a line that names the path and the remedy; `errno` and `filename` are set.
 """
 
 import errno
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class FsError(OSError):
-    """Base: an OSError whose text starts with the path."""
+    """Base class: an OSError whose text starts with the path."""
 
     def __init__(self, code: int, path: Path, message: str) -> None:
         super().__init__(code, message, str(path))
@@ -21,7 +21,7 @@ class FsError(OSError):
 
 
 class DiskFull(FsError):
-    """No room for the file at its full size. Nothing was left behind."""
+    """The disk has no room for the file at its full size. No part of the file was left behind."""
 
     def __init__(self, path: Path, *, needed_bytes: int) -> None:
         super().__init__(errno.ENOSPC, path, f"the disk has no room for {needed_bytes} bytes")

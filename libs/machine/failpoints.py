@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Failpoints: named places where durability changes hands, at which a test can kill, fail or delay the process.
+"""Failpoints: named places at steps of durability. A test can kill, fail or delay the process there.
 
-Production code calls `failpoint("segment.before_sync")`; while nothing is armed that costs one test of an empty dict.
+Production code calls `failpoint("segment.before_sync")`. While nothing is armed, this costs a check of an empty dict.
 Names come in before/after pairs. Arm them with `arm`, or for a whole process with the text of REPUT_FAILPOINTS, which
-the process shell passes to `arm_text`: `name=action` joined by `;`, where action is `kill`, `raise` or `sleep:<ms>`,
-and `@<n>` after it means: only at the n-th time (`segment.before_sync=kill@3`).
+the process shell passes to `arm_text`: `name=action` joined by `;`, where action is `kill`, `raise` or `sleep:<ms>`.
+`@<n>` after an action means: only at the n-th time (`segment.before_sync=kill@3`).
 """
 
 import contextlib
@@ -20,14 +20,14 @@ _armed: dict[str, Action] = {}
 
 
 class FailpointRaised(OSError):
-    """What the action `raise` raises: an input/output error, as a broken disk gives."""
+    """The error of the action `raise`: an input/output error, like the error of a broken disk."""
 
     def __init__(self, name: str) -> None:
         super().__init__(errno.EIO, f"failpoint {name}")
 
 
 def failpoint(name: str) -> None:
-    """Run the action that is armed under this name, if there is one."""
+    """Run the action that is armed under this name, if any."""
     if _armed:
         action = _armed.get(name)
         if action is not None:
@@ -35,12 +35,12 @@ def failpoint(name: str) -> None:
 
 
 def arm(name: str, action: Action) -> None:
-    """Run `action` each time that the failpoint is passed, in the thread that passes it."""
+    """Run `action` each time that a thread passes the failpoint, in this thread."""
     _armed[name] = action
 
 
 def disarm(name: str) -> None:
-    """Disarm one failpoint."""
+    """Disarm a failpoint."""
     _armed.pop(name, None)
 
 
@@ -51,7 +51,7 @@ def disarm_all() -> None:
 
 @contextlib.contextmanager
 def armed(name: str, action: Action | str) -> Iterator[None]:
-    """Arm one failpoint for the time of a `with` block. The action may be text such as `raise`."""
+    """Arm a failpoint for the time of a `with` block. The action may be text such as `raise`."""
     arm(name, parse_action(name, action) if isinstance(action, str) else action)
     try:
         yield
@@ -60,7 +60,7 @@ def armed(name: str, action: Action | str) -> Iterator[None]:
 
 
 def arm_text(text: str) -> None:
-    """Arm every failpoint that REPUT_FAILPOINTS' text names. Raises ValueError that names the part which is wrong."""
+    """Arm every failpoint in the text of REPUT_FAILPOINTS. Raises ValueError, which names the wrong part."""
     for part in filter(None, (piece.strip() for piece in text.split(";"))):
         name, separator, action = part.partition("=")
         if not separator or not name:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fs and MappedFile: the file system as engines see it, with the durability that each method promises.
+"""Fs and MappedFile: the interface of the file system for engines, with the durability that each method promises.
 
 Two implementations promise the same: `PosixFs` on a real disk and `MemoryFs`, which can crash.
-"Durable" means: still there after a power cut. Nothing is durable before the call that says so returns.
-Methods may be called from any thread, except that one file has one writer at a time; all of them may block.
-Every method raises OSError; `libs.machine.errors` has the ones with a meaning of their own.
+"Durable" means: still there after a power cut. Nothing is durable before the call that promises it returns.
+Methods may be called from any thread, except that a file has a single writer at a time; all of them may block.
+Every method raises OSError; `libs.machine.errors` has the errors with a special meaning.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class DiskUsage:
 
 
 class MappedFile(Protocol):
-    """One file mapped in full. Its size never changes.
+    """A file that is mapped in full. Its size never changes.
 
     Writes go into `buffer`, or through `write`, and are visible at once to every mapping of the file; they survive the
     process, but not a power cut until `sync` returns.
@@ -48,7 +48,7 @@ class MappedFile(Protocol):
 
     @property
     def path(self) -> Path:
-        """Where the file was when it was opened."""
+        """Path of the file when it was opened."""
         ...
 
     @property
@@ -58,7 +58,7 @@ class MappedFile(Protocol):
 
     @property
     def buffer(self) -> memoryview:
-        """All bytes of the file. Slices stay readable after `close`, because pages stay until their last view goes."""
+        """All bytes of the file. Slices stay readable after `close`, because pages stay as long as any view of them."""
         ...
 
     def write(self, position: int, data: memoryview) -> None:
@@ -70,14 +70,14 @@ class MappedFile(Protocol):
         ...
 
     def write_out(self, position: int, size_bytes: int) -> None:
-        """Let the disk begin with these bytes, so that a later `sync` waits less. A hint, which promises nothing.
+        """Start writing these bytes to the disk, so that a later `sync` waits less. A hint, which promises nothing.
 
         Other threads run meanwhile. It may wait for the disk's queue. `sync` reports errors.
         """
         ...
 
     def sync(self) -> None:
-        """Make durable all that was written before the call. Other threads run meanwhile.
+        """Make all bytes durable that were written before the call. Other threads run meanwhile.
 
         Raises OSError once; after that the bytes may be lost although a repeated call succeeds. Never retry it.
         A file that was removed or replaced is such an error, because a reader would not find the bytes.
@@ -87,7 +87,7 @@ class MappedFile(Protocol):
     def reserve(self, position: int, size_bytes: int) -> None:
         """Reserve the blocks of these bytes, so that no later store into `buffer` there can lack space.
 
-        Changes no byte, and a block that is there stays. A file may have holes if it was made with fewer blocks, was
+        Changes no byte, and an existing block stays. A file may have holes if it was created with fewer blocks, was
         copied or comes from another store, and a store into a hole on a full disk would end the process. Raises
         DiskFull.
         """
@@ -96,14 +96,14 @@ class MappedFile(Protocol):
     def populate(self, position: int, size_bytes: int) -> None:
         """Make pages present and writable, so that the first write into them does not wait for the file system.
 
-        Changes no byte, and other threads run meanwhile. This is a hint: where the kernel can't do it, nothing happens.
+        Changes no byte, and other threads run meanwhile. This is a hint: it has no effect where the kernel can't do it.
         """
         ...
 
     def lock(self) -> None:
         """Keep all pages in memory until `unlock` or the end of the mapping. Other threads run meanwhile.
 
-        Raises OSError where the process may not lock so much.
+        Raises OSError if the process may not lock so much.
         """
         ...
 
@@ -121,7 +121,7 @@ class MappedFile(Protocol):
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """Return the stretches [start, end) from `position` on that may hold bytes which are not zero, ascending.
 
-        Reserved blocks that were never written are left out where the file system can tell. So the time of a call
+        Reserved blocks that were never written are left out where the file system knows them. So the time of a call
         depends on the written bytes. Written bytes that are not synced count, too. Bytes that were only read may count.
         """
         ...
@@ -150,7 +150,7 @@ class Lock(Protocol):
     """An exclusive lock that ends with `release` or with the process."""
 
     def release(self) -> None:
-        """Give the lock up. The lock file stays. May be repeated."""
+        """Release the lock. The lock file stays. May be repeated."""
         ...
 
 
@@ -160,12 +160,12 @@ class Fs(Protocol):
     def create_mapped(
         self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None, is_durable: bool = True
     ) -> MappedFile:
-        """Make a file of zeros with all its blocks reserved, so that no later write to it can lack space.
+        """Create a file of zeros with all its blocks reserved, so that no later write to it can lack space.
 
         With `reserved_bytes` only the blocks of its first bytes are reserved, and the rest is a hole: see
         `MappedFile.reserve`. The file and its name are durable on return; a crash leaves either the whole file or none.
         Without `is_durable` it waits for no disk, and the file is durable after its `sync` and `sync_directory` of its
-        directory: until then a power cut leaves the whole file, an empty one, or none.
+        directory: until then a power cut leaves the whole file, an empty file, or no file.
         Raises FileExistsError, DiskFull (then nothing is left behind) or FileSystemUnsuited.
         """
         ...
@@ -175,7 +175,7 @@ class Fs(Protocol):
         ...
 
     def open_readable(self, path: Path) -> ReadableFile:
-        """Open an existing file for reading pieces of it. Raises FileNotFoundError."""
+        """Open an existing file, to read pieces of it. Raises FileNotFoundError."""
         ...
 
     def read(self, path: Path) -> bytes:
@@ -187,7 +187,7 @@ class Fs(Protocol):
         ...
 
     def append(self, path: Path, data: bytes) -> None:
-        """Add to the end of a file, or make it. Durable on return. A crash may leave a part of the data."""
+        """Append to a file, or create it. Durable on return. A crash may leave a part of the data."""
         ...
 
     def remove(self, path: Path) -> None:
@@ -215,11 +215,11 @@ class Fs(Protocol):
         ...
 
     def allocated_bytes(self, path: Path) -> int:
-        """Return how many bytes a file occupies on disk, without its holes. Raises FileNotFoundError."""
+        """Return the bytes that a file occupies on disk, without its holes. Raises FileNotFoundError."""
         ...
 
     def make_directory(self, path: Path, *, is_durable: bool = True) -> None:
-        """Make a directory and its missing parents. Durable on return. It is no error when it is there.
+        """Create a directory and its missing parents. Durable on return. It is no error if it exists.
 
         Without `is_durable` each is durable after `sync_directory` of its parent. Raises DiskFull.
         """
@@ -230,7 +230,7 @@ class Fs(Protocol):
         ...
 
     def sync_directory(self, path: Path) -> None:
-        """Make the names in the directory durable: names that were made, renamed or removed in it."""
+        """Make the names in the directory durable: names that were created, renamed or removed in it."""
         ...
 
     def disk_usage(self, path: Path) -> DiskUsage:
@@ -238,12 +238,12 @@ class Fs(Protocol):
         ...
 
     def lock(self, path: Path) -> Lock:
-        """Lock the store as RocketMQ does: with a file of the 4 bytes `lock`, locked on its first byte.
+        """Lock the store in RocketMQ's way: with a file of the 4 bytes `lock`, locked on its first byte.
 
         A RocketMQ broker and Reput exclude each other. Raises StoreLocked at once when another process has the lock.
         """
         ...
 
     def lock_directory(self, path: Path) -> Lock:
-        """Lock a directory without a file in it, against others that lock it in this way. Raises StoreLocked."""
+        """Lock a directory without a file in it, against processes that lock it in this way. Raises StoreLocked."""
         ...

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SupervisedLoop: one asyncio task that does a step again and again, and outlives its failures.
+"""SupervisedLoop: an asyncio task that repeats a step, and continues after failures.
 
-`in_steps` is beside it: it divides a long call into steps, so that other calls run in between.
-Invariants: at most one step runs at a time, and none begins after `stop`, even if the step that runs turns its
-cancellation into another error; after a failure the next step waits, longer with each failure in a row and
-with jitter, so that many loops do not return in lockstep; `wake` ends the waiting between good steps, not the back-off,
-which `hurry` ends, for a caller that knows that the cause may be gone; then waits begin short again.
-A step that may go on for ever, as a stream does, calls `succeeded` when it has done what it is for: failures before
-that count no more, although the step has not returned.
+`in_steps` divides a long call into steps, so that other calls run in between.
+Invariants: a single step runs at a time, and none begins after `stop`, even if the running step turns its cancellation
+into another error. After a failure the next step waits, longer with each failure in a row and with jitter, so that many
+loops do not return in lockstep. `wake` ends the wait between good steps, but not the back-off. `hurry` ends the
+back-off, for a caller that knows that the cause may be gone; then the waits begin short again.
+A step that may run for ever, such as a stream, calls `succeeded` when it has reached its purpose: earlier failures do
+not count any more, although the step has not returned.
 Callers: the event loop's thread only. `last_error` is None since the last success.
 """
 
@@ -22,17 +22,17 @@ from libs.machine.workers import workers
 T = TypeVar("T")
 
 STEP_COUNT = 1_000
-"""Items of a step whose work is some microseconds each: all of it is a few milliseconds."""
+"""Items of a step. With some microseconds of work for each item, the step takes a few milliseconds."""
 
 
 class SupervisedLoop:
     """Runs `step` until stopped.
 
-    After a good step the next one starts when `wake` is called or `interval_ms` has passed, whichever comes first;
+    After a good step the next step starts when `wake` is called or `interval_ms` has passed, whichever comes first;
     0 means at once. A caller without the loop may set the event `wakes` instead. No other task waits for it.
-    `backoff_ms_min` doubles with each failure in a row up to `backoff_ms_max`; a jitter of up to a half is taken off.
-    Failures are told as `Trouble` says, which several loops may share: `expected_errors` and those of the operating
-    system in one line, all others with their traceback.
+    `backoff_ms_min` doubles with each failure in a row up to `backoff_ms_max`; a jitter of up to a half is subtracted.
+    `Trouble`, which several loops may share, logs failures: `expected_errors` and errors of the operating system with a
+    line, all other errors with their traceback.
     """
 
     def __init__(
@@ -70,28 +70,28 @@ class SupervisedLoop:
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:
-        """Begin with the first step at once. Needs a running event loop. Called once per object."""
+        """Start the first step at once. Needs a running event loop. Called once per object."""
         assert self._task is None, f"{self.name} was started before"
         self._task = asyncio.create_task(self._run(), name=self.name)
 
     def wake(self) -> None:
-        """Do the next step now. A call during a step makes one more step follow it."""
+        """Start the next step now. After a call during a step, another step follows it."""
         self._wake.set()
 
     def hurry(self) -> None:
-        """Do the next step now, also after a failure. If it fails, too, the wait is that after a first failure."""
+        """Start the next step now, also after a failure. If it fails, too, the wait is as short as after a first."""
         self.failures_in_row_count = 0
         self._hurry.set()
         self._wake.set()
 
     def succeeded(self) -> None:
-        """Forget the failures so far: what the step is for goes well. A step that returns need not call it."""
+        """Forget the failures so far, because the step reached its purpose. A step that returns need not call it."""
         self.last_error = None
         self.failures_in_row_count = 0
         self._trouble.ended(part=self)
 
     async def stop(self) -> None:
-        """Cancel the step that runs and wait until it has ended. May be repeated."""
+        """Cancel the running step and wait until it has ended. May be repeated."""
         if self._task is None:
             return
         self._is_stopping = True
@@ -143,14 +143,14 @@ class SupervisedLoop:
 def _is_asked_to_end() -> bool:
     """Return whether this task is being cancelled.
 
-    A cancellation without a request is an ordinary failure: that of a call whose connection was closed here.
+    A cancellation without a request is an ordinary failure: a call failed because its connection was closed here.
     """
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 async def _wait(event: asyncio.Event, timeout_ms: float) -> None:
-    """Wait for an event, which is set after so long at the latest: that costs less than a time-out that cancels."""
+    """Wait for an event. It is set after `timeout_ms` at the latest, which costs less than a time-out that cancels."""
     timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, event.set)
     try:
         await event.wait()
@@ -159,7 +159,7 @@ async def _wait(event: asyncio.Event, timeout_ms: float) -> None:
 
 
 async def in_steps(items: Iterable[T], *, count: int = STEP_COUNT) -> AsyncGenerator[list[T], None]:
-    """Walk over many items, at most `count` at a time. Others run in between, and a cancelled caller stops there."""
+    """Walk over many items, at most `count` at a time. Other tasks run in between; a cancelled caller stops there."""
     iterator = iter(items)
     while step := list(itertools.islice(iterator, count)):
         yield step

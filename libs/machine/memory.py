@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of this process: mapping and allocating them, making them present, locking them.
+"""Pages of this process: maps, allocates, populates and locks them.
 
-All calls let other threads run meanwhile; they go through ctypes, because the methods of `mmap` hold the GIL.
+All calls let other threads run meanwhile; they use ctypes, because the methods of `mmap` hold the GIL.
 Callers: file systems and pools of buffers, in threads.
 """
 
@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PIECE_BYTES = 16 << 20
-"""What one call handles: the kernel keeps the whole process from mapping and faulting meanwhile."""
+"""Size of the memory of a single system call: meanwhile, the kernel blocks mappings and faults of the process."""
 
 MADV_POPULATE_WRITE = 23
-"""linux/mman.h, since Linux 5.14; older kernels answer EINVAL."""
+"""linux/mman.h, since Linux 5.14; older kernels return EINVAL."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -26,14 +26,14 @@ _LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_
 _LIBC.mmap.restype = ctypes.c_void_p
 _LIBC.sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 SYNC_FILE_RANGE_WRITE = 2
-"""linux/fs.h: start writing dirty pages that are not being written yet. Nobody's note of an error is taken away."""
+"""linux/fs.h: start writing dirty pages that are not being written yet. A recorded error stays for the next sync."""
 MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 def map_file(descriptor: int, size_bytes: int, *, writable: bool) -> memoryview:
-    """Map the first bytes of a file, shared with whoever else maps it, until the last view goes. Raises OSError.
+    """Map the first bytes of a file, shared with its other mappings, until the last view is deleted. Raises OSError.
 
-    The descriptor is not needed any more then. (`mmap.mmap` would keep a copy of it as long as the mapping.)
+    The descriptor is not needed afterwards. (`mmap.mmap` would keep a copy of it as long as the mapping.)
     """
     protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
     address = _LIBC.mmap(None, size_bytes, protection, mmap.MAP_SHARED, descriptor, 0)
@@ -47,7 +47,7 @@ def map_file(descriptor: int, size_bytes: int, *, writable: bool) -> memoryview:
 
 
 def mapping_count_max() -> int:
-    """Return how many mappings the kernel lets a process have (sysctl vm.max_map_count)."""
+    """Return the kernel's maximum number of mappings of a process (sysctl vm.max_map_count)."""
     return int(Path("/proc/sys/vm/max_map_count").read_text())
 
 
@@ -63,7 +63,7 @@ def populate(buffer: memoryview) -> None:
 
 
 def write_out(descriptor: int, position: int, size_bytes: int) -> None:
-    """Let the disk begin with a file's dirty pages (sync_file_range(2)). Says nothing of what becomes of them."""
+    """Start writing a file's dirty pages to the disk (sync_file_range(2)). Does not report the result."""
     _LIBC.sync_file_range(descriptor, position, size_bytes, SYNC_FILE_RANGE_WRITE)
 
 

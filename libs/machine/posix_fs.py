@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PosixFs: the real file system, as Linux has it.
+"""PosixFs: the real file system of Linux.
 
-Invariants: a file with its final name always has its full size and the blocks that were asked for (it is made without a
-name or under a temporary one, allocated, synced unless it needs not be durable yet, then named); a failed sync is
-reported to the caller and never repeated here.
-Not handled: retries, and what a failure means, which only the callers know.
+Invariants: a file with its final name always has its full size and the requested blocks (it is created without a name
+or under a temporary name, allocated, synced unless it need not be durable yet, then named); a failed sync is reported
+to the caller and never repeated here.
+Not handled: retries, and the meaning of a failure, which only the callers know.
 """
 
 import contextlib
@@ -25,23 +25,23 @@ from libs.machine.failpoints import failpoint
 from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, DiskUsage
 
 STAT_BLOCK_BYTES = 512
-"""Unit of st_blocks, whatever the file system's own is."""
+"""Unit of st_blocks, independent of the file system's own unit."""
 
 NO_UNNAMED_FILES_ERRORS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
-"""How a file system or a kernel says that it does not know O_TMPFILE (open(2))."""
+"""Errors of a file system or a kernel that does not know O_TMPFILE (open(2))."""
 
 READ_CHUNK_BYTES = 1 << 20
-"""What `check_readable` reads at once: stays in the processor's cache."""
+"""Size of a read of `check_readable`: it stays in the processor's cache."""
 
 _FLOCK = struct.Struct("hhqqi")  # struct flock: l_type, l_whence, l_start, l_len, l_pid
 
 
 class PosixMappedFile:
-    """One mapped file. Only its first `write` opens a descriptor that stays; other calls open the file for themselves.
+    """A mapped file. Only its first `write` opens a descriptor that stays; other calls open the file for themselves.
 
-    So a process may map more files than it may have open. The mapping keeps the file's inode and with it the note of a
-    write that failed, which the next fdatasync(2) reports, whichever descriptor it is called with.
-    `close` drops our references instead of unmapping by force: a reader's slice keeps the pages until it goes.
+    So a process may map more files than it may have open. The mapping keeps the file's inode, which records a failed
+    write. The next fdatasync(2) reports it, with any descriptor.
+    `close` drops our references instead of unmapping by force: a reader's slice keeps the pages until it is deleted.
     """
 
     def __init__(self, path: Path, descriptor: int, *, writable: bool) -> None:
@@ -54,7 +54,7 @@ class PosixMappedFile:
         self.buffer = memory.map_file(descriptor, self.size_bytes, writable=writable)
 
     def write(self, position: int, data: memoryview) -> None:
-        """See `MappedFile.write`. pwrite(2) and mappings share one page cache."""
+        """See `MappedFile.write`. pwrite(2) and mappings share the page cache."""
         assert 0 <= position <= position + len(data) <= self.size_bytes
         failpoint("file.write")
         if self._descriptor < 0:
@@ -71,7 +71,7 @@ class PosixMappedFile:
     def sync(self) -> None:
         """Write dirty pages and wait for the disk (fdatasync releases the GIL, mmap.flush does not).
 
-        Raises OSError, too, if the file of this name is another one now or is shorter: nobody would find the bytes.
+        Raises OSError also if another file has the name now, or the file is shorter: no reader would find the bytes.
         """
         failpoint("file.sync")
         with self._opened() as descriptor:
@@ -92,7 +92,7 @@ class PosixMappedFile:
             hole_bytes = self.size_bytes - os.fstat(descriptor).st_blocks * STAT_BLOCK_BYTES
             needed_bytes = min(size_bytes, max(0, hole_bytes))
             if _free_bytes(descriptor) < needed_bytes:
-                raise DiskFull(self.path, needed_bytes=needed_bytes)  # an attempt would take what is left
+                raise DiskFull(self.path, needed_bytes=needed_bytes)  # an attempt would take the remaining space
             with _full_disk_named(self.path, needed_bytes):
                 os.posix_fallocate(descriptor, position, size_bytes)
 
@@ -120,7 +120,7 @@ class PosixMappedFile:
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """See `MappedFile.data_ranges`. Unwritten blocks are holes to lseek(2), and pages in the cache are data.
 
-        All ranges are listed before anybody reads them, because reading ahead would make data of the holes behind each.
+        All ranges are listed before any is read, because read-ahead would turn the holes behind each range into data.
         """
         assert 0 <= position <= self.size_bytes
         with self._opened() as descriptor:
@@ -142,7 +142,7 @@ class PosixMappedFile:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
-        """Yield the descriptor of `write`, or another one that is closed behind the block."""
+        """Yield the descriptor of `write`, or a new descriptor that is closed after the block."""
         if self._descriptor >= 0:
             yield self._descriptor
             return
@@ -151,7 +151,7 @@ class PosixMappedFile:
 
 
 class PosixReadableFile:
-    """A descriptor. RWF_NOWAIT (preadv2(2)) tells what is not in the page cache, where the file system supports it."""
+    """A file by its descriptor. Where supported, RWF_NOWAIT (preadv2(2)) detects bytes outside of the page cache."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -176,9 +176,9 @@ class PosixReadableFile:
 
 
 class PosixLock:
-    """Holds an open-file-description lock, which conflicts with the record locks that Java takes.
+    """An open-file-description lock, which conflicts with the record locks that Java takes.
 
-    Unlike those it also excludes a second holder in this process, and no other close() of the file ends it.
+    Unlike record locks it also excludes a second holder in this process, and no other close() of the file ends it.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -192,7 +192,7 @@ class PosixLock:
 
 
 class PosixFs:
-    """`Fs` on the disk. Its only state is the directories that were found fit for mapped files."""
+    """`Fs` on the disk. Its only state is the directories that are suited for mapped files."""
 
     def __init__(self) -> None:
         self._suited_directories: set[Path] = set()
@@ -209,13 +209,13 @@ class PosixFs:
             ensure_not_copy_on_write(path.parent)
             self._suited_directories.add(path.parent)
         if self.disk_usage(path.parent).free_bytes < reserved_bytes:
-            raise DiskFull(path, needed_bytes=reserved_bytes)  # an attempt would take what is left from everybody else
+            raise DiskFull(path, needed_bytes=reserved_bytes)  # an attempt would take the remaining space from others
         with _full_disk_named(path, reserved_bytes):  # a file system may be out of inodes
             descriptor, created = _open_unfinished(path)
         try:
             os.truncate(descriptor, size_bytes)
             os.posix_fallocate(descriptor, 0, reserved_bytes)
-            if reserved_bytes < size_bytes:  # for the first fault, which would read ahead of it through the whole hole
+            if reserved_bytes < size_bytes:  # the first fault would read ahead through the whole hole
                 os.pwrite(descriptor, bytes(min(PAGE_SIZE_BYTES, reserved_bytes)), 0)
             if is_durable:
                 os.fsync(descriptor)
@@ -229,7 +229,7 @@ class PosixFs:
             if is_durable:
                 self.sync_directory(path.parent)
             failpoint("create.after_rename")
-            return self.open_mapped(path)  # by its name: otherwise /proc/…/maps would call it deleted
+            return self.open_mapped(path)  # by its name: otherwise /proc/…/maps would show it as deleted
         except BaseException as error:
             if created is not None:
                 created.unlink(missing_ok=True)
@@ -343,7 +343,7 @@ class PosixFs:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
-            if os.pread(descriptor, len(LOCK_CONTENT), 0) != LOCK_CONTENT:  # a full disk takes no byte more
+            if os.pread(descriptor, len(LOCK_CONTENT), 0) != LOCK_CONTENT:  # a full disk takes no further byte
                 with _full_disk_named(path, len(LOCK_CONTENT)):
                     os.pwrite(descriptor, LOCK_CONTENT, 0)
         except OSError as error:
@@ -379,7 +379,7 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 def _open_unfinished(path: Path) -> tuple[int, Path | None]:
     """Open a new file that will be `path`. Returns its descriptor, and its temporary name or None if it has no name.
 
-    RocketMQ refuses a store with a file of another name or size beside its own, so a kill should leave none. File
+    RocketMQ refuses a store that contains a file of another name or size, so a kill should leave no such file. File
     systems without O_TMPFILE (NFS, older overlayfs) get a temporary name, which our own next start removes.
     """
     flags = os.O_RDWR | os.O_CLOEXEC
@@ -393,7 +393,7 @@ def _open_unfinished(path: Path) -> tuple[int, Path | None]:
 
 
 def data_ranges(descriptor: int, position: int, size_bytes: int) -> list[tuple[int, int]]:
-    """Return the ranges from a position on that are no holes, up to the end of a file of this size. Raises OSError."""
+    """Return the ranges without holes, from a position to the end of a file of this size. Raises OSError."""
     ranges: list[tuple[int, int]] = []
     end = position
     while end < size_bytes:
@@ -426,5 +426,5 @@ def _full_disk_named(path: Path, needed_bytes: int) -> Iterator[None]:
 
 
 def _open_private(path: str, flags: int) -> int:
-    """Open a file. When it is made here, it is for its user alone."""
+    """Open a file. If it is created here, only its user may read and write it."""
     return os.open(path, flags, 0o600)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trouble: what the log says of work that fails again and again, until it goes well.
+"""Trouble: logs work that fails repeatedly, until it succeeds.
 
-Invariants: the first failure in a row is told, then at most one line a minute, and one that it works again.
-Before anything went well, failures of `START_S` are part of a start: told at INFO. All others are warnings.
-An unexpected error is a warning with its traceback, at most one a minute beside those lines.
-Callers: one thread; the times are those of the running event loop unless `now_s` is given.
+Invariants: the first failure in a row is logged, then at most a line per minute, and a line when the work succeeds
+again. Before the first success, failures of `START_S` are part of a start, and logged at INFO. All others are warnings.
+An unexpected error is a warning with its traceback, at most once a minute besides the other lines.
+Callers: a single thread; the times are times of the running event loop unless `now_s` is given.
 """
 
 import asyncio
@@ -12,18 +12,18 @@ import logging
 from collections.abc import Callable, Hashable
 
 START_S = 30.0
-"""How long failures are part of a start, while nothing went well yet."""
+"""Time for which failures are part of a start, before the first success."""
 
 AGAIN_S = 60.0
-"""How long the log is silent after a line."""
+"""Minimum time between two lines."""
 
 _log = logging.getLogger(__name__)
 
 
 class Trouble:
-    """Of several parts that share it, as the readers of many queues do, one line tells all failures in that time.
+    """The failures of some work, which may have several parts, such as the readers of many queues.
 
-    `name` is that of the work in the line that it works again.
+    A line covers the failures of all parts. `name` is the name of the work in the line about its success.
     """
 
     def __init__(self, name: str, *, now_s: Callable[[], float] | None = None) -> None:
@@ -38,7 +38,7 @@ class Trouble:
         self._traced_s: float | None = None
 
     def failed(self, what: str, error: BaseException, *, is_expected: bool = True, part: Hashable = None) -> None:
-        """Count a failure of a part, and tell it when it is time. `what` and the error's text make the line."""
+        """Count a failure of a part, and log it when a line is due. The line is `what` and the text of the error."""
         now_s = self._now()
         if not self._failing:
             self._count, self._began_s, self._told_s, self._traced_s = 0, now_s, None, None
@@ -55,7 +55,7 @@ class Trouble:
         _log.log(level, "%s: %s", what, text, exc_info=None if is_expected else error)
 
     def ended(self, *, part: Hashable = None) -> None:
-        """Note that a part went well. The last one that failed ends the trouble, and a line tells it."""
+        """Record the success of a part. When no part fails any more, the trouble has ended, and a line is logged."""
         self._went_well = True
         if self._failing:
             self._failing.discard(part)
@@ -65,7 +65,7 @@ class Trouble:
                 _log.info("%s works again after %s in %.0f s", self.name, count, now_s - self._began_s)
 
     def leave(self, part: Hashable) -> None:
-        """Forget a part that is stopped: it went well no more, and fails no more."""
+        """Forget a stopped part: it has not succeeded, and does not fail any more."""
         self._failing.discard(part)
 
     def _is_due(self, now_s: float, level: int, *, is_expected: bool) -> bool:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`uninterrupted`: a change that a caller who goes away can't leave half done.
+"""`uninterrupted`: completes a change even if its caller is cancelled.
 
-A cancelled call ends at its next `await`, but the thread that it waits for writes on. Whoever holds a lock around such
-a wait would give it up too early, and leave memory and disk apart.
+A cancelled call ends at its next `await`, but the thread that it waits for continues to write. A caller with a lock
+around such a wait would release the lock too early, and memory and disk would differ.
 """
 
 import asyncio
@@ -23,6 +23,6 @@ async def uninterrupted(change: Coroutine[Any, Any, T]) -> T:
 
 
 def _swallow_error(task: asyncio.Task[Any]) -> None:
-    """Mark the task's error as seen, because nobody is left to hear of it and asyncio would complain."""
+    """Mark the task's error as seen, because no caller waits for it and asyncio would log a complaint."""
     if not task.cancelled():
         task.exception()

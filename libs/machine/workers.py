@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers: where code gets its own threads, what threads share, and chance. The third seam, beside `Fs` and `Clock`.
+"""Workers: the source of threads, locks, conditions and chance. The third interface beside `Fs` and `Clock`.
 
-One for the whole process, and not a parameter of each class: a lock is made deep inside of a room and says nothing
-about its owner. A simulation that decides by a seed which thread goes on puts its own here for as long as it runs.
-Work that may run in any thread goes through the event loop (`asyncio.to_thread`), which is such a seam already.
+The whole process shares a single object, which is not a parameter of each class: a lock is created deep inside of a
+room and has no meaning for its owner. A simulation that chooses the next thread by a seed replaces the workers while it
+runs. Work that may run in any thread uses the event loop (`asyncio.to_thread`), which a simulation can replace already.
 """
 
 import random
@@ -16,7 +16,7 @@ from typing import Protocol
 
 
 class Condition(Protocol):
-    """A lock whose holders wait for what others change."""
+    """A lock whose holders can wait for a change by other threads."""
 
     def __enter__(self) -> bool: ...
 
@@ -25,19 +25,19 @@ class Condition(Protocol):
     ) -> None: ...
 
     def wait_for(self, predicate: Callable[[], bool]) -> object:
-        """Wait until the predicate holds, without the lock meanwhile."""
+        """Wait until the predicate holds. The lock is released meanwhile."""
         ...
 
     def notify_all(self) -> None:
-        """Let all who wait look again."""
+        """Make all waiting threads check their predicate again."""
         ...
 
 
 class Workers(Protocol):
-    """Safe to use from any thread."""
+    """The interface of the workers. Safe to use from any thread."""
 
     def one_thread(self, name: str) -> Executor:
-        """Return an executor with one thread: what is submitted to it runs in that order, one at a time."""
+        """Return an executor with a single thread, which runs submitted work in order."""
         ...
 
     def lock(self) -> AbstractContextManager[object]:
@@ -45,7 +45,7 @@ class Workers(Protocol):
         ...
 
     def condition(self) -> Condition:
-        """Return a new condition for which nobody waits."""
+        """Return a new condition, for which no thread waits."""
         ...
 
     def chance(self) -> random.Random:
@@ -83,7 +83,7 @@ def workers() -> Workers:
 
 @contextmanager
 def using(stand_in: Workers) -> Generator[None]:
-    """Put other workers in place for as long as the context lasts. What was made before keeps the former ones."""
+    """Replace the workers within the context. Objects that exist already keep the former workers."""
     _in_use.append(stand_in)
     try:
         yield

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all services do with requests: checks, page tokens, and refusals. Knows no transport."""
+"""The handling of requests that all services share: checks, page tokens, and refusals. Knows no transport."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of request fields that services share: every value from outside passes here before an engine sees it.
+"""Checks of request fields that services share: every value from outside is checked before an engine sees it.
 
-Each check returns the value as the engine wants it and raises BadArgument or BadTopicName, which name the field, what
-was sent and the nearest value that would be accepted.
+Each check returns the value in the engine's form, or raises BadArgument or BadTopicName, which name the field, the sent
+value and the nearest value that would be accepted.
 """
 
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ DURATION_SECONDS_MAX = 315_576_000_000
 
 
 class Request(Protocol):
-    """A message of protobuf."""
+    """A request: a message of protobuf."""
 
     def HasField(self, field_name: Any) -> bool:  # noqa: N802 - its name
         """Return whether a field is set."""
@@ -35,12 +35,12 @@ class Seconds(Protocol):
 
     @property
     def seconds(self) -> int:
-        """Whole seconds."""
+        """The whole seconds."""
         ...
 
     @property
     def nanos(self) -> int:
-        """The rest."""
+        """The rest, in nanoseconds."""
         ...
 
 
@@ -87,7 +87,7 @@ def duration_ms(request: Request, field: str, prefix: str = "", *, least: int = 
 
 
 def wait_s(request: Request, field: str, *, most_s: float) -> float:
-    """Return a Duration in seconds: 0 if it is absent, and at most the most."""
+    """Return a Duration in seconds: 0 if it is absent, and at most `most_s`."""
     value: Seconds = getattr(request, field)
     if not (0 <= value.seconds <= DURATION_SECONDS_MAX and 0 <= value.nanos <= NANOS_MAX):
         raise BadArgument("must not be negative", field=field, value=f"{value.seconds} s {value.nanos} ns", limit=0)

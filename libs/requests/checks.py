@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of numbers that requests share; each names the field, the value and the nearest value that is allowed."""
+"""Checks of numbers that requests share; each names the field, the value and the nearest allowed value."""
 
 from libs.formats.limits import INT64_MAX
 from libs.requests.errors import BadArgument
@@ -14,5 +14,5 @@ def check_range(value: int, field: str, *, least: int = 0, most: int = INT64_MAX
 
 
 def size_of_page(request: object, field: str, *, default: int, most: int) -> int:
-    """Return a size or count of a request: the default for 0, and at most the most. Raises BadArgument below 0."""
+    """Return a size or count of a request: the default for 0, and at most `most`. Raises BadArgument below 0."""
     return min(check_range(getattr(request, field), field) or default, most)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Durable: when a service may answer that something is done which it has appended to the log.
+"""Durable: the time at which a service may answer that an appended change is done.
 
-Done means that the log has the batch as safely as it promises: with the role `sync_master` on the disks of the in-sync
-set, else as `flush_mode` says. The log knows its role, and the answer to an append says with `is_late` that the wait
-was too short. Every service that appends for a caller waits here, so that the rule is in one place.
+A change is done when the batch is as durable as the log promises: with the role `sync_master` on the disks of the
+in-sync set, else by `flush_mode`. The log knows its role. With `is_late`, the answer to an append says that the wait
+was too short. Every service that appends for a caller waits here, so that the rule is in a single place.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from typing import Protocol, TypeVar
 from libs.requests.errors import NotDurableYet
 
 DURABLE_S = 30.0
-"""How long a batch is sent again. A member of the in-sync set that is lost counts no more after `replica_lag_ms_max`,
-10 s, so that waits of the usual length end well."""
+"""Time for which a batch is sent again. A lost member of the in-sync set does not count any more after
+`replica_lag_ms_max`, 10 s, so that waits of the usual length succeed."""
 AGAIN_S = 0.2
-"""Pause after a refusal that passes. A late answer needs none: the log itself has waited."""
+"""Pause after a temporary refusal. A late answer needs no pause: the log itself has waited."""
 
 
 class Result(Protocol):
@@ -29,12 +29,12 @@ class Result(Protocol):
 
     @property
     def is_repeated(self) -> bool:
-        """Whether the log had the batch, so that this answer does not tell where its messages are."""
+        """Whether the log already had the batch. Then this answer has no places of its messages."""
         ...
 
     @property
     def durability(self) -> int:
-        """How durable it is."""
+        """The durability that the batch has reached."""
         ...
 
 
@@ -49,12 +49,12 @@ async def until_durable(
     describe: Callable[[Exception], str] = str,
     within_s: float = DURABLE_S,
 ) -> R:
-    """Append a batch, and return the answer that tells where it is, once it is as durable as the log promises.
+    """Append a batch, and return the answer with its places, once it is as durable as the log promises.
 
-    `is_repeatable`: the batch names its writer, so it is sent again, and the log waits for it again. `is_passing` tells
-    of an error of a repeated batch whether the next one may go well, `describe` what it says in a line. Raises what the
-    first append raises, for which it means what it says, and NotDurableYet from then on: the batch is in the log, and
-    may be given up.
+    `is_repeatable`: the batch names its writer, so it is sent again, and the log waits for it again. `is_passing`
+    returns whether an append may succeed after an error of a repeated batch, `describe` returns the error as a line.
+    Raises the errors of the first append, with their usual meaning, and only NotDurableYet from then on: the batch is
+    in the log, and may be undone.
     """
     clock = asyncio.get_running_loop().time
     until_s = clock() + within_s
@@ -69,5 +69,5 @@ async def until_durable(
                 raise NotDurableYet(durability=last.durability, reason=describe(error)) from error
             await asyncio.sleep(AGAIN_S)
         else:
-            stored = stored if last.is_repeated else last  # a failover took it, and the new leader stored it anew
+            stored = stored if last.is_repeated else last  # a failover lost it, and the new leader stored it again
     return stored

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every service refuses or can fail with, each with its coordinates as attributes.
+"""Refusals and failures that all services share. Each error carries its coordinates as attributes.
 
-Engines raise these and errors of their own; libs/runtime/rpc/errors.py gives each of these its code and reason. `field`
-is the path of a request's field, such as `messages[3].queue_id`; `value` is what was sent (or its size), `limit` the
-nearest value that would be accepted.
+Engines raise these errors and their own errors; libs/runtime/rpc/errors.py gives each error here its code and reason.
+`field` is the path of a request's field, such as `messages[3].queue_id`; `value` is the sent value (or its size),
+`limit` the nearest value that would be accepted.
 """
 
 
 class ServiceError(Exception):
-    """Base of what engines refuse and of what can go wrong in them."""
+    """Base class of the refusals and failures of engines."""
 
 
 class MalformedRequest(ServiceError):
@@ -19,7 +19,7 @@ class MalformedRequest(ServiceError):
 
 
 class RequestRefused(ServiceError):
-    """Base: a field of the request is at fault. Nothing was changed."""
+    """Base class: a field of the request is at fault. Nothing was changed."""
 
     def __init__(self, reason: str, *, field: str, value: object = None, limit: object = None) -> None:
         super().__init__(f"{field}: {reason}" if field else reason)
@@ -35,14 +35,14 @@ class BadTopicName(RequestRefused):
 
 
 class BadPageToken(RequestRefused):
-    """The page token is not one that this list returned for these arguments."""
+    """This list has not returned the page token for these arguments."""
 
     def __init__(self, reason: str = "is not one that this list returned for these arguments") -> None:
         super().__init__(reason, field="page_token")
 
 
 class TopicSetApart(ServiceError):
-    """RocketMQ keeps the topic or queue in a way that is not served here; `why` names it."""
+    """RocketMQ stores the topic or queue in a form that is not served here; `why` names the form."""
 
     def __init__(self, topic: str, *, why: str, field: str) -> None:
         super().__init__(f"{field}: {topic} ({why}) is RocketMQ's alone and not served here")
@@ -50,7 +50,7 @@ class TopicSetApart(ServiceError):
 
 
 class RecordDamaged(ServiceError):
-    """Stored bytes fail their check. Needs a replica or a person, not a retry."""
+    """Stored bytes fail their check. Needs a replica or an operator, not a retry."""
 
     def __init__(self, *, segment: str, position: int, reason: str) -> None:
         super().__init__(f"segment {segment} is damaged at byte {position}: {reason}")
@@ -58,7 +58,7 @@ class RecordDamaged(ServiceError):
 
 
 class WindowFull(ServiceError):
-    """Too many of something are in flight or kept."""
+    """Too many items of a kind are in flight or kept."""
 
     def __init__(self, what: str, *, limit: int) -> None:
         super().__init__(f"too many {what}, the limit is {limit}")
@@ -66,7 +66,7 @@ class WindowFull(ServiceError):
 
 
 class DependencyUnavailable(ServiceError):
-    """Another service that is needed for the answer can't be reached, or is not ready. Worth another try later."""
+    """Another service that is needed for the answer can't be reached, or is not ready. A later retry may succeed."""
 
     def __init__(self, service: str, reason: str) -> None:
         super().__init__(f"{service} is not available: {reason}")
@@ -74,9 +74,9 @@ class DependencyUnavailable(ServiceError):
 
 
 class NotDurableYet(ServiceError):
-    """What a call does is in the log of the leader, and not as durable yet as the store promises: it may be undone.
+    """The change of a call is in the log of the leader, but not as durable yet as the store promises: it may be undone.
 
-    `durability` is what was reached. The call may be repeated.
+    `durability` is the reached durability. The call may be repeated.
     """
 
     def __init__(self, what: str = "the change", *, durability: int = 0, reason: str = "") -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Page tokens: where the next page of a list begins, as text that means nothing to clients; good across a restart.
+"""Page tokens: the start of the next page of a list, as text without meaning for clients; valid across a restart.
 
-A token holds a version, the position and a digest over the position, the kind of list and all of its other arguments,
-so a token from another list, another server version or a client's imagination is refused. It is no secret: all that a
-forged one could say is where to begin, and positions are checked like any other input.
+A token contains a version, the position and a digest over the position, the kind of list and all of its other
+arguments. So a token from another list, from another server version or invented by a client is refused. It is no
+secret: a forged token could only give a position to begin at, and positions are checked like any other input.
 """
 
 import base64
@@ -24,7 +24,7 @@ TOKEN_SIZE_MAX = 1_024
 
 
 def encode_token(kind: str, arguments: tuple[object, ...], position: object) -> str:
-    """Make the token for this position. `kind` names the list."""
+    """Return the token for this position. `kind` names the list."""
     body = bytes([VERSION]) + msgspec.msgpack.encode(position)
     return base64.urlsafe_b64encode(body + _digest(kind, arguments, body)).decode().rstrip("=")
 
@@ -49,7 +49,7 @@ def decode_token(kind: str, arguments: tuple[object, ...], token: str, position_
 
 
 def decode_number(kind: str, arguments: tuple[object, ...], token: str) -> int:
-    """Return the number that a token of a list ordered by numbers holds, 0 for no token. Raises BadPageToken."""
+    """Return the number in a token of a list that is ordered by numbers, 0 for no token. Raises BadPageToken."""
     number = decode_token(kind, arguments, token, int) or 0
     if not 0 <= number <= INT64_MAX:
         raise BadPageToken

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configuration: a frozen dataclass filled from defaults < TOML file < environment < flags.
 
-Invariants: every value has one source; an unknown key is an error that names the nearest known one; a value that passes
-has the type and the bounds of its field (msgspec checks), and the class's own checks agreed.
-A field that is itself a dataclass is a group: its fields are settings of the same section; where the group is of the
-kind that may come more than once (`IS_PREFIXED`), their names begin with the field's. The sentence under each
-field describes it; docs/configuration.md and `reput config show` print it.
-Read once, by the process shell; engines get the dataclass.
+Invariants: every value has a single source; an unknown key is an error that names the nearest known key; a value that
+passes has the type and the bounds of its field (msgspec checks), and the class's own checks agreed.
+A field that is itself a dataclass is a group: its fields are settings of the same section. If the group is of a kind
+that may be used more than once (`IS_PREFIXED`), the names of its settings begin with the field's name. The sentence
+under each field describes it; docs/configuration.md and `reput config show` print the sentence.
+The process shell reads the configuration once; engines get the dataclass.
 """
 
 import ast
@@ -30,17 +30,17 @@ from libs.runtime.errors import ConfigError
 T = TypeVar("T")
 
 SECTIONS = ("commitlog", "indexer", "janitor", "delivery", "gateway")
-"""Tables that a configuration file may have; one file may configure all services."""
+"""Tables that a configuration file may have; a single file may configure all services."""
 
 SECRET_SUFFIXES = ("_password", "_secret", "_token")
-"""Fields whose names end so are never printed. A file that holds a secret is named `…_file` and may be shown."""
+"""Suffixes of fields that are never printed. A file that holds a secret is named `…_file` and may be shown."""
 
 MASK = "********"
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One setting of a configuration class, as documentation and messages need it."""
+    """A setting of a configuration class, as documentation and messages need it."""
 
     name: str
     type: Any
@@ -59,13 +59,13 @@ class Field:
 
     @property
     def expectation(self) -> str:
-        """What a value must be, as in `an integer from 0 to 65535`."""
+        """The requirement on a value, as in `an integer from 0 to 65535`."""
         return expectation(self.type)
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value as a source has it. Text may stand for a number or a boolean where the source knows only text."""
+    """A value as a source has it. Text may mean a number or a boolean if the source has only text."""
 
     value: object
     source: str
@@ -74,7 +74,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One effective value and where it came from."""
+    """An effective value and its source."""
 
     field: Field
     value: object
@@ -104,7 +104,7 @@ def load(
     environment: Mapping[str, str],
     flags: Mapping[str, object],
 ) -> Loaded[T]:
-    """Merge the sources of one service and check them.
+    """Merge the sources of a service and check them.
 
     `section` names the table of the TOML file and the middle of REPUT_<SECTION>_<FIELD>. `flags` maps field names to
     values; None means that the flag was not given. Raises ConfigError, one line.
@@ -126,9 +126,9 @@ def load(
 
 
 def fields_of(cls: type, defaults: object = None) -> list[Field]:
-    """Return the settings of a configuration class and its groups, in order. Every one needs a sentence.
+    """Return the settings of a configuration class and its groups, in order. Each setting needs a sentence.
 
-    `defaults` is an instance whose values replace the class's own defaults, as a group's are.
+    `defaults` is an instance whose values replace the class's own defaults; a group has such an instance.
     """
     assert dataclasses.is_dataclass(cls)
     hints = typing.get_type_hints(cls, include_extras=True)
@@ -160,7 +160,7 @@ def flag_name(name: str) -> str:
 
 
 def expectation(kind: Any) -> str:
-    """Put a field's type and bounds into words."""
+    """Return a field's type and bounds in words."""
     bounds = ""
     if typing.get_origin(kind) is Annotated:
         kind, *metas = typing.get_args(kind)
@@ -175,7 +175,7 @@ def expectation(kind: Any) -> str:
 
 
 def _build(cls: type[T], values: Mapping[str, object], prefix: str = "") -> T:
-    """Make the dataclass and its groups from flat values, and let its `check()`, if it has one, agree."""
+    """Make the dataclass and its groups from flat values, and call its `check()` if it has that method."""
     assert dataclasses.is_dataclass(cls)
     hints = typing.get_type_hints(cls)
     parts = {
@@ -195,7 +195,7 @@ def _build(cls: type[T], values: Mapping[str, object], prefix: str = "") -> T:
 
 
 def _prefix(name: str, kind: Any) -> str:
-    """What the names of a group's settings begin with."""
+    """Return the prefix of the names of a group's settings."""
     return f"{name}_" if getattr(kind, "IS_PREFIXED", False) else ""
 
 
@@ -210,7 +210,7 @@ def _bounds(meta: msgspec.Meta) -> str:
 
 
 def _sentences(cls: type) -> dict[str, str]:
-    """Collect the string under each field, the class's own and those of its bases."""
+    """Collect the string under each field, of the class itself and of its bases."""
     sentences: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):
         if not dataclasses.is_dataclass(base):

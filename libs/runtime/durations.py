@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CallDurations: a histogram of how long calls take, cheap enough to be kept for each of them.
+"""CallDurations: a histogram of the durations of calls. It is cheap enough to record each call.
 
-OpenTelemetry's costs a tenth of what a small append does, so this one counts by itself and is collected as the others.
+OpenTelemetry's histogram costs a tenth of a small append. So this histogram counts by itself, and is collected like all
+other metrics.
 """
 
 from bisect import bisect_left
@@ -13,13 +14,13 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 BUCKETS_S: Final = (0.000_25, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
-"""Edges: from a memory acknowledgement to a long poll."""
+"""Upper edges of the buckets: from a memory acknowledgement to a long poll."""
 
 _EDGES: Final = (*(str(edge) for edge in BUCKETS_S), "+Inf")
 
 
 class CallDurations(Collector):
-    """Counts in one thread. Collected in any."""
+    """A histogram of durations by method and status code. A single thread counts; any thread may collect."""
 
     def __init__(self, name: str, description: str) -> None:
         self._name, self._description = name, description
@@ -37,7 +38,7 @@ class CallDurations(Collector):
         self._sums_s[call] += duration_s
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """Yield what was counted."""
+        """Yield the histogram."""
         family = HistogramMetricFamily(self._name, self._description, labels=("method", "code"))
         for call, counts in list(self._counts.items()):
             buckets = list(zip(_EDGES, accumulate(counts), strict=True))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a process can't start. The text of each is one line for the person who started it."""
+"""The reasons for which a process can't start. The text of each is a line for the operator."""
 
 
 class StartError(Exception):
-    """Base: the process ends with one line on standard error and no traceback."""
+    """Base class: the process ends with a single line on standard error and no traceback."""
 
 
 class ConfigError(StartError):
@@ -19,7 +19,7 @@ class PortInUse(StartError):
 
 
 class ListenFailed(StartError):
-    """The address can't be listened on for another reason: no such host, no permission."""
+    """The process can't listen on the address for another reason: no such host, no permission."""
 
     def __init__(self, address: str, *, reason: str) -> None:
         super().__init__(f"can't listen on {address}: {reason}")

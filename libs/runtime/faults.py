@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process says when a fault ends it, the stack that its signals are handled on, and SIGTERM before it began.
+"""Faults and signals: the message of a process that a fault ends, its signal stack, and SIGTERM before its start.
 
-Python's handlers of signals run on the stack that faulthandler sets aside for its own, and that is too small: when the
-linker looks up a name in a handler it saves all registers there, and wrote some 10 KB over the heap below, on the
-machine where this was found. A process crashed after SIGTERM when that memory held something that it still needed. So
-the stack is a large one here, with a page below it that can't be written.
+Python's handlers of signals run on the stack that faulthandler reserves for its own handler, which is too small: when
+the linker looks up a name in a handler, it saves all registers there. On the machine where this was found, it wrote
+some 10 KB over the heap below. A process crashed after SIGTERM when it still needed that memory. So this module sets a
+large stack, with a page below it that can't be written.
 Linux. Callers: the main thread, once; other threads handle signals on their own stacks.
 """
 
@@ -21,22 +21,22 @@ from libs.kernel import bus_error_cy
 STANDARD_ERROR = 2
 
 SIGNAL_STACK_BYTES = 256 << 10
-"""Only what is used takes memory."""
+"""Only the used pages take memory."""
 
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 class _Stack(ctypes.Structure):
-    """stack_t, sigaltstack(2)."""
+    """The structure stack_t of sigaltstack(2)."""
 
     _fields_ = (("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size_bytes", ctypes.c_size_t))
 
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """End the process with exit code 0 when SIGTERM comes within the block, and nobody else handles it by then.
+    """End the process with exit code 0 when SIGTERM comes within the block, unless another handler was set by then.
 
-    What a service needs takes a second to load, and there is nothing to close yet.
+    The modules of a service take a second to load, and nothing has to be closed yet.
     """
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
@@ -46,9 +46,9 @@ def ending_in_order() -> Iterator[None]:
 
 
 def watch(service: str, *, is_console: bool) -> None:
-    """Tell on standard error why a fault ends the process, in the log's format where that is possible.
+    """Write the reason to standard error when a fault ends the process, in the log's format where that is possible.
 
-    Signals have a large stack from here on. It comes after faulthandler, which sets its own.
+    Signals have a large stack from this call on. It is set after faulthandler is enabled, which sets its own stack.
     """
     faulthandler.enable(STANDARD_ERROR)
     _use_large_stack()
@@ -56,7 +56,7 @@ def watch(service: str, *, is_console: bool) -> None:
 
 
 def bus_error_line(service: str, *, is_console: bool) -> tuple[bytes, bytes]:
-    """Return the log's line for a page of a mapped file that is gone, as what stands before and after the place."""
+    """Return the log's line for a lost page of a mapped file: the parts before and after the place."""
     what = "the service ends: another program made a file shorter, or its disk can't be read: "
     if is_console:
         return f"reput {service}: {what}".encode(), b"\n"
@@ -64,14 +64,14 @@ def bus_error_line(service: str, *, is_console: bool) -> tuple[bytes, bytes]:
 
 
 def signal_stack() -> tuple[int, int]:
-    """Return where this thread's stack for signals begins, and its size in bytes."""
+    """Return the start of this thread's stack for signals, and its size in bytes."""
     stack = _Stack()
     _check(_libc().sigaltstack(None, ctypes.byref(stack)) == 0, "sigaltstack")
     return stack.start or 0, stack.size_bytes
 
 
 def _use_large_stack() -> None:
-    """Map a stack, which stays until the process ends, as a signal may come at any time."""
+    """Map a stack. It stays until the process ends, because a signal may come at any time."""
     libc, guard_bytes = _libc(), mmap.PAGESIZE
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How glibc's malloc keeps memory for the next large message, and gives it back when there is none.
+"""Settings of glibc's malloc: it keeps memory for the next large message, and returns it while the process is idle.
 
-Blocks below MMAP_THRESHOLD_BYTES are kept when they are freed, because mapping and unmapping memory for each chunk of a
-mebibyte halves their rate. Small blocks that live on between large ones hold them in the heap, so the heap's end does
-not shrink by itself: a thread of its own looks now and then, and gives back what is free while the process is idle.
-Nothing here has an effect where libc is another one.
+Freed blocks below MMAP_THRESHOLD_BYTES are kept, because mapping and unmapping memory for each chunk of a mebibyte
+halves the rate of chunks. Small blocks in use between large free blocks keep the heap's end from shrinking by itself.
+So a separate thread checks periodically, and returns free memory to the system while the process is idle.
+With another libc, this module has no effect.
 """
 
 import contextlib
@@ -17,30 +17,30 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 MMAP_THRESHOLD_BYTES = 16 << 20
-"""Larger blocks are mapped, and unmapped when they are freed. The largest answers, of 8 MiB, are not: mapping each of
-them anew took a quarter of the rate of those who read."""
+"""Larger blocks are mapped, and unmapped when they are freed. The largest answers, of 8 MiB, are below this size: a new
+mapping for each of them cost readers a quarter of their rate."""
 
 ARENA_COUNT_MAX = 2
-"""One for the loop's thread and one for all others. malloc_trim leaves the end of each but the first as it is: gRPC's
-threads had four and more, each with tens of mebibytes that nobody used."""
+"""An arena for the loop's thread, and an arena for all others. malloc_trim does not shrink the end of any arena but the
+first: gRPC's threads had four and more arenas, each with tens of unused mebibytes."""
 
 TRIM_THRESHOLD_BYTES = 64 << 20
 TOP_PAD_BYTES = 4 << 20
-"""The end of an arena shrinks when so much of it is free, and grows by so much."""
+"""An arena shrinks when TRIM_THRESHOLD_BYTES at its end are free, and grows by TOP_PAD_BYTES."""
 
 LOOK_INTERVAL_S = 5.0
 
 GROWN_BYTES_MIN = 16 << 20
-"""Less is not worth it: giving back holds the heap's lock, about 10 ms for 100 MiB."""
+"""Less memory is not returned: a return holds the heap's lock, about 10 ms for 100 MiB."""
 
 IDLE_SHARE = 0.5
-"""The process is idle while it uses less than this part of one core."""
+"""The process is idle while it uses less than this part of a core."""
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -2, -3, -8  # malloc.h
 
 
 class _Mallinfo(ctypes.Structure):
-    """struct mallinfo2."""
+    """The structure mallinfo2 of malloc.h."""
 
     _fields_ = [
         (name, ctypes.c_size_t)
@@ -64,7 +64,7 @@ def tune() -> None:
 
 
 def free_bytes() -> int:
-    """Return the bytes of the heap that nobody uses, given back or not, or 0 where malloc does not tell."""
+    """Return the unused bytes of the heap, returned to the system or not. 0 if malloc does not report them."""
     mallinfo = getattr(_libc, "mallinfo2", None)
     if mallinfo is None:
         return 0
@@ -73,7 +73,7 @@ def free_bytes() -> int:
 
 
 def resident_bytes() -> int:
-    """Return the memory of the process that is not the page cache's, or 0 where the system does not tell."""
+    """Return the memory of the process without the page cache. 0 if the system does not report it."""
     try:
         resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
     except OSError:
@@ -82,14 +82,14 @@ def resident_bytes() -> int:
 
 
 def give_back() -> None:
-    """Give back all whole pages that are free."""
+    """Return all free whole pages to the system."""
     trim = getattr(_libc, "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))
 
 
 class _Held(NamedTuple):
-    """What the process holds. Free bytes count until they are used again, even if they were given back."""
+    """The memory of the process. Free bytes count until they are used again, even if they were returned."""
 
     resident_bytes: int
     free_bytes: int
@@ -99,14 +99,14 @@ class _Held(NamedTuple):
         return cls(resident_bytes(), free_bytes())
 
     def has_grown(self, before: Self) -> bool:
-        """Return whether there may be something to give back."""
+        """Return whether there may be memory to return."""
         free_grown = self.free_bytes - before.free_bytes
         return max(self.resident_bytes - before.resident_bytes, free_grown) > GROWN_BYTES_MIN
 
 
 @contextlib.contextmanager
 def giving_back(interval_s: float = LOOK_INTERVAL_S) -> Iterator[None]:
-    """Within the block, give back what is free whenever the process was idle for an interval."""
+    """Within the block, return free memory to the system whenever the process was idle for an interval."""
     ended = threading.Event()
 
     def look() -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MetricsServer: the Prometheus endpoint /metrics and the probe /healthz, with few threads and little patience.
+"""MetricsServer: the Prometheus endpoint /metrics and the probe /healthz, with few threads and a short timeout.
 
-Invariants: at most CONNECTION_COUNT_MAX connections are open, each with a thread; one more ends the oldest, so that
-callers who never finish their request keep no scraper out. Callers: any thread; the server runs in one of its own.
+Invariants: at most CONNECTION_COUNT_MAX connections are open, each with a thread; a further connection ends the oldest,
+so that callers with unfinished requests keep no scraper out. Callers: any thread; the server runs in its own thread.
 """
 
 import contextlib
@@ -22,14 +22,14 @@ Start = Callable[[str, list[tuple[str, str]]], object]
 CONNECTION_COUNT_MAX = 16
 
 REQUEST_TIMEOUT_S = 5.0
-"""How long a connection may say nothing, or take nothing of its answer."""
+"""Maximum time for which a connection may send nothing, or read nothing of its answer."""
 
 _CLOSE_LOOK_S = 5.0
-"""So often the thread looks whether it is to end where the system does not wake it."""
+"""Interval at which the thread checks whether it must end, on systems that do not wake it."""
 
 
 class Handler(WSGIRequestHandler):
-    """Answers one connection: a scrape, and the end."""
+    """The handler of a connection: it answers a single request."""
 
     timeout = REQUEST_TIMEOUT_S
 
@@ -38,7 +38,7 @@ class Handler(WSGIRequestHandler):
 
 
 class MetricsServer(ThreadingMixIn, WSGIServer):
-    """Serves from construction to `close`. Raises OSError for an address that can't be had."""
+    """The HTTP server. It serves from construction to `close`. Raises OSError if it can't listen on the address."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -57,7 +57,7 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         self._thread.start()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Begin a thread for a connection, and end the oldest one if there are too many."""
+        """Start a thread for a connection, and end the oldest connection if there are too many."""
         with self._lock:
             if len(self._open) >= CONNECTION_COUNT_MAX:
                 oldest, _ = self._open.popitem(last=False)
@@ -66,13 +66,13 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection that is finished, and forget it."""
+        """Close a finished connection, and forget it."""
         with self._lock:
             self._open.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore the error: a caller that went away, or was ended, is nobody's error."""
+        """Ignore the error: the caller has left, or its connection was ended. This is no failure of the server."""
 
     def _answer(self, environment: dict[str, Any], start: Start) -> Iterable[bytes]:
         """Answer /metrics, and /healthz with 200 while the gRPC health is SERVING and 503 otherwise."""
@@ -88,7 +88,7 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         return _say(start, "404 Not Found", "here are /metrics and /healthz")
 
     def close(self) -> None:
-        """Stop serving, at once: the thread wakes when nothing more can arrive."""
+        """Stop serving at once: the shutdown of the socket wakes the thread."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         self.shutdown()
@@ -102,8 +102,8 @@ def _say(start: Start, status: str, text: str) -> list[bytes]:
 
 
 def _end(connection: Any) -> None:
-    """Let the thread of a connection see its end."""
+    """Shut a connection down, so that its thread ends."""
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:
-        return  # its caller was quicker
+        return  # its caller has closed it first

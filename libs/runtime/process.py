@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process shell: runs one service from its command line to its exit code.
+"""The process shell: runs a service from its command line to its exit code.
 
 Order: check the interpreter, read the configuration, set up memory and telemetry, bind the port, open the service,
 serve, notify systemd, wait for SIGTERM, SIGINT or a failure, refuse new calls, drain, stop the server, close the
@@ -50,7 +50,7 @@ TOLD = frozenset({"listen_host", "data_dir", "role", "front"})
 """The settings that the line of a start shows."""
 
 ALIVE_SHARE = 3
-"""Number of notices of life within the time that systemd waits. So one notice may come late."""
+"""Number of notices of life within the time that systemd waits. So a notice may come late."""
 
 
 class ExitCode(IntEnum):
@@ -71,7 +71,7 @@ EXIT_CODES: Mapping[type[BaseException], ExitCode] = {
     StoreLocked: ExitCode.STORE_LOCKED,
     NewerVersion: ExitCode.USAGE,
 }
-"""Errors with a code of their own; all others give FAILURE."""
+"""Errors with their own exit code; all others give FAILURE."""
 
 EXPECTED_ERRORS = (StartError, StoreError, FormatError, NewerVersion, OSError)
 """Errors of the environment: their text is enough. Any other error is a bug and is logged with its traceback."""
@@ -82,7 +82,7 @@ class ServiceSettings(Protocol):
 
     @property
     def server(self) -> ServerConfig:
-        """Where and how the server listens."""
+        """The settings of the gRPC server."""
         ...
 
     @property
@@ -136,7 +136,7 @@ class Shell:
         self._ended = asyncio.Event()
 
     def fail(self, error: BaseException) -> None:
-        """End the process because the service can't go on. The first error gives the exit code. From any thread."""
+        """End the process because the service can't continue. The first error gives the exit code. From any thread."""
         self._loop.call_soon_threadsafe(self._end, error)
 
     def stop(self) -> None:
@@ -158,7 +158,7 @@ def main(
 ) -> int:
     """Run a service until a signal, `Shell.stop` or `Shell.fail` ends it, and return the exit code.
 
-    Arguments are `--config FILE` and a flag for each setting. The environment is read here and nowhere else.
+    Arguments are `--config FILE` and a flag for each setting. Only this function reads the environment.
     """
     if not __debug__:
         return _end_with(f"reput {section}: assertions guard the store: do not run with python -O or PYTHONOPTIMIZE")
@@ -322,7 +322,7 @@ def notify(text: str, *, wait_s: float = 1.0) -> None:
 
 
 def alive_interval_s(environment: Mapping[str, str]) -> float | None:
-    """Return how often to say that this process is alive, None if nobody waits for it."""
+    """Return the interval of the notices of life. None if systemd does not wait for them."""
     text, process = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", str(os.getpid()))
     if not text.isdecimal() or int(text) == 0 or process != str(os.getpid()):
         return None
@@ -331,7 +331,7 @@ def alive_interval_s(environment: Mapping[str, str]) -> float | None:
 
 @contextlib.asynccontextmanager
 async def saying_alive() -> AsyncIterator[None]:
-    """Say within the block, from the running loop, that it turns. Of one that hangs nothing is heard.
+    """Send notices of life from the running loop, within the block. A blocked loop sends none.
 
     systemd then ends the process (WatchdogSec), and starts it again.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings that every service has beside those of its engine: where it listens, whom it lets in, what it tells.
+"""The settings that every service has beside the settings of its engine: server, access control, telemetry.
 
 Values only. A bootstrap puts them next to its engine's configuration, and `libs.runtime.config` reads all of them from
-one section.
+a single section.
 """
 
 import re
@@ -41,7 +41,7 @@ class ServerConfig:
     """Address to listen on; a host name, an IPv4 or an IPv6 address. Beyond loopback TLS is required."""
 
     port: Port
-    """Port to listen on; 0 takes any free one."""
+    """Port to listen on; 0 takes any free port."""
 
     unix_socket: Path | None = None
     """Path of a Unix socket to listen on as well, for callers on the same host; it needs no TLS."""
@@ -53,46 +53,46 @@ class ServerConfig:
     """PEM file with the private key of the certificate."""
 
     tls_client_ca_file: Path | None = None
-    """PEM file with the authorities whose client certificates are accepted; without it clients show none."""
+    """PEM file with the authorities whose client certificates are accepted; without it clients show no certificate."""
 
     token_file: Path | None = None
-    """File with the bearer token that clients must show; without it none is asked for, except for the two below."""
+    """File with the bearer token that clients must show; without it no token is needed, except the two tokens below."""
 
     service_token_file: Path | None = None
-    """File with the token by which the services of a store know each other; each shows it and asks for it. Without it
-    that of this user on this machine, ~/.local/state/reput/token, which is made when it is missing."""
+    """File with the token of the services of a store; each service shows it and asks for it. Without it the token of
+    this user on this machine, ~/.local/state/reput/token, which is created when it is missing."""
 
     operator_token_file: Path | None = None
-    """File with the token that an operator must show for what can't be taken back. Without it that of this user on this
-    machine, which the `reput` command shows by itself."""
+    """File with the token that an operator must show for actions that can't be undone. Without it the token of this
+    user on this machine, which the `reput` command shows by itself."""
 
     allow_insecure: bool = False
-    """Listen beyond loopback without TLS all the same. Everybody who reaches the port can then read and write."""
+    """Listen beyond loopback without TLS all the same. Every program that reaches the port can then read and write."""
 
     front: Literal["http2", "grpcio"] = "http2"
-    """What takes calls from the network: http2 does it in the service's own loop, at a fraction of the processor time;
-    grpcio is gRPC's server for Python."""
+    """The server that takes calls from the network: http2 runs in the service's own loop, at a fraction of the
+    processor time; grpcio is gRPC's server for Python."""
 
     concurrent_rpc_max: Annotated[int, Meta(ge=1)] = 16_384
-    """Most calls at once, long polls and streams counted; further ones are refused with WINDOW_FULL. Health checks and
-    what only services and operators may call have room of their own."""
+    """Maximum number of calls at once, including long polls and streams; further calls are refused with WINDOW_FULL.
+    Health checks, and methods that only services and operators may call, have separate room."""
 
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     request_inflight_bytes_max: Annotated[int, Meta(ge=1 << 20)] = 256 << 20
-    """Bytes of requests that have begun to arrive and that no method has taken yet, over all callers; further ones are
-    refused with WINDOW_FULL. Only the front http2 knows them."""
+    """Bytes of requests that have begun to arrive and that no method has taken yet, over all callers; further requests
+    are refused with WINDOW_FULL. Only the front http2 knows this setting."""
 
     answer_inflight_bytes_max: Annotated[int, Meta(ge=1 << 20)] = 256 << 20
-    """Bytes of answers that readers have not taken yet, over all callers; further ones are refused with WINDOW_FULL.
-    Answers of up to 32 KiB are not counted."""
+    """Bytes of answers that readers have not taken yet, over all callers; further answers are refused with
+    WINDOW_FULL. Answers of up to 32 KiB are not counted."""
 
     stream_unread_timeout_ms: Annotated[int, Meta(ge=1)] = 120_000
-    """How long, in milliseconds, an answer of a stream waits for its reader; then the stream ends with
+    """Longest time, in milliseconds, for which an answer of a stream waits for its reader; then the stream ends with
     STREAM_NOT_READ."""
 
     drain_timeout_ms: Annotated[int, Meta(ge=0)] = 10_000
-    """How long, in milliseconds, a stop waits for the calls that are under way."""
+    """Longest time, in milliseconds, for which a stop waits for running calls."""
 
     def __post_init__(self) -> None:
         if (self.tls_certificate_file is None) != (self.tls_key_file is None):
@@ -103,29 +103,30 @@ class ServerConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PeerConfig:
-    """How to reach another service of the store; the name of the field begins those of the settings."""
+    """The connection to another service of the store. The name of the field is the prefix of the settings."""
 
     IS_PREFIXED: ClassVar = True
 
     target: str
-    """Address of the service, as host:port. The gateway takes several with commas between, of which one leads."""
+    """Address of the service, as host:port. The gateway takes several addresses, separated by commas; the
+    service at one of them leads."""
 
     tls_ca_file: Path | None = None
     """PEM file with the authorities that may have signed the service's certificate; without it there is no TLS."""
 
     tls_certificate_file: Path | None = None
-    """PEM file with the certificate to show to the service; without it none is shown."""
+    """PEM file with the certificate to show to the service; without it no certificate is shown."""
 
     tls_key_file: Path | None = None
     """PEM file with the private key of that certificate."""
 
     timeout_ms: Annotated[int, Meta(ge=1)] = 10_000
-    """Longest wait, in milliseconds, for one answer of the service."""
+    """Longest wait, in milliseconds, for an answer of the service."""
 
     channel: Literal["http2", "grpcio"] = "http2"
-    """What calls it: http2 does it in the caller's own loop, for less processor time; grpcio is gRPC's channel for
-    Python, also used for targets that are neither host:port nor unix:PATH, for calls that are traced, and where
-    the package ngh2 is missing."""
+    """The channel for calls: http2 runs in the caller's own loop, for less processor time; grpcio is gRPC's channel for
+    Python, also used for targets that are neither host:port nor unix:PATH, for traced calls, and where the package
+    ngh2 is missing."""
 
     def __post_init__(self) -> None:
         check_targets(self.target)
@@ -138,11 +139,11 @@ class TelemetryConfig:
     """Settings of logs, metrics and traces."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severity that is logged."""
+    """Lowest severity that is logged."""
 
     log_format: Literal["auto", "console", "json"] = "auto"
     """Form of the log lines on standard error; auto is console on a terminal and JSON elsewhere, also below
-    `reput up`, which reads what its services write."""
+    `reput up`, which reads the logs of its services."""
 
     metrics_host: str = "127.0.0.1"
     """Address of the Prometheus endpoint; it has no access control."""
@@ -151,10 +152,10 @@ class TelemetryConfig:
     """Port of the Prometheus endpoint; 0 turns it off."""
 
     otlp_endpoint: str = ""
-    """Where traces go by OTLP over gRPC, for example http://127.0.0.1:4317; empty sends none."""
+    """Address to which traces are sent by OTLP over gRPC, for example http://127.0.0.1:4317; empty sends no traces."""
 
     trace_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.1
-    """Share of the calls without a traced caller that are traced; a caller's own decision always wins."""
+    """Share of the calls without a traced caller that are traced; a caller's own decision always has priority."""
 
     def __post_init__(self) -> None:
         check_targets(self.otlp_endpoint, name="otlp_endpoint")  # with a scheme, the exporter's own rules apply

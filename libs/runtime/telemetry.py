@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 SNAPSHOT_AGE_S_MAX = 0.05
-"""Fields that are read within this time belong to one collection."""
+"""Fields that are read within this time belong to the same collection."""
 
 EXPORT_TIMEOUT_S = 1.0
 """Maximum delay of a stop by the export of the last spans."""
@@ -52,7 +52,7 @@ _NO_SPAN = contextlib.nullcontext(trace.INVALID_SPAN)
 
 
 def end_span(span: trace.Span, code: grpc.StatusCode) -> None:
-    """Record how a served call ended."""
+    """Record the status code of a served call in its span."""
     if span.is_recording():
         span.set_attribute("rpc.grpc.status_code", code.value[0])
         if code is not grpc.StatusCode.OK:
@@ -84,7 +84,7 @@ class Telemetry:
             self._tracer = self.tracer_provider.get_tracer("reput")
         self._http: MetricsServer | None = None
         self.is_serving: Callable[[], bool] | None = None
-        """Tells /healthz whether the service's gRPC health is SERVING, once there is a service. From any thread."""
+        """Returns for /healthz whether the service's gRPC health is SERVING. None before a service exists."""
 
     @classmethod
     def off(cls, service: str = "test") -> Self:
@@ -127,11 +127,11 @@ class Telemetry:
         statistics: Callable[[], Mapping[tuple[str, ...], DataclassInstance]],
         kind: type[DataclassInstance],
     ) -> None:
-        """Report the numbers of several things of a `kind`, as gauges with the labels that tell them apart.
+        """Report the numbers of several objects of a `kind`, as gauges with labels that identify the object.
 
-        The `help` of a field's metadata says what the number is.
-        `statistics` returns them by the values of the labels, and is called as that of `observe` is, once a field.
-        The caller bounds their number.
+        The `help` of a field's metadata describes the number.
+        `statistics` returns the objects by the values of their labels. It is called like the function of `observe`,
+        but once for each field. The caller bounds the number of objects.
         """
 
         def observe(field: str, _options: CallbackOptions) -> Sequence[Observation]:
@@ -171,7 +171,7 @@ class Telemetry:
         ]
 
     def shutdown(self) -> None:
-        """Export what is left and close the endpoint. May be repeated."""
+        """Export the remaining spans and close the endpoint. May be repeated."""
         if self._http is not None:
             self._http.close()
             self._http = None
@@ -191,7 +191,10 @@ class Telemetry:
 
 
 def set_up(service: str, config: TelemetryConfig) -> Telemetry:
-    """Configure logging and open what the configuration asks for. Raises PortInUse or ListenFailed."""
+    """Configure logging, and open the metrics endpoint and the exporter of the configuration.
+
+    Raises PortInUse or ListenFailed.
+    """
     set_up_logging(service, config.log_level, config.log_format)
     exporter = (
         OTLPSpanExporter(config.otlp_endpoint, insecure=config.otlp_endpoint.startswith("http://"))
@@ -212,12 +215,12 @@ _CHATTY = "httpx2"
 
 
 def is_console(log_format: str) -> bool:
-    """Return whether the log is for a person at a terminal."""
+    """Return whether the log is for a reader at a terminal."""
     return log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
 
 
 def set_up_logging(service: str, level: str, log_format: str) -> None:
-    """Send structlog's and the standard library's records to standard error in one form."""
+    """Send structlog's and the standard library's records to standard error in the same format."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,

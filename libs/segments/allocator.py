@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SegmentAllocator: makes the next file of a chain before it is needed, in a thread of its own.
+"""SegmentAllocator: creates the next file of a chain before it is needed, in its own thread.
 
-Invariants: at most one file is prepared ahead. Callers: the chain's writer. A failure ahead of time is no failure: the
-writer meets it when it needs the file, and tries once more itself, because space may have become free meanwhile.
+Invariants: at most a single file is prepared ahead. Callers: the chain's writer. A failure ahead of time is no failure:
+when the writer needs the file, it tries again itself, because space may have become free meanwhile.
 With `warms` the thread also makes the pages of each file present and locks them in memory, so that no append waits for
-a page; the writer does not wait for that either. A segment that is not written any more is unlocked.
+a page; the writer does not wait for this either. A segment that is not written any more is unlocked.
 RocketMQ's counterparts are AllocateMappedFileService and DefaultMappedFile.warmMappedFile, which writes a byte into
-each page for the same end. After a crash a prepared file stays, full of zeros.
+each page for the same purpose. After a crash a prepared file stays, full of zeros.
 """
 
 import logging
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class SegmentAllocator:
-    """Prepares one file ahead; `allocate` hands it over."""
+    """The allocator of a chain. It prepares a file ahead; `allocate` returns it."""
 
     def __init__(self, fs: Fs, size_bytes: int, *, warms: bool = False) -> None:
         self._fs = fs
@@ -34,11 +34,11 @@ class SegmentAllocator:
 
     @property
     def prepared_path(self) -> Path | None:
-        """Path of the file that is prepared ahead, None if none is."""
+        """Path of the file that is prepared ahead. None without such a file."""
         return self._path
 
     def prepare(self, path: Path) -> None:
-        """Begin to make this file. A file that was prepared under another name is discarded."""
+        """Begin to create this file. A file that was prepared under another name is discarded."""
         if path == self._path:
             return
         self.discard()
@@ -48,7 +48,7 @@ class SegmentAllocator:
             self._warming = self._executor.submit(self._warm_prepared, self._prepared)
 
     def allocate(self, path: Path) -> MappedFile:
-        """Hand over the file of this name, and make it now if it was not prepared. Raises DiskFull."""
+        """Return the file of this name, and create it now if it was not prepared. Raises DiskFull."""
         if path == self._path and self._prepared is not None:
             prepared, self._path, self._prepared = self._prepared, None, None
             if prepared.exception() is None:
@@ -64,7 +64,7 @@ class SegmentAllocator:
             self._executor.submit(segment.unlock)
 
     def discard(self) -> None:
-        """Remove the file that was prepared and not handed over."""
+        """Remove the prepared file, if `allocate` has not returned it."""
         prepared, path, self._path, self._prepared = self._prepared, self._path, None, None
         if self._warming is not None:
             self._warming.result()
@@ -73,11 +73,11 @@ class SegmentAllocator:
             self._fs.remove(path)
 
     def wait(self) -> None:
-        """Wait until all that was begun is done."""
+        """Wait until all work of the thread is done."""
         self._executor.submit(lambda: None).result()
 
     def close(self) -> None:
-        """Discard what is prepared and end the thread."""
+        """Discard the prepared file and end the thread."""
         self.discard()
         self._executor.shutdown()
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ballast: a file of zeros that gives way when a full disk would refuse what a service must write.
+"""Ballast: a file of zeros. It gives its space away when a full disk would refuse a necessary write of a service.
 
-A start writes `abort` and the next epoch. A deletion, which alone makes room again, first writes down what only the
-deleted files told. On a disk that somebody filled to the last byte both would fail for ever, although nothing is wrong.
-So a service keeps some space for itself in a file, empties it for the time of such a step, and occupies the space again
-at once, as much of it as there is: small files replace older ones, so nearly all of it comes back. The file grows
-beyond what it had only where that leaves the reserve.
-Invariants: an empty file has given way, so a crash in between costs nothing: the next `occupy` brings it back. Else the
-content has no meaning; whoever removes the file loses that reserve alone, until there is plenty of room.
-Callers: CommitLog and Indexer, each with a file of its own, from any thread. RocketMQ has nothing of the kind.
+A start writes `abort` and the next epoch. Only a deletion makes room again, and it first records the facts that only
+the deleted files contain. On a disk without a free byte, both would fail for ever, although nothing is wrong.
+So a service keeps some space in a file. It empties the file for the time of such a step, and then occupies the free
+space again at once: small files replace older files, so nearly all of the space comes back. The file grows beyond its
+former size only if the reserve stays free.
+Invariants: an empty file has given its space away, so a crash in between costs nothing: the next `occupy` restores the
+file. Otherwise the content has no meaning; removing the file loses only this reserve, until there is plenty of room.
+Callers: CommitLog and Indexer, each with its own file, from any thread. RocketMQ has no counterpart.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ from libs.machine.workers import workers
 from libs.segments.errors import StoreFull
 
 SECTOR_SIZE_BYTES = 512
-"""When a part of at most this size does not fit, the rest of the space is left to others."""
+"""When a part of at most this size does not fit, the rest of the space stays free."""
 
 _log = logging.getLogger(__name__)
 
 
 class Ballast:
-    """The file at `path`, of `size_bytes` when there is room for it and `reserve_bytes` more; 0 means no file.
+    """The file at `path`, of `size_bytes` if it and `reserve_bytes` more have room. 0 means no file.
 
     All methods block. None raises OSError: a caller that lacks space gets the error at its own write.
     """
@@ -46,12 +46,12 @@ class Ballast:
         self._is_given = False
 
     def roomy_fs(self) -> Fs:
-        """Return the file system for small files that must be written: its `write_atomic` gives way if it has to."""
+        """Return the file system for necessary small files: its `write_atomic` gives space away if needed."""
         return cast("Fs", _RoomyFs(self._fs, self))
 
     @contextlib.contextmanager
     def given_way(self) -> Iterator[None]:
-        """Give way for the time of a block and occupy the space again, unless another thread is doing that already."""
+        """Give the space away for the time of a block, and occupy it again, unless another thread already does this."""
         with self._alone() as is_mine:
             if not is_mine:
                 yield
@@ -68,7 +68,7 @@ class Ballast:
 
     @contextlib.contextmanager
     def spared(self) -> Iterator[None]:
-        """Make files that may use up the disk within this block: they get nothing of what `given_way` frees.
+        """Permit the creation of files that may fill the disk within this block. They get no space from `given_way`.
 
         `given_way` waits for such blocks to end. Raises StoreFull while the space is given away.
         """
@@ -84,13 +84,13 @@ class Ballast:
                 self._makers.notify_all()
 
     def give_way(self) -> None:
-        """Become empty if less space is free than the whole file occupies."""
+        """Empty the file if less space is free than the whole file occupies."""
         with self._alone() as is_mine:
             if is_mine:
                 self._give_way()
 
     def occupy(self) -> None:
-        """Take back what was given, or grow if there is plenty of room, or shrink to what is configured."""
+        """Occupy the given space again, or grow if there is plenty of room, or shrink to the configured size."""
         with self._alone() as is_mine:
             if is_mine:
                 self._occupy()
@@ -146,7 +146,7 @@ class Ballast:
     def _empty(self) -> None:
         try:
             self._fs.write_atomic(self._path, b"")
-        except DiskFull:  # not even for a name: without the file only plenty of room brings it back
+        except DiskFull:  # no room even for a name: without the file, only plenty of room restores it
             self._remove()
 
     def _remove(self) -> None:

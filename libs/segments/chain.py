@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SegmentChain: files of equal size, each named by the offset of its first byte, in one directory or several.
+"""SegmentChain: files of equal size, each named by the offset of its first byte, in a single directory or several.
 
-Invariants: neighbours are exactly one segment size apart; only the last segment is written; every segment but the last
-is full; after the first failed sync, commit or write the chain is sealed and none succeeds again.
-With a pool, what is written reaches the files by `commit`, oldest first, so that the committed bytes never have a hole;
-segments that were there at `open` are written in place. Without one every byte is committed as soon as it is written.
-Callers: one writer for everything that changes the chain; `find`, `segments`, `commit`, `sync` and the offsets from any
+Invariants: the offsets of neighbours differ by exactly the segment size; only the last segment is written; every
+segment but the last is full; after the first failed sync, commit or write the chain is sealed and none succeeds again.
+With a pool, written bytes reach the files by `commit`, oldest first, so that the committed bytes never have a hole;
+segments that exist at `open` are written in place. Without a pool, every byte is committed as soon as it is written.
+Callers: a single writer for all changes of the chain; `find`, `segments`, `commit`, `sync` and the offsets from any
 thread.
-Used for the commit log (large files, one prepared ahead) and for each consume queue (small files, made when needed,
-which get their blocks by steps; many thousands of chains, so nothing is mapped or started before it is needed).
-Not handled: what the bytes mean, so a chain can't tell where the data of the last file end: it opens with every file
-full, and recovery calls `truncate_after` with the end that it found.
+Used for the commit log (large files, with the next file prepared ahead) and for each consume queue (small files,
+created when needed, which get their blocks by steps; many thousands of chains, so nothing is mapped or started before
+it is needed).
+Not handled: the meaning of the bytes. So a chain can't know the end of the data in the last file: it opens with every
+file full, and recovery calls `truncate_after` with the end that it found.
 Rules: docs/formats/commit_log.md section 2; RocketMQ's counterpart is MappedFileQueue.
 """
 
@@ -37,14 +38,14 @@ from libs.segments.pool import TransientStorePool
 from libs.segments.segment import Segment, SharedState
 
 _TAKES_NO_FILE = {errno.ENOSPC, errno.EROFS, errno.ENOENT, errno.ENOTDIR}
-"""What a directory says that is full, was turned read-only or is not mounted any more, before anything is made."""
+"""Errors of a directory that is full, read-only or not mounted any more, before any file is created."""
 
 
 class SegmentChain:
-    """The segments of one directory, or of `directories`, of which `directory` is one. None of them before `open`.
+    """The segments of `directory`, or of `directories`, which include `directory`. It has no segments before `open`.
 
-    `preallocates` makes each next file ahead of need, and `warms` its pages present too: see SegmentAllocator. With
-    `grows` a new file has the blocks of its first page alone, and the writer calls `Segment.reserve`.
+    `preallocates` creates each next file ahead of need, and `warms` makes its pages present: see SegmentAllocator. With
+    `grows` a new file has only the blocks of its first page, and the writer calls `Segment.reserve`.
     """
 
     def __init__(
@@ -75,12 +76,12 @@ class SegmentChain:
         self.allocator = SegmentAllocator(fs, segment_size_bytes, warms=warms) if preallocates else None
 
     def open(self, *, is_clean: bool = False, is_durable: bool = True) -> Self:
-        """Open the files that are there, in directories that are made when missing. Maps none. Returns the chain.
+        """Open the existing files. Creates missing directories. Maps no file. Returns the chain.
 
         Every file counts as written in full. It counts as flushed only with `is_clean` (the last process ended
-        orderly): otherwise what a killed process wrote may still be in the page cache alone, and the first `sync`
-        covers it. Directories that are made are durable with `is_durable`. Names that are not 20 digits are left alone.
-        Unfinished files that a crash left are removed, and so is an empty last file, as RocketMQ may leave it.
+        orderly): otherwise the bytes of a killed process may be only in the page cache, and the first `sync` covers
+        them. New directories are durable with `is_durable`. Files whose names are not 20 digits are ignored.
+        Unfinished files that a crash left are removed, and so is an empty last file, which RocketMQ may leave.
         Raises SegmentSizeWrong, SegmentMissing and SegmentTwice, and then nothing was removed.
         """
         listed = [found for directory in self.directory_paths for found in self._listed(directory, is_durable)]
@@ -102,18 +103,18 @@ class SegmentChain:
 
     @property
     def segments(self) -> list[Segment]:
-        """All segments, oldest first. The list is a snapshot: a change of the chain makes a new one."""
+        """All segments, oldest first. The list is a snapshot: a change of the chain makes a new list."""
         return self._segments
 
     @property
     def active(self) -> Segment | None:
-        """The last segment, which is being written. None while the chain is empty."""
+        """The last segment, which is written. None while the chain is empty."""
         segments = self._segments
         return segments[-1] if segments else None
 
     @property
     def min_physical_offset(self) -> int:
-        """Offset of the first byte that is kept, 0 while the chain is empty."""
+        """Offset of the first kept byte, 0 while the chain is empty."""
         segments = self._segments
         return segments[0].base_physical_offset if segments else 0
 
@@ -125,7 +126,7 @@ class SegmentChain:
 
     @property
     def committed_physical_offset(self) -> int:
-        """Offset below which everything is in the files: readers see it, and it survives the process."""
+        """Offset below which all bytes are in the files: readers see them, and they survive the process."""
         if self.pool is None:
             return self.max_physical_offset
         offset = self.min_physical_offset
@@ -137,7 +138,7 @@ class SegmentChain:
 
     @property
     def flushed_physical_offset(self) -> int:
-        """Offset below which everything survives a power cut."""
+        """Offset below which all bytes survive a power cut."""
         offset = self.min_physical_offset
         for segment in reversed(self._segments):
             offset = segment.base_physical_offset + segment.flushed_position
@@ -158,14 +159,15 @@ class SegmentChain:
 
     @property
     def can_roll(self) -> bool:
-        """Whether the next segment may begin: a pool has to have a free buffer, which a commit gives back."""
+        """Whether the next segment may begin: a pool must have a free buffer, which a commit returns."""
         return self.pool is None or self.pool.free_count > 0
 
     def roll(self, *, first_base_physical_offset: int = 0, is_durable: bool = True) -> Segment:
-        """Add the next segment, durably, and make it the active one. The active one must be full.
+        """Add the next segment, durably, and make it the active segment. The former active segment must be full.
 
-        An empty chain begins at `first_base_physical_offset`. Without `is_durable` a first file is made as
-        `Fs.create_mapped` says, and the next one must wait for its sync. Raises StoreFull: then nothing has changed.
+        An empty chain begins at `first_base_physical_offset`. Without `is_durable` the first file is created as
+        described at `Fs.create_mapped`, and the next file must wait for its sync. Raises StoreFull: then nothing has
+        changed.
         """
         active = self.active
         assert active is None or active.is_full
@@ -183,7 +185,7 @@ class SegmentChain:
         return segment
 
     def commit(self) -> int:
-        """Copy all that was published before the call from the pool into the files. Returns where that ends.
+        """Copy all bytes that were published before the call from the pool into the files. Returns their end.
 
         Oldest first. Blocks without the GIL; does nothing without a pool. Raises CommitFailed.
         """
@@ -199,7 +201,7 @@ class SegmentChain:
         return end
 
     def sync(self) -> int:
-        """Make durable all that was committed before the call. Returns the flushed offset of the chain.
+        """Make all bytes durable that were committed before the call. Returns the flushed offset of the chain.
 
         Oldest first, so the flushed bytes never have a hole. Blocks without the GIL. Raises SyncFailed.
         """
@@ -216,7 +218,7 @@ class SegmentChain:
         return self.flushed_physical_offset
 
     def truncate_after(self, physical_offset: int, *, clear_rest: bool = True) -> None:
-        """Forget everything from this offset on, durably, newest first, so that a crash leaves no hole.
+        """Remove all bytes from this offset on, durably, newest first, so that a crash leaves no hole.
 
         Segments that begin at or after the offset are removed, except the first of the chain, which keeps its place.
         `clear_rest` as in `Segment.truncate`. Raises OffsetTrimmed, OffsetBeyondEnd (beyond, not at, the end).
@@ -236,7 +238,8 @@ class SegmentChain:
     def detach_first(self) -> Segment:
         """Detach the oldest segment from the chain, at once, for a caller that deletes its file in another thread.
 
-        Until the file is deleted and the directory synced, a crash brings the segment back. The active one can't go.
+        Until the file is deleted and the directory synced, a crash brings the segment back. The active segment can't be
+        detached.
         """
         assert len(self._segments) > 1
         first = self._segments[0]
@@ -245,7 +248,7 @@ class SegmentChain:
         return first
 
     def destroy(self) -> None:
-        """Remove all segments, durably, newest first, so that a crash leaves no hole. `roll` may begin anew.
+        """Remove all segments, durably, newest first, so that a crash leaves no hole. `roll` may begin again.
 
         May be repeated after an OSError.
         """
@@ -255,7 +258,7 @@ class SegmentChain:
             self._delete_last()
 
     def close(self) -> None:
-        """Unmap everything and remove the file that was prepared ahead. Makes nothing durable: call `sync` first."""
+        """Unmap all files and remove the file that was prepared ahead. Makes nothing durable: call `sync` first."""
         if self.allocator is not None:
             self.allocator.close()
         for segment in self._segments:
@@ -292,16 +295,16 @@ class SegmentChain:
         return [directory / name for name in self._fs.list(directory)]
 
     def _paths_for(self, base: int) -> list[Path]:
-        """Return where the file that begins here may go, the best place first."""
+        """Return the possible paths of the file with this base offset, the best path first."""
         name = file_name(base)
         if self.directories is None:
             return [self.directory / name]
         return [directory / name for directory in self.directories.candidates(base // self.segment_size_bytes)]
 
     def _create(self, base: int, *, is_durable: bool) -> MappedFile:
-        """Make a file: where it was prepared, or else in the first place that has room and accepts files at all.
+        """Create a file: at the prepared path, or else at the first path that has room and accepts files.
 
-        Raises StoreFull if a place that accepts files has no room, and OSError if no place accepts any.
+        Raises StoreFull if a directory that accepts files has no room, and OSError if no directory accepts files.
         """
         prepared = self.allocator.prepared_path if self.allocator is not None else None
         paths = sorted(self._paths_for(base), key=lambda path: path != prepared)  # the others stay in order
@@ -314,7 +317,7 @@ class SegmentChain:
                     path, self.segment_size_bytes, reserved_bytes=self._first_bytes, is_durable=is_durable
                 )
             except OSError as error:
-                if error.errno not in _TAKES_NO_FILE or self._fs.exists(path):  # nobody knows what is there
+                if error.errno not in _TAKES_NO_FILE or self._fs.exists(path):  # the content at the path is unknown
                     raise
                 errors.append(error)
         if not any(isinstance(error, DiskFull) for error in errors):

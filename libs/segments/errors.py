@@ -18,7 +18,7 @@ class StoreFull(StoreError):
 
 
 class SegmentMissing(StoreError):
-    """Two neighbouring files of a chain are not one segment size apart: a file between them is gone or misnamed."""
+    """The offsets of two neighbouring files do not differ by the segment size: a file is missing or misnamed."""
 
     def __init__(self, *, path: Path, previous: Path, missing: str) -> None:
         super().__init__(
@@ -50,7 +50,7 @@ class SegmentSizeWrong(StoreError):
 
 
 class FaultAt(StoreError):
-    """Base: something is wrong at one byte of a file. TEXT has places for `path`, `position` and `reason`."""
+    """Base class: a fault at a byte of a file. TEXT has places for `path`, `position` and `reason`."""
 
     TEXT: ClassVar[str]
 
@@ -69,7 +69,7 @@ class SegmentUnreadable(FaultAt):
 
     @property
     def segment(self) -> str:
-        """Name of the file, as callers of a service may see it."""
+        """Name of the file, for callers of a service."""
         return self.path.name
 
 

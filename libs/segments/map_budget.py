@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MapBudget: bounds how many segments are mapped: the kernel limits a process to some 65,000 mappings.
+"""MapBudget: bounds the number of mapped segments: the kernel limits a process to some 65,000 mappings.
 
-Invariants: a segment that is held or has unsynced bytes stays mapped; any other may lose its mapping when another one
-needs the place, and is mapped again on its next touch. Views that were handed out stay valid through all of it, so an
-eviction is never seen by a reader. Eviction is second chance: a segment that was touched since the last round stays.
-One budget may serve many chains. Safe to use from any thread.
-Not handled: more unsynced segments than the bound. Who writes to many chains syncs in time (ConsumeQueueTable).
+Invariants: a segment that is held or has unsynced bytes stays mapped; any other segment may lose its mapping when
+another segment needs the place, and is mapped again on its next touch. Existing views stay valid, so a reader never
+notices an eviction. Eviction is second chance: a segment that was touched since the last round stays.
+A budget may serve many chains. Safe to use from any thread.
+Not handled: more unsynced segments than the bound. A writer to many chains syncs in time (ConsumeQueueTable).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol
 from libs.machine.workers import workers
 
 MAPPED_COUNT_MAX = 256
-"""Default of a chain that has a budget of its own: 256 GiB of log at the usual segment size."""
+"""Default of a chain with its own budget: 256 GiB of log at the usual segment size."""
 
 
 class Mapped(Protocol):
@@ -30,7 +30,7 @@ class Mapped(Protocol):
 
 
 class MapBudget:
-    """Keeps at most `mapped_count_max` segments mapped, as far as those in use allow."""
+    """A limit of mapped segments: at most `mapped_count_max`, if the segments in use allow it."""
 
     def __init__(self, mapped_count_max: int = MAPPED_COUNT_MAX) -> None:
         assert mapped_count_max > 0
@@ -40,7 +40,7 @@ class MapBudget:
 
     @property
     def mapped_count(self) -> int:
-        """Segments that are mapped now."""
+        """Number of segments that are mapped now."""
         return len(self._mapped)
 
     def admit(self, segment: Mapped) -> None:

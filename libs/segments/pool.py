@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TransientStorePool: buffers of one segment each, in which a segment is written before its bytes reach its file.
+"""TransientStorePool: buffers of the size of a segment. A segment is written there before its bytes reach its file.
 
-Invariants: the buffers are allocated once, at the start, and go round; a lent buffer belongs to one segment until all
-of that segment is in its file. The buffers' pages are locked in memory, so that no append waits for a page; where the
-process may not lock so much they are only made present, and a warning names the limit.
-What is in a buffer alone is lost with the process. Callers: SegmentChain and Segment, from any thread.
+Invariants: the buffers are allocated once, at the start, and used again and again; a borrowed buffer belongs to a
+single segment until all of that segment is in its file. The buffers' pages are locked in memory, so that no append
+waits for a page; if the process may not lock so much they are only made present, and a warning names the limit.
+Bytes that are only in a buffer are lost with the process. Callers: SegmentChain and Segment, from any thread.
 RocketMQ's counterpart is TransientStorePool.
 """
 
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class TransientStorePool:
-    """`buffer_count` buffers of `size_bytes`. Making it blocks, for about 0.2 s for each GiB. Raises OSError."""
+    """A pool of `buffer_count` buffers of `size_bytes`. The constructor blocks about 0.2 s per GiB. Raises OSError."""
 
     def __init__(self, buffer_count: int, size_bytes: int) -> None:
         assert buffer_count > 0
@@ -34,15 +34,15 @@ class TransientStorePool:
 
     @property
     def free_count(self) -> int:
-        """Buffers that nobody has."""
+        """Number of buffers that are not borrowed."""
         return len(self._free)
 
     def borrow(self) -> memoryview:
-        """Lend a buffer, whose content has no meaning. The caller knows that there is one."""
+        """Lend a buffer, whose content has no meaning. The caller has checked that a buffer is free."""
         return self._free.popleft()
 
     def give_back(self, buffer: memoryview) -> None:
-        """Return a buffer that was borrowed."""
+        """Return a borrowed buffer to the pool."""
         self._free.append(buffer)
 
     def _allocate(self, buffer_count: int) -> memoryview:

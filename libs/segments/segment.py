@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segment: one preallocated, memory-mapped file of fixed size, with three cursors.
+"""Segment: a preallocated, memory-mapped file of fixed size, with three cursors.
 
 Invariants: 0 <= flushed_position <= committed_position <= wrote_position <= size_bytes; none ever decreases, except by
 `truncate`. Bytes below wrote_position are complete. Bytes below committed_position are in the file: every reader may
 read them, and they survive the process. Bytes below flushed_position survive a power cut.
 There are two ways to write. Small pieces go into `buffer`, the file's own pages, and `advance` publishes them. Batches
-go into `room`, memory that stays in the processor's cache, and `put` copies them into the file with one call: it costs
-half of what faults on fresh pages of a mapping cost, and a disk that refuses is an error and not the end of the process
+go into `room`, memory that stays in the processor's cache, and `put` copies them into the file with a single call. This
+costs half as much as faults on fresh pages of a mapping, and a refusal of the disk is an error, not the end of the
+process
 (docs/decisions/0014-batches-by-pwrite.md). With a pool `room` is a borrowed buffer, which `commit` copies into the
 file later. The buffer is returned when all of the segment is in the file. Without a pool, written bytes are committed.
-Callers: one writer, any number of threads that commit or sync (they wait for each other), any number of readers.
+Callers: a single writer, any number of threads that commit or sync (they wait for each other), any number of readers.
 A reader that works outside of the writer's thread holds the segment meanwhile; deletion then waits with the mapping.
 Not handled: the meaning of the bytes, the next segment (SegmentChain), when to sync (the engines).
 Layout: docs/formats/commit_log.md and docs/formats/consume_queue.md; RocketMQ's counterpart is DefaultMappedFile.
@@ -36,13 +37,13 @@ GROWTH_BYTES_MAX = 1 << 20
 
 _ZEROS = bytes(CLEAR_CHUNK_BYTES)
 _OF_THE_FILE = {errno.ENOENT, errno.EISDIR, errno.EINVAL, errno.EACCES, errno.EIO}
-"""Why a file can't be mapped, which no other would share: it is gone, no file, empty, forbidden, or the disk fails."""
+"""Errors of mapping that concern a single file: it is missing, no file, empty, forbidden, or the disk fails."""
 
 
 class SharedState:
     """The state that the segments of a chain share.
 
-    Where they are kept, their size, the first sync, commit or write that failed, locks to wait for each other, `room`.
+    The file system, the segment size, the first failed sync, commit or write, locks, and the memory of `room`.
     """
 
     def __init__(
@@ -59,12 +60,12 @@ class SharedState:
 
 
 class Segment:
-    """One file of a chain. SegmentChain makes it, and its first touch maps it, unless it was just made: `mapped`.
+    """A file of a chain. SegmentChain creates it, and its first touch maps it, unless it is new: `mapped`.
 
-    `base_physical_offset` is the offset of its first byte in the chain, which its file name tells.
+    `base_physical_offset` is the offset of its first byte in the chain, which is also its file name.
     `first_store_time_ms` and `last_store_time_ms` belong to the engines; 0 means unknown.
-    Bytes below `reserved_position` have their blocks for certain, so that a store there can't lack space.
-    `hold_count` readers are at work. With a pool a file that was just made is written through a buffer of it.
+    Bytes below `reserved_position` certainly have blocks, so that a store there can't lack space.
+    `hold_count` is the number of readers at work. With a pool, a new file is written through a buffer of the pool.
     """
 
     __slots__ = (
@@ -125,7 +126,7 @@ class Segment:
     def buffer(self) -> memoryview:
         """All bytes of the file, writable. Slices of it stay valid for as long as they live, also after `delete`.
 
-        Ask for it anew for each piece of work: a view that is kept keeps the mapping. Raises SegmentUnreadable for a
+        Get it again for each piece of work: a kept view keeps the mapping. Raises SegmentUnreadable for a
         file that another program removed, shortened or replaced.
         """
         mapped = self._mapped
@@ -136,9 +137,9 @@ class Segment:
 
     @property
     def room(self) -> memoryview:
-        """Memory for the writer's next batch, as long as what is left of the file. `put` copies it into the file.
+        """Memory for the writer's next batch, as long as the rest of the file. `put` copies it into the file.
 
-        Without a pool all segments of a chain have the same memory, so that its pages are there already.
+        Without a pool all segments of a chain share the same memory, so that its pages are already present.
         """
         if self._borrowed is not None:
             return self._borrowed[self.wrote_position :]
@@ -147,7 +148,7 @@ class Segment:
         return self._shared.staging[: self.size_bytes - self.wrote_position]
 
     def check_readable(self, position: int, end: int) -> None:
-        """Read [position, end) from the disk, so that a bad one is an error here and not the end of the process.
+        """Read [position, end) from the disk, so that a bad disk is an error here and not the end of the process.
 
         Raises SegmentUnreadable with the first page that can't be read.
         """
@@ -161,14 +162,14 @@ class Segment:
                 except OSError:
                     if step == PAGE_SIZE_BYTES:
                         raise
-                    step = PAGE_SIZE_BYTES  # look closer
+                    step = PAGE_SIZE_BYTES  # find the page
         except OSError as error:
             raise SegmentUnreadable(path=self.path, position=at, reason=error.strerror or str(error)) from error
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
-        """Return where bytes may be that are not zero, from `position` on, as `MappedFile.data_ranges` does.
+        """Return the ranges from `position` on that may have bytes which are not zero. See `MappedFile.data_ranges`.
 
-        Raises SegmentUnreadable as `buffer` does.
+        Raises SegmentUnreadable like `buffer`.
         """
         return (self._mapped or self._map_present()).data_ranges(position)
 
@@ -184,12 +185,12 @@ class Segment:
 
     @property
     def is_committed(self) -> bool:
-        """Whether all that is written is in the file, and no buffer is borrowed if the segment is full."""
+        """Whether all written bytes are in the file, and no buffer is borrowed if the segment is full."""
         return self._borrowed is None or self._committed_position == self.wrote_position < self.size_bytes
 
     @property
     def is_full(self) -> bool:
-        """Whether no byte more can be written."""
+        """Whether no further byte can be written."""
         return self.wrote_position == self.size_bytes
 
     @property
@@ -205,8 +206,8 @@ class Segment:
     def reserve(self, position: int) -> None:
         """Make sure that the writer can't lack space below `position`. Call it before writing past `reserved_position`.
 
-        Reserves three times as much ahead, at most 1 MiB, so that a file that goes on growing asks seldom. Raises
-        StoreFull, and WriteFailed, as `put` does, if another program removed the file.
+        Reserves three times as much ahead, at most 1 MiB, so that a growing file reserves seldom. Raises StoreFull, and
+        like `put` WriteFailed if another program removed the file.
         """
         if position <= self.reserved_position:
             return
@@ -225,14 +226,14 @@ class Segment:
     def put(self, size_bytes: int) -> None:
         """Publish the first bytes of `room`. Makes nothing durable.
 
-        Raises WriteFailed when the disk refuses, and from then on as `sync` does; then nothing was published.
+        Raises WriteFailed when the disk refuses, and from then on like `sync`; then nothing was published.
         """
         if self._borrowed is None:
             self._write(self._shared.staging[:size_bytes])
         self.advance(self.wrote_position + size_bytes)
 
     def put_from(self, data: memoryview) -> None:
-        """Publish bytes that are not in `room`, and fit into it. Otherwise as `put`."""
+        """Publish bytes that are not in `room`, and fit into it. Otherwise like `put`."""
         if self._borrowed is None:
             self._write(data)
         else:
@@ -240,19 +241,20 @@ class Segment:
         self.advance(self.wrote_position + len(data))
 
     def fill(self, last: bytes) -> None:
-        """Publish the rest of the file: these last bytes of its content, and zeros. Raises WriteFailed."""
+        """Publish the rest of the file: the bytes of `last`, and zeros. Raises WriteFailed."""
         if self._borrowed is None:
             self._write(memoryview(last))
         else:
             self.room[: len(last)] = last
-            rest = self.room[len(last) :]  # it may have been another segment's before
+            rest = self.room[len(last) :]  # another segment may have used it before
             rest[:] = bytes(len(rest))
         self.advance(self.size_bytes)
 
     def commit(self) -> None:
-        """Copy what was published before the call from the borrowed buffer into the file. Gives a full buffer back.
+        """Copy all bytes that were published before the call from the borrowed buffer into the file.
 
-        Blocks without the GIL. Raises CommitFailed when the disk refuses, and from then on as `sync` does.
+        Returns a full buffer to the pool. Blocks without the GIL. Raises CommitFailed when the disk refuses, and from
+        then on like `sync`.
         """
         with self._shared.commit_lock:
             if self._shared.error is not None:
@@ -276,7 +278,7 @@ class Segment:
                 self._shared.pool.give_back(borrowed)
 
     def populate(self, size_bytes: int) -> None:
-        """Make the pages of the next bytes to be written present, as `MappedFile.populate` does, without the GIL."""
+        """Make the pages of the next bytes present, without the GIL. See `MappedFile.populate`."""
         size_bytes = min(size_bytes, self.size_bytes - self.wrote_position)
         if size_bytes > 0:
             (self._mapped or self._map()).populate(self.wrote_position, size_bytes)
@@ -288,7 +290,7 @@ class Segment:
             mapped.unlock()
 
     def write_out(self, position: int) -> None:
-        """Let the disk begin with what is in the file from there on, so that the next `sync` waits less. A hint."""
+        """Start writing the file's bytes from `position` on to the disk, so that the next `sync` waits less. A hint."""
         mapped, end = self._mapped, self.committed_position
         if mapped is not None and position < end:
             mapped.write_out(position, end - position)
@@ -332,10 +334,10 @@ class Segment:
         self.flushed_position = min(self.flushed_position, position)
 
     def write_again(self, position: int) -> None:
-        """Write the bytes from `position` on once more, durably, but for those never written. For recovery only.
+        """Write the bytes from `position` on again, durably, except bytes that were never written. For recovery only.
 
-        When a sync fails the kernel takes the pages for clean although the disk does not have them, and a process that
-        starts later finds them in the page cache: they look sound, and a mere sync would leave them out again.
+        When a sync fails, the kernel marks the pages clean although the disk does not have them. A process that starts
+        later finds them in the page cache: they look sound, but a sync alone would leave them out again.
         Raises OSError or SyncFailed.
         """
         assert self._borrowed is None
@@ -351,8 +353,8 @@ class Segment:
     def hold(self, let_go: Callable[[], None] | None = None) -> bool:
         """Keep the segment mapped until `release`. Returns False when it was closed already: then there is no release.
 
-        A reader that may stay for long gives `let_go`: `evict` calls it, and it has to release and read no more.
-        Raises SegmentUnreadable as `buffer` does.
+        A reader that may stay for long passes `let_go`: `evict` calls it. It must release the segment and read no more.
+        Raises SegmentUnreadable like `buffer`.
         """
         with self._shared.maps.lock:
             if self._is_closed:
@@ -375,7 +377,7 @@ class Segment:
                 self._unmap()
 
     def evict(self) -> None:
-        """Make each reader that gave `let_go` release the segment. Runs in the thread of these readers."""
+        """Make each reader that passed `let_go` release the segment. Runs in the thread of these readers."""
         for let_go in list(self._holders):
             let_go()
 
@@ -385,7 +387,7 @@ class Segment:
         return self.hold_count > 0
 
     def close(self) -> None:
-        """Unmap the file, or leave that to the last holder. Makes nothing durable. May be repeated."""
+        """Unmap the file, or leave this to the last holder. Makes nothing durable. May be repeated."""
         if self.wrote_position > self.flushed_position:
             with self._shared.commit_lock, self._shared.lock:  # a commit or a sync may be using the descriptor
                 self._close()
@@ -393,7 +395,7 @@ class Segment:
             self._close()
 
     def delete(self) -> None:
-        """Remove the file and close. Readers that hold it finish their work. Durable after a sync of the directory.
+        """Remove the file and close the segment. Its holders finish their work. Durable after a sync of the directory.
 
         Raises OSError, and then nothing has changed.
         """
@@ -401,9 +403,9 @@ class Segment:
         self.close()
 
     def try_unmap(self) -> bool:
-        """Give the mapping up unless it is needed: the segment is held or has unsynced bytes.
+        """Drop the mapping, unless the segment is held or has unsynced bytes.
 
-        Returns whether it is gone. The caller holds the lock of the budget.
+        Returns whether it is dropped. The caller holds the lock of the budget.
         """
         if self.hold_count or self.wrote_position > self.flushed_position:
             return False
@@ -423,13 +425,13 @@ class Segment:
             raise self._write_failed(error) from error
 
     def _write_failed(self, error: OSError) -> WriteFailed:
-        """Remember and return the error that ends all writing of the chain."""
+        """Record and return the error that ends all writes of the chain."""
         reason = error.strerror or str(error)
         self._shared.error = failed = WriteFailed(path=self.path, position=self.wrote_position, reason=reason)
         return failed
 
     def _map_present(self) -> MappedFile:
-        """Map the file for a reader. Raises SegmentUnreadable if it is gone or has changed."""
+        """Map the file for a reader. Raises SegmentUnreadable if it is missing or has changed."""
         try:
             mapped = self._map()
         except OSError as error:
@@ -477,10 +479,10 @@ class Segment:
 
 
 class SegmentHold:
-    """One reader's hold of a segment, which ends by the reader or because the segment has to go.
+    """A reader's hold of a segment. The reader ends it, or `Segment.evict` does because the segment is needed.
 
-    Held from the start, unless the segment was closed already; see `is_held`. Callers: one thread, that of the reader,
-    which also calls `Segment.evict`.
+    Held from the start, unless the segment was closed already; see `is_held`. Callers: a single thread, the thread of
+    the reader, which also calls `Segment.evict`.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -488,7 +490,7 @@ class SegmentHold:
         self.is_held = segment.hold(self.let_go)
 
     def let_go(self) -> None:
-        """End the hold. Nothing of the segment may be read after it. May be repeated."""
+        """End the hold. The segment must not be read after it. May be repeated."""
         if self.is_held:
             self.is_held = False
             self.segment.release(self.let_go)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CommitLog: owns segments, checkpoint and topics; promises one total order and the durability it acknowledged."""
+"""CommitLog: owns segments, checkpoint and topics. It guarantees a total order and the acknowledged durability."""

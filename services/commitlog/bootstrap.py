@@ -60,7 +60,7 @@ WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - known, not listened on
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """All settings of the CommitLog process."""
+    """The settings of the CommitLog process."""
 
     engine: CommitLogConfig = field(default_factory=CommitLogConfig)
     leader: PeerConfig = field(default_factory=lambda: PeerConfig(target=""))
@@ -158,7 +158,7 @@ class Service:
             self._member.start()
             if self._label is not None:
                 self._label.loop.start()
-        elif self._roles.seat == own:  # what it was told before other settings counts no more, also when they come back
+        elif self._roles.seat == own:  # forget an operator's choice under other settings for good
             await self._open_log().identity.stand_up()
 
     async def _open(self, seat: Seat, cut: Cut | None = None, reign: Reign = BY_HAND) -> None:
@@ -185,7 +185,7 @@ class Service:
         )
 
     async def _hold(self) -> None:
-        """Close the log. Calls get RECOVERING meanwhile, and those that last too long use what is closed."""
+        """Close the log. Calls get RECOVERING meanwhile. Calls that last too long use a closed log."""
         self.server.hold()
         self._end_streams()
         drain_timeout_s = self._settings.server.drain_timeout_ms / 1000
@@ -235,13 +235,13 @@ class Service:
         return self.commit_log.log
 
     async def until_connected(self) -> None:
-        """Return at once: it needs no other service."""
+        """Return at once: the CommitLog needs no other service."""
 
     async def until_complete(self) -> None:
-        """Return at once: all is done when it is open."""
+        """Return at once: the start is complete after `open`."""
 
     async def drain(self) -> None:
-        """Let another log lead, or the leader go on without this one, and end the streams."""
+        """Let another log lead, or let the leader continue without this log, and end the streams."""
         if self._member is not None:
             await self._member.resign()
         await self.commit_log.take_leave()
@@ -259,7 +259,7 @@ class Service:
                 servicer.drain()
 
     async def close(self) -> None:
-        """Sync and close the store, and let go of the leader."""
+        """Sync and close the store, and close the connection to the leader."""
         await self._stop_label()
         if self._member is not None:
             await self._member.stop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CommitLogConfig: every setting of the log itself, with its unit; defaults are RocketMQ's where it has the setting.
+"""CommitLogConfig: every setting of the log itself, with its unit. Defaults are RocketMQ's if it has the setting.
 
 Values only. Addresses, TLS, tokens and telemetry belong to the process and are not here.
 """
@@ -22,7 +22,7 @@ from libs.segments.directories import SegmentDirectories
 
 Percent = Annotated[int, Meta(ge=1, le=100)]
 LEASE_DURATION_MS_MAX = 600_000
-"""Nor may a leader ask who follows it to stay away from elections for longer."""
+"""Also the longest time for which a leader may ask its followers to stay away from elections."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,8 +41,8 @@ class CommitLogConfig:
     log_dirs: str = ""
     """Directories of the segments, separated by commas, for a log on several disks; empty is data_dir/commitlog.
 
-    RocketMQ's storePathCommitLog. Relative paths count from the working directory. Give directories below the mount
-    points: a disk that is not mounted is noticed then.
+    RocketMQ's storePathCommitLog. Relative paths begin at the working directory. Give directories below the mount
+    points: then a disk that is not mounted is detected.
     """
 
     log_dirs_read_only: str = ""
@@ -52,75 +52,77 @@ class CommitLogConfig:
     """
 
     role: RoleName = "async_master"
-    """A master takes appends; a synchronous one lets readers see only what all members of the in-sync set have on their
-    disks, and waits for that unless a request asks for less. A slave follows the log of leader_target, and refuses
-    appends. RocketMQ's brokerRole."""
+    """A master accepts appends. A synchronous master shows readers only records that all members of the in-sync set
+    have on their disks, and an append waits for that unless its request asks for less. A slave follows the log of
+    leader_target, and refuses appends. RocketMQ's brokerRole."""
 
     replica_id: str = ""
     """Name of this log among its copies; empty is the host's name and the port."""
 
     coordinator: Literal["none", "etcd", "kubernetes"] = "none"
-    """Who keeps the record of who leads. none: people decide. etcd, kubernetes: the logs elect one of them by
-    themselves, all with the same etcd_targets and etcd_prefix, or kubernetes_lease and kubernetes_namespace; role is
-    then as what a log leads that was elected."""
+    """Keeper of the record that names the leader. none: operators choose the leader. etcd, kubernetes: the logs elect
+    the leader by themselves, all with the same etcd_targets and etcd_prefix, or kubernetes_lease and
+    kubernetes_namespace; role is then the role in which an elected log leads."""
 
     bootstrap_replica_id: str = ""
     """With a coordinator: replica_id of the log that makes the record when there is none, and leads first. Give all
-    logs the same one. It does so only if it never was replicated before."""
+    logs the same value. The log does so only if it never was replicated before."""
 
     advertise_target: str = ""
-    """With a coordinator: address under which other logs and clients reach this one, as host:port; empty is the one
+    """With a coordinator: address under which other logs and clients reach this log, as host:port; empty is the address
     that it listens on."""
 
     lease_duration_ms: Annotated[int, Meta(ge=1_000, le=LEASE_DURATION_MS_MAX)] = 5_000
-    """With a coordinator: a leader that could not renew its lease for so long is replaced. It takes no appends after
-    four fifths of it, unless all others in sync hear it. The same at all logs of a group: who was just started
-    waits for it."""
+    """With a coordinator: a leader that could not renew its lease for so long is replaced. It accepts no appends after
+    four fifths of this time, unless it reaches all other members in sync. Must be the same at all logs of a group: a
+    log that was just started waits for this time."""
 
     lease_renew_ms: Annotated[int, Meta(ge=100)] = 1_500
     """With a coordinator: time between two renewals of the lease."""
 
     min_in_sync_replicas: Annotated[int, Meta(ge=1, le=16)] = 2
-    """Members of the in-sync set, leader included, without which nothing becomes REPLICATED: it is refused with
-    NOT_ENOUGH_REPLICAS. The set never gets smaller once it was so large. RocketMQ's minInSyncReplicas."""
+    """Least members of the in-sync set, leader included, for REPLICATED: with fewer members an append that asks for it
+    is refused with NOT_ENOUGH_REPLICAS. The set never gets smaller after it was so large. RocketMQ's
+    minInSyncReplicas."""
 
     replica_lag_ms_max: Annotated[int, Meta(ge=1_000)] = 10_000
-    """A member that has not reached for so long what the log had then, or is not connected, leaves the in-sync set."""
+    """A member leaves the in-sync set if it did not reach the end of the log of so long ago, or is not connected."""
 
     replica_lag_bytes_max: Annotated[int, Meta(ge=limits.MIB)] = 256 * limits.MIB
     """A member that is further behind leaves the in-sync set."""
 
     replicate_timeout_ms: Annotated[int, Meta(ge=1)] = 3_000
-    """Longest wait for the other members; then the answer says how durable the batch is, which is stored."""
+    """Longest wait for the other members; then the answer has the durability of the batch, which is stored."""
 
     handover_timeout_ms: Annotated[int, Meta(ge=1)] = 2_000
-    """Longest time that a leader which hands over takes no appends. Then it goes on leading, unless the next one has
-    all: others in sync are waited for as long, so one that does not answer makes a handover take this time."""
+    """Longest time for which a leader accepts no appends during a handover. After this time it continues to lead,
+    unless the next leader has all records. The handover waits as long for the other members in sync, so a member that
+    does not answer makes a handover take this time."""
 
     replica_window_bytes: Annotated[int, Meta(ge=limits.MIB, le=256 * limits.MIB)] = 16 * limits.MIB
-    """Bytes that a slave lets its leader send ahead of what has arrived."""
+    """Bytes that a slave's leader may send ahead of the received bytes."""
 
     catch_up_bytes_per_s: Annotated[int, Meta(ge=0)] = 0
-    """Bytes per second that a leader gives to all slaves together of what was there before their streams began, or is
-    far behind the end of the log. 0 is no limit. Appends at a higher rate are never caught up with."""
+    """Bytes per second that a leader sends to all slaves together of records from before their streams began, or far
+    behind the end of the log. 0 is no limit. A slave never catches up with appends at a higher rate."""
 
     replica_silence_ms: Annotated[int, Meta(ge=1_000)] = 3_000
-    """A stream of replication that brings nothing for so long is given up. Both sides send something twice a second."""
+    """A stream of replication that brings nothing for so long is closed. Both sides send a step twice a second."""
 
     cut_bytes_max: Annotated[int, Meta(ge=0)] = limits.GIB
-    """A slave that has bytes which its newer leader does not have cuts off so many of them, and keeps them below
-    reput/cut; with more it stands still."""
+    """A slave that has bytes which its newer leader does not have truncates at most so many of them, and keeps a copy
+    below reput/cut; with more bytes it stops following."""
 
     reconnect_ms_max: Annotated[int, Meta(ge=1)] = 2_000
     """Longest wait of a slave between two attempts to reach its leader."""
 
     store_host: str = ""
-    """Address written into records and message ids, as address:port; empty is the one that it listens on."""
+    """Address written into records and message ids, as address:port; empty is the address that it listens on."""
 
     segment_size_bytes: Annotated[int, Meta(ge=64 * limits.KIB, le=limits.SEGMENT_SIZE_BYTES_MAX)] = (
         limits.SEGMENT_SIZE_BYTES
     )
-    """Size of one file of the log. Can't be changed on existing data."""
+    """Size of a file of the log. Can't be changed on existing data."""
 
     preallocate: bool = True
     """Make the next segment ahead of need, in the background."""
@@ -132,37 +134,37 @@ class CommitLogConfig:
     """
 
     flush_interval_ms: Annotated[int, Meta(ge=1)] = 500
-    """Time between two looks of the background flush."""
+    """Time between two runs of the background flush."""
 
     flush_pages_min: Annotated[int, Meta(ge=0)] = 4
     """The background flush leaves fewer dirty pages of 4 KiB than this for later."""
 
     flush_thorough_interval_ms: Annotated[int, Meta(ge=1)] = 10_000
-    """After this time the background flush syncs whatever is dirty."""
+    """After this time the background flush syncs all dirty pages."""
 
     transient_store_pool: bool = False
     """Collect appends in locked memory and copy them to the files in the background; flush_mode must be async."""
 
     transient_store_pool_segment_count: Annotated[int, Meta(ge=1, le=64)] = 5
-    """Buffers of the pool, of one segment each, taken and locked at the start."""
+    """Buffers of the pool, of a segment each, taken and locked at the start."""
 
     commit_interval_ms: Annotated[int, Meta(ge=1)] = 200
-    """Time between two looks whether the pool has something to copy to the files."""
+    """Time between two checks whether the pool has bytes to copy to the files."""
 
     commit_pages_min: Annotated[int, Meta(ge=0)] = 4
     """The copying leaves fewer pages of 4 KiB than this for later."""
 
     commit_thorough_interval_ms: Annotated[int, Meta(ge=1)] = 200
-    """After this time whatever is in the pool is copied."""
+    """After this time the whole content of the pool is copied."""
 
     warm_segments: bool = False
     """Make the pages of the next segment present and lock them in memory, in the background."""
 
     sync_timeout_ms: Annotated[int, Meta(ge=1)] = 5_000
-    """Longest wait of one append for its sync; then the answer carries the lower durability."""
+    """Longest wait of an append for its sync; then the answer has the lower durability."""
 
     checkpoint_interval_ms: Annotated[int, Meta(ge=1)] = 1_000
-    """Time between two looks whether the checkpoint file must be written."""
+    """Time between two checks whether the checkpoint file must be written."""
 
     snapshot_interval_ms: Annotated[int, Meta(ge=1)] = 60_000
     """Time between two snapshots of the queue offsets, which each roll and each clean stop make too."""
@@ -179,13 +181,13 @@ class CommitLogConfig:
     """Bytes of batches that may wait for their durability, over all callers."""
 
     append_stream_inflight_bytes_max: Annotated[int, Meta(ge=limits.KIB, le=limits.GIB)] = 64 * limits.MIB
-    """Bytes of batches of one AppendStream whose outcomes are not yet sent; the stream is not read meanwhile."""
+    """Bytes of batches of an AppendStream whose outcomes are not yet sent; the stream is not read meanwhile."""
 
     auto_create_topics: bool = True
-    """Make a topic when the first message for it arrives. Those of groups' dead letters are made in any case."""
+    """Make a topic when the first message for it arrives. Topics of groups' dead letters are made in any case."""
 
     default_queue_count: Annotated[int, Meta(ge=1, le=limits.QUEUE_COUNT_MAX)] = 4
-    """Queues of a topic when nobody says how many."""
+    """Queues of a topic when the request names no count."""
 
     topic_count_max: Annotated[int, Meta(ge=1)] = 100_000
     """Most topics in the store."""
@@ -194,37 +196,39 @@ class CommitLogConfig:
     """Most queues that a topic can be given. A topic that has more keeps them."""
 
     queue_count_max: Annotated[int, Meta(ge=1)] = 100_000
-    """Most queues of all topics together; of a deleted topic those count that had a message. Topics that would have
-    more are refused. Each queue takes some 10 KB of the Indexer's disk and as much of its memory from its first message
-    on."""
+    """Most queues of all topics together; of a deleted topic the queues that had a message count. Topics that would
+    exceed it are refused. Each queue takes some 10 KB of the Indexer's disk and as much of its memory from its first
+    message on."""
 
     batch_new_queue_count_max: Annotated[int, Meta(ge=1)] = 1_024
-    """Most queues whose first messages one batch may have."""
+    """Most queues whose first messages a batch may have."""
 
     new_queues_per_s_max: Annotated[int, Meta(ge=0)] = 500
     """Queues that may begin per second, over all callers. Beyond it a batch with first messages of queues is refused
-    with WINDOW_FULL, and may be sent again; other batches go on. An Indexer makes the files of each new queue before it
-    goes on in the log, so this bounds how long new queues hold up messages of all others. 0 is no limit."""
+    with WINDOW_FULL, and may be sent again; other batches are accepted. An Indexer makes the files of each new queue
+    before it continues in the log, so this bounds how long new queues delay messages of all other queues. 0 is no
+    limit."""
 
     message_delay_level: str = DELAY_LEVELS_TEXT
-    """Delays of level 1, 2, ... in RocketMQ's form. A change holds for messages that come after it."""
+    """Delays of level 1, 2, ... in RocketMQ's form. A change applies to messages that come after it."""
 
     writer_batch_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 16_384
-    """Batches with a writer that are remembered, so that they are stored once however often they are sent."""
+    """Batches with a writer that the log remembers, so that they are stored once however often they are sent."""
 
     writer_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 65_536
-    """Writers whose next number is remembered, also when their batches are not: a batch that is sent again then is
-    refused as forgotten. A first batch that is sent again after so many other writers is stored a second time."""
+    """Writers whose next number the log remembers, also when it does not remember their batches: a batch that is sent
+    again then is refused as forgotten. A first batch that is sent again after so many other writers is stored a second
+    time."""
 
     once_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 32_768
-    """Writers of one batch (ids that begin with `once/`) that are remembered, so that what is sent again under an id is
-    stored once."""
+    """Writers of a single batch (ids that begin with `once/`) that the log remembers, so that a batch that is sent
+    again with the same id is stored once."""
 
     crc_property: bool = True
     """Write the whole-record checksum as a last property of each record, as RocketMQ can since 5.2."""
 
     accept_scanned_queue_offsets: bool = False
-    """At a start without a snapshot of the queue offsets: believe the log that is left, and wait for no Indexer."""
+    """At a start without a snapshot of the queue offsets: use the remaining log's offsets, and wait for no Indexer."""
 
     check_crc_on_recover: bool = True
     """Check the checksums of the records that a start scans."""
@@ -241,32 +245,32 @@ class CommitLogConfig:
     disk_full_percent: Percent = 90
     """Appends are refused while more than this part of the log's disk is used; 100 is never.
 
-    Of several disks the emptiest counts that takes new segments. RocketMQ's diskSpaceWarningLevelRatio.
+    Of several disks that take new segments, the emptiest counts. RocketMQ's diskSpaceWarningLevelRatio.
     """
 
     disk_open_percent: Percent = 85
-    """Appends that were refused so are accepted again when not more than this part is used.
+    """Appends that were refused for disk_full_percent are accepted again when not more than this part is used.
 
-    Of several disks of the log, one that is used above it gets no new segments as long as there is another one.
+    Of several disks of the log, a disk that is used above it gets no new segments as long as there is another disk.
     RocketMQ's diskSpaceCleanForciblyRatio.
     """
 
     disk_report_timeout_ms: Annotated[int, Meta(ge=1)] = 60_000
-    """How long a report of the Janitor that the disk is full holds; it reports again at each of its looks."""
+    """Time for which the Janitor's report of a full disk is valid; the Janitor reports again at each of its checks."""
 
     segment_release_timeout_ms: Annotated[int, Meta(ge=0)] = 120_000
-    """A segment that is to be deleted waits so long for its readers; then their streams end with OFFSET_TRIMMED.
+    """The deletion of a segment waits so long for its readers; then their streams end with OFFSET_TRIMMED.
 
     RocketMQ's destroyMapedFileIntervalForcibly."""
 
     disk_ballast_bytes: Annotated[int, Meta(ge=0)] = 16 * limits.MIB
-    """Size of a file that gives way to starts, stops and deletions on a full disk, which need some space; 0 is none."""
+    """Size of a file that makes room for starts, stops and deletions on a full disk; 0 is no such file."""
 
     disk_interval_ms: Annotated[int, Meta(ge=1)] = 1_000
-    """Time between two looks at the free space."""
+    """Time between two checks of the free space."""
 
     dispatch_interval_ms: Annotated[int, Meta(ge=0)] = 3
-    """Least time between two steps of a follower's stream. The first one after a pause goes at once."""
+    """Least time between two steps of a follower's stream. The first step after a pause is sent at once."""
 
     dispatch_size_bytes_min: Annotated[int, Meta(ge=0)] = 256 * limits.KIB
     """New bytes for which a follower's stream does not wait."""
@@ -278,12 +282,12 @@ class CommitLogConfig:
     """Streams of clients that may be open at once, AppendStream and StreamRecords."""
 
     service_stream_count_max: Annotated[int, Meta(ge=1)] = 64
-    """Streams of other services that may be open at once: followers, of which each Indexer has one, and their
-    comparisons. Streams of clients never take their place."""
+    """Streams of other services that may be open at once: a follower's stream for each Indexer, and the comparisons of
+    Indexers. Streams of clients never take their place."""
 
     append_stream_idle_timeout_ms: Annotated[int, Meta(ge=0)] = 600_000
-    """An AppendStream that brings no batch for so long ends with STREAM_IDLE, once its outcomes are sent: streams that
-    somebody forgot keep nobody out, and a producer opens another one with its next batch. 0 is never."""
+    """An AppendStream that brings no batch for so long ends with STREAM_IDLE, after its outcomes are sent: forgotten
+    streams do not keep other producers out, and a producer opens another stream with its next batch. 0 is never."""
 
     def __post_init__(self) -> None:
         if self.segment_size_bytes % PAGE_SIZE_BYTES:
@@ -318,12 +322,12 @@ class CommitLogConfig:
 
     @property
     def is_follower(self) -> bool:
-        """Whether the log is another one's copy and takes no appends."""
+        """Whether the log is a follower, a copy of another log that accepts no appends."""
         return self.role == "slave"
 
     @property
     def has_pool(self) -> bool:
-        """Whether appends are collected in a pool. What a follower gets goes into its files at once."""
+        """Whether appends are collected in a pool. A follower writes received bytes to its files at once."""
         return self.transient_store_pool and not self.is_follower
 
     def delay_levels_ms(self) -> tuple[int, ...]:
@@ -353,7 +357,7 @@ class CommitLogConfig:
         return SegmentDirectories(writable, _directories(self.log_dirs_read_only, "log_dirs_read_only"))
 
     def ballast(self, fs: Fs) -> Ballast:
-        """Return the file that gives way."""
+        """Return the ballast file."""
         return Ballast(
             fs,
             self.data_dir / store_layout.BALLAST,
@@ -363,7 +367,7 @@ class CommitLogConfig:
 
 
 def _directories(text: str, name: str) -> list[Path]:
-    """Return the paths of a setting. Raises ValueError for an empty one between others."""
+    """Return the paths of a setting. Raises ValueError for an empty path between others."""
     parts = [part.strip() for part in text.split(",")] if text else []
     if not all(parts):
         raise ValueError(f"{name} is {text!r}: a directory is missing beside a comma")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the CommitLog refuses and what can go wrong in it, each with its coordinates as attributes.
+"""Errors of the CommitLog, each with its coordinates as attributes.
 
-Engines raise these; `rpc/error_table.py` gives each its code and reason. `field` is the path of a request's field, such
-as `messages[3].queue_id`; `value` is what was sent (or its size), `limit` the nearest value that is accepted.
+Engines raise them; `rpc/error_table.py` has the code and reason of each. `field` is the path of a request's field, such
+as `messages[3].queue_id`. `value` is the sent value (or its size). `limit` is the nearest accepted value.
 """
 
 from pathlib import Path
@@ -35,7 +35,7 @@ class BatchTooLarge(RequestRefused):
 
 
 class TooManyNewQueues(RequestRefused):
-    """Queues begin faster than the log lets them. The batch may be sent again: nothing of it was stored."""
+    """Queues begin faster than the log permits. Nothing of the batch was stored, so it may be sent again."""
 
     def __init__(self, value: int, *, limit: int) -> None:
         reason = (
@@ -62,11 +62,11 @@ class PropertiesTooLarge(RequestRefused):
 
 
 class DelayNotSupported(RequestRefused):
-    """The message asks for delivery at a time (properties `TIMER_...`) that is none, or too far away."""
+    """The message asks for delivery at a time (properties `TIMER_...`) that is invalid or too far away."""
 
 
 class WriterError(ServiceError):
-    """Base: a batch of a writer is neither its next one nor one that the log is known to have. Nothing was stored."""
+    """Base: a writer's batch is neither its next batch nor a batch that the log remembers. Nothing was stored."""
 
     reason: str
 
@@ -76,7 +76,7 @@ class WriterError(ServiceError):
 
 
 class WriterSequenceGap(WriterError):
-    """A batch of the writer before this one is missing."""
+    """An earlier batch of the writer is missing."""
 
     def __init__(self, writer_id: str, sequence: int, *, expected: int) -> None:
         self.expected, self.reason = expected, f"has come too early, {expected} is next"
@@ -84,19 +84,19 @@ class WriterSequenceGap(WriterError):
 
 
 class WriterContentDiffers(WriterError):
-    """The log has a batch of this number, and its content is another one."""
+    """The log has a batch with this number, but with other content."""
 
     reason = "is stored with other content"
 
 
 class WriterForgotten(WriterError):
-    """The batch may have been stored, but too many others came since to tell."""
+    """The batch may have been stored. The log cannot tell, because too many others came since."""
 
     reason = "is not among those that are remembered"
 
 
 class TopicNotFound(ServiceError):
-    """No such topic, and it may not be made on the fly."""
+    """The topic does not exist, and it may not be created automatically."""
 
     def __init__(self, topic: str, *, field: str) -> None:
         super().__init__(f"there is no topic {topic}")
@@ -104,7 +104,7 @@ class TopicNotFound(ServiceError):
 
 
 class TopicExists(ServiceError):
-    """There is such a topic already."""
+    """A topic with this name exists."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic} exists")
@@ -128,7 +128,7 @@ class NotARecord(ServiceError):
 
 
 class BelowMinOffset(ServiceError):
-    """Where to start reading lies below the oldest that is kept."""
+    """The start of a read lies below the oldest byte of the log."""
 
     def __init__(self, value: int, *, min_physical_offset: int) -> None:
         super().__init__(f"physical offset {value} is gone, the log begins at {min_physical_offset}")
@@ -136,7 +136,7 @@ class BelowMinOffset(ServiceError):
 
 
 class BeyondMaxOffset(ServiceError):
-    """The offset lies beyond what may be read."""
+    """The offset lies beyond the end of the readable bytes."""
 
     def __init__(self, value: int, *, max_physical_offset: int, field: str) -> None:
         super().__init__(f"physical offset {value} is beyond the end {max_physical_offset}")
@@ -156,7 +156,7 @@ class LogDamaged(StoreError):
 
 
 class EpochsDamaged(StoreError):
-    """The epoch file does not follow its format, so nobody knows which histories the log had."""
+    """The epoch file does not follow its format, so the log's histories are unknown."""
 
     def __init__(self, *, path: Path, reason: str) -> None:
         super().__init__(
@@ -171,7 +171,7 @@ class AppendsRefused(ServiceError):
 
 
 class QueueOffsetsUnknown(ServiceError):
-    """Older records are gone, and so is the snapshot that knew how many messages the queues had."""
+    """Older records are gone, and so is the snapshot with the queues' message counts."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -191,14 +191,14 @@ class StoreReplaced(ServiceError):
 
 
 class StoreSealed(ServiceError):
-    """A sync or a write failed; nothing is accepted until a restart."""
+    """A sync or a write failed. Nothing is accepted until a restart."""
 
     def __init__(self) -> None:
         super().__init__("a sync or a write failed, so the store accepts nothing more until it is restarted")
 
 
 class NotLeader(ServiceError):
-    """The log follows another one, which takes the appends. Nothing was stored."""
+    """The log follows another log, which accepts the appends. Nothing was stored."""
 
     def __init__(self, leader_target: str = "") -> None:
         reason = f"follows {leader_target}, which takes" if leader_target else "does not know which one takes"
@@ -207,21 +207,21 @@ class NotLeader(ServiceError):
 
 
 class LeaseOver(ServiceError):
-    """The log may not lead any more, so nobody knows yet whether what was just stored here stays."""
+    """The log may not lead any more, so it is unknown whether the batch that was just stored here stays."""
 
     def __init__(self) -> None:
         super().__init__("the lease of this log is over, and another one may lead: what was stored may be given up")
 
 
 class NotElected(ServiceError):
-    """A coordinator decides who leads, and this log can't."""
+    """A coordinator elects the leader, and this log can't be elected."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"this log can't lead: {reason}")
 
 
 class NotEnoughReplicas(ServiceError):
-    """What is written now would be on fewer disks than the caller asks for. Nothing was stored."""
+    """The batch would be on fewer disks than the caller asks for. Nothing was stored."""
 
     def __init__(self, *, in_sync: int = 0, needed: int = 0) -> None:
         super().__init__(f"{in_sync} of the in-sync set are connected, this log included, and {needed} are needed")
@@ -229,7 +229,7 @@ class NotEnoughReplicas(ServiceError):
 
 
 class ReplicaBehind(ServiceError):
-    """One that follows can't lead now: it lacks something, or is not there."""
+    """A follower can't lead now: it lacks bytes, or it is not connected."""
 
     def __init__(self, reason: str, *, replica_id: str = "") -> None:
         super().__init__(f"{replica_id}: {reason}")
@@ -237,14 +237,14 @@ class ReplicaBehind(ServiceError):
 
 
 class MayLoseData(ServiceError):
-    """Nobody can tell whether this log has all that was acknowledged."""
+    """It is unknown whether this log has all acknowledged batches."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{reason}; with accept_data_loss what others have besides is given up")
 
 
 class HistoryDiffers(ServiceError):
-    """Two logs have nothing to do with each other, so that neither can follow the other."""
+    """Two logs have no common history, so neither can follow the other."""
 
     def __init__(self, *, mine: str, theirs: str) -> None:
         super().__init__(f"the log's history is {mine}, that of the other side is {theirs}: they are different logs")
@@ -252,7 +252,7 @@ class HistoryDiffers(ServiceError):
 
 
 class StreamIdle(ServiceError):
-    """An AppendStream brought nothing for too long."""
+    """An AppendStream brought no batch for too long."""
 
     def __init__(self, *, timeout_ms: int) -> None:
         super().__init__(f"the stream brought no batch for {timeout_ms} ms; open another one for the next")

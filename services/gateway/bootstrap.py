@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gateway's composition: settings, channels to the CommitLog and to Delivery, the servicer and its server.
 
-It keeps nothing, so it is ready at once, and may be killed at any time.
+It keeps no state, so it is ready at once and may be killed at any time.
 """
 
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ LIMITS = {
     "AckMessage": RequestLimits(size_bytes_max=2 << 20, value_count_max=10_000),
     "Telemetry": RequestLimits(value_count_max=10_000),
 }
-"""A producer has a list of topics, an acknowledgement one of handles."""
+"""A producer's settings have a list of topics, and an acknowledgement has a list of handles."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class Settings:
 
 
 class Service:
-    """The gateway as the process shell runs it. Raises ConfigError."""
+    """The gateway as a service of the process shell. Raises ConfigError."""
 
     def __init__(self, settings: Settings, shell: Shell) -> None:
         if settings.server.token_file is not None:
@@ -102,7 +102,7 @@ class Service:
         self.server.add_service(service, servicer, served_as=SERVED_AS)
 
     def _lead(self, name: str, config: PeerConfig, settings: Settings, shell: Shell) -> Leading:
-        """Connect to each of the targets. Raises ConfigError if there is none."""
+        """Connect to each of the targets. Raises ConfigError if a target is empty."""
         peer = Peer(name=name, config=config, token=service_token_of(settings.server))
         interceptors = shell.telemetry.client_interceptors()
         most_ms = settings.engine.reconnect_ms_max
@@ -116,22 +116,22 @@ class Service:
         return Leading(name, connections)
 
     async def open(self) -> None:
-        """Begin to renew, and to ask."""
+        """Begin to renew messages, and to ask producers how their transactions end."""
         self._renewing.start()
         self._orphans.start()
 
     async def until_connected(self) -> None:
-        """Return at once: services that are away are a matter of the calls, not of the start."""
+        """Return at once: an unreachable service fails the calls, not the start."""
 
     async def until_complete(self) -> None:
-        """Return at once: there is nothing to read."""
+        """Return at once: the gateway has no data to read."""
 
     async def drain(self) -> None:
-        """End receives that wait, and the streams of clients, which come again elsewhere."""
+        """End receives that wait, and the streams of clients. The clients connect again to another gateway."""
         self._ending.end()
 
     async def close(self) -> None:
-        """Let go of the CommitLog and Delivery."""
+        """Stop the loops, and close the channels to the CommitLog and Delivery."""
         await self._renewing.stop()
         await self._orphans.stop()
         self._bodies.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GatewayConfig: every setting of the gateway, with its unit. Values only; bounds are checked when they are loaded."""
+"""GatewayConfig: every setting of the gateway, with its unit. Values only: bounds are checked at loading."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,33 +14,34 @@ Positive = Annotated[int, Meta(ge=1)]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GatewayConfig:
-    """Settings of the gateway. It keeps nothing: any number of them may serve one store."""
+    """Settings of the gateway. A gateway keeps no state: any number of gateways may serve a store."""
 
     access_keys_file: Path | None = None
-    """File with the access keys of clients: in each line a key, a space and its secret. Nobody else may read it
-    (chmod 600, or 640 for its group). Without it clients need none."""
+    """File with the access keys of clients: in each line a key, a space and its secret. No other user may read it
+    (chmod 600, or 640 for its group). Without it clients need no key."""
 
     auto_create_topics: bool = False
-    """Make a topic when a client first asks where it is. Without it, as before RocketMQ's proxy, a topic is made by
-    administration (`reput topics create`), and a client that names another hears TOPIC_NOT_FOUND."""
+    """Make a topic when a client first asks for its route. Without it, as with RocketMQ's proxy, an administrator makes
+    topics (`reput topics create`), and a client that names an unknown topic gets TOPIC_NOT_FOUND."""
 
     once: bool = False
-    """Store what a client sends again under the id of a message once; the CommitLog's `once_count_max` says how many
-    ids are remembered. Each message is an append of its own then, not one of many in a call of the kernel."""
+    """Store a message once, even if a client sends it again with the same message id. The CommitLog's `once_count_max`
+    is the number of ids that are kept. With this setting each message is an append of its own; otherwise many messages
+    share a call of the kernel."""
 
     body_size_bytes_max: Annotated[int, Meta(ge=1, le=BODY_SIZE_BYTES_MAX)] = BODY_SIZE_BYTES_MAX
-    """Largest body that producers are told to send; no more than the store's largest message."""
+    """Largest body that producers may send, as the gateway tells them; no more than the store's largest message."""
 
     inflated_size_bytes_max: Positive = 16 << 20
-    """Largest body that a compressed one becomes. A larger one is handed out as it is stored, and refused from
-    producers. RocketMQ's producers compress bodies of 4 MiB at most."""
+    """Largest size of a compressed body after decompression. A larger body is delivered as it is stored, and refused
+    from producers. RocketMQ's producers compress bodies of 4 MiB at most."""
 
     renewal_count_max: Positive = 100_000
-    """Messages that push consumers work on and that are kept theirs, at once; some 500 bytes each. Further ones are
-    theirs for a minute."""
+    """Messages of push consumers that the gateway renews at once, while the consumers process them; some 500 bytes
+    each. Further messages are the consumer's for a minute only."""
 
     client_stream_count_max: Positive = 3_000
-    """Clients that have a stream open at once; some 14 KiB each. Further ones are told TOO_MANY_REQUESTS; they need
+    """Clients that have a stream open at once; some 14 KiB each. Further clients get TOO_MANY_REQUESTS; they need
     another gateway."""
 
     reconnect_ms_max: Positive = 2_000

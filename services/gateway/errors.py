@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the gateway refuses, and what the services behind it refused; the protocol has a code for each."""
+"""Errors for refusals of the gateway and of the services behind it. The protocol has a code for each."""
 
 from libs.requests.errors import ServiceError
 
 
 class Refused(ServiceError):
-    """A request is refused. `code` is the name of a code of the protocol, without its prefix."""
+    """The gateway refuses a request. `code` is the name of a code of the protocol, without its prefix."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -15,8 +15,8 @@ class Refused(ServiceError):
 class PeerRefused(ServiceError):
     """A service behind the gateway has refused a call, or could not be reached.
 
-    `reason` is the name of its ErrorReason; empty if it did not answer, and `is_late` if that took too long. `field` is
-    the argument at fault, if there is one.
+    `reason` is the name of its ErrorReason, and empty if it did not answer. `is_late` is set if the deadline was
+    exceeded. `field` is the argument at fault, if there is such an argument.
     """
 
     def __init__(self, service: str, reason: str, text: str, *, is_late: bool = False, field: str = "") -> None:

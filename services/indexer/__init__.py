@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indexer: owns ConsumeQueue and IndexFile; its indexes are a pure function of the log."""
+"""Indexer: owns ConsumeQueue and IndexFile, as indexes that are a pure function of the log."""

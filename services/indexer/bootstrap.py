@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Indexer's composition: settings, file system, the CommitLog's channel, engine, servicers and server.
 
-The only file of the service that names the real file system and clock. Calls come in when its own files are recovered:
-while the CommitLog can't be reached it answers what needs no records, the rest fails with DEPENDENCY_UNAVAILABLE, and
-GetStatus says CONNECTING. It is healthy once it has reached the CommitLog, and stays so when that goes away again.
+The only file of the service that names the real file system and clock. Calls are accepted when its own files are
+recovered. While the CommitLog can't be reached, calls that need no records are answered, other calls fail with
+DEPENDENCY_UNAVAILABLE, and GetStatus returns CONNECTING. The service is healthy once it has reached the CommitLog, and
+stays healthy when the CommitLog becomes unavailable again.
 """
 
 import asyncio
@@ -61,7 +62,7 @@ class Settings:
 
 
 def fitted(config: IndexerConfig) -> IndexerConfig:
-    """Return the settings with no more mapped files than three quarters of what the kernel lets a process map."""
+    """Return the settings with mapped files limited to three quarters of the kernel's limit of maps per process."""
     count_max = max(1, memory.mapping_count_max() * 3 // 4)
     return replace(config, queue_mapped_file_count_max=min(count_max, config.queue_mapped_file_count_max))
 
@@ -120,7 +121,7 @@ class Service:
         await self.indexer.follow.states.heard.wait()
 
     async def until_complete(self) -> None:
-        """Wait until the indexes hold all that was ever answered from them, or an operator must decide."""
+        """Wait until the indexes hold all records that were ever answered from them, or an operator must decide."""
         await self.indexer.follow.completeness.changed.wait()
 
     async def drain(self) -> None:
@@ -128,7 +129,7 @@ class Service:
         self.indexer.drain()
 
     async def close(self) -> None:
-        """Make everything durable and let go of the CommitLog."""
+        """Make everything durable and close the connection to the CommitLog."""
         try:
             await self.indexer.close()
         finally:
@@ -139,7 +140,7 @@ class Service:
 def _servicers(
     indexer: Indexer, stream_count_max: int, start_time_ms: int
 ) -> Iterator[tuple[ServiceDescriptor, object]]:
-    """Yield each service of the protos, and who answers it."""
+    """Yield each service of the protos, with its servicer."""
     follow, answers = indexer.follow, indexer.answers
     for module, servicer in (
         (queue_service_pb2, QueueServicer(answers, stream_count_max=stream_count_max)),

@@ -2,7 +2,7 @@
 """IndexerConfig: every setting of the Indexer, with its unit and RocketMQ's default where RocketMQ has the setting.
 
 Values only. Bounds are checked when the configuration is loaded; relations between fields on construction.
-Where the service listens and what it reports is in the process shell's settings.
+The addresses and the telemetry of the service are in the process shell's settings.
 """
 
 from dataclasses import dataclass
@@ -41,91 +41,91 @@ class IndexerConfig:
     """
 
     commitlog_data_dir: Path | None = None
-    """Data directory of the CommitLog, if this process can read it: records then come from its files, and only what is
-    not certain there is asked for. Files of another log are noticed and not read."""
+    """Data directory of the CommitLog, if this process can read it. Records are then read from its files, and the
+    CommitLog is asked only for records that are not certain there. Files of another log are detected and not read."""
 
     queue_file_size_bytes: Annotated[int, Meta(ge=UNIT_SIZE_BYTES, le=limits.INT32_MAX)] = FILE_SIZE_BYTES
-    """Size of one consume queue file, a multiple of 20. Can't be changed on existing data."""
+    """Size of a consume queue file, a multiple of 20. Can't be changed on existing data."""
 
     queue_mapped_file_count_max: Positive = 49_152
-    """Consume queue files that are mapped at once. At most three quarters of vm.max_map_count counts. When 7/8 of them
-    have unsynced units, all are synced before another queue is written to."""
+    """Consume queue files that are mapped at once. The number in force is at most three quarters of vm.max_map_count.
+    When 7/8 of them have unsynced units, all are synced before another queue is written to."""
 
     index_slot_count: Annotated[int, Meta(ge=1, le=limits.INT32_MAX)] = limits.INDEX_SLOT_COUNT
-    """Hash slots of one index file. Can't be changed on existing data."""
+    """Hash slots of an index file. Can't be changed on existing data."""
 
     index_entry_capacity: Annotated[int, Meta(ge=2, le=limits.INT32_MAX)] = limits.INDEX_ENTRY_CAPACITY
-    """Places for entries in one index file, of which the first is never used. Can't be changed on existing data."""
+    """Places for entries in an index file, of which the first is never used. Can't be changed on existing data."""
 
     flush_interval_ms: Positive = 1_000
-    """Time between two looks of the flush loop at the consume queues; progress is reported as often."""
+    """Time between two runs of the flush loop over the consume queues; progress is reported as often."""
 
     flush_pages_min: NotNegative = 2
-    """The flush loop leaves a queue with fewer dirty pages of 4 KiB than this for the thorough flush."""
+    """A queue with fewer dirty pages of 4 KiB than this is left for the thorough flush."""
 
     flush_thorough_interval_ms: Positive = 60_000
-    """After this time everything dirty is synced, index files too, and the progress file is written."""
+    """After this time all dirty files are synced, index files too, and the progress file is written."""
 
     disk_ballast_bytes: NotNegative = 16 * limits.MIB
-    """Size of a file that gives way to the small files when the disk has no room for them; 0 is none."""
+    """Size of a file that makes room for the small files when the disk has no room for them; 0 is no such file."""
 
     deliver_delayed: bool = True
-    """Bring delayed messages to their topics when they are due. Of Indexers of logs that follow one another, that of
-    the leader does it. Turn it off in all but one if several follow the same log."""
+    """Deliver delayed messages to their topics when they are due. If a log has copies, each with an Indexer, the
+    leader's Indexer delivers. If several Indexers follow the same log, let only a single Indexer of them deliver."""
 
     message_delay_level: str = DELAY_LEVELS_TEXT
-    """The CommitLog's setting of this name. Counts only where indexes are built from the log's files, without it."""
+    """The CommitLog's setting of this name. Used only when indexes are built from the log's files alone."""
 
     consumer_offset_interval_ms: Positive = 5_000
-    """Time between two looks whether consumerOffset.json must be written."""
+    """Time between two checks whether consumerOffset.json must be written."""
 
     consumer_offset_count_max: Positive = 1_000_000
     """Most (group, topic, queue) offsets that are kept. Each takes 60 to 300 bytes of memory, and its place in the
     file."""
 
     consumer_offset_expire_hours: NotNegative = 0
-    """A group whose offsets are neither committed nor asked for so long is forgotten; 0 is never. It counts from the
-    start of the Indexer at the earliest. A consumer that waits at a silent topic commits nothing, and begins anew when
-    its group is forgotten: choose much more than topics are silent."""
+    """A group whose offsets are neither committed nor asked for during this time is removed; 0 is never. The time
+    begins at the start of the Indexer at the earliest. A consumer that waits at a silent topic commits nothing, and
+    begins anew when its group is removed: choose a time much longer than topics are silent."""
 
     share_interval_ms: Positive = 1_000
-    """Where the log has copies: time between two looks whether changes of consumer offsets must go to the others'
-    Indexers, as records of the log. So much is lost with an Indexer's machine."""
+    """If the log has copies: time between two checks whether changes of consumer offsets must be appended to the log,
+    for the Indexers of the copies. The changes of this time are lost with an Indexer's machine."""
 
     shared_state_skip_below: NotNegative = 0
-    """Where the log has copies: records of rmq_sys_reput_state below this queue offset that this version can't read are
+    """If the log has copies: records of rmq_sys_reput_state below this queue offset that this version can't read are
     skipped, and the consumer offsets in them are lost. Without it, calls about consumer offsets are refused."""
 
     dispatch_record_count_max: Annotated[int, Meta(ge=1, le=32_768)] = 8_192
-    """Most records in one step of the stream that the indexes are fed from."""
+    """Most records in a step of the stream that feeds the indexes."""
 
     reconnect_ms_max: Positive = 5_000
     """Longest wait between two attempts to reach the CommitLog."""
 
     log_silence_ms: NotNegative = 10_000
-    """When nothing was heard of the CommitLog for so long, calls that wait for new messages or records are refused with
-    DEPENDENCY_UNAVAILABLE, so that clients with several addresses go on at another Indexer. A CommitLog that is well
-    says something every second. 0 lets them wait for ever."""
+    """When nothing was received from the CommitLog for so long, calls that wait for new messages or records are refused
+    with DEPENDENCY_UNAVAILABLE, so that clients with several addresses continue at another Indexer. A healthy CommitLog
+    sends a step every second. 0 lets the calls wait for ever."""
 
     long_poll_count_max: Positive = 5_000
     """Pulls and subscriptions that may wait for messages at once, and as many calls that wait for a record to be
-    indexed. Beyond it they are refused with WINDOW_FULL; each takes about 25 KB while it waits, and 8 KB of that stay
-    with gRPC."""
+    indexed. Beyond this number they are refused with WINDOW_FULL; each takes about 25 KB while it waits, and gRPC keeps
+    8 KB of that."""
 
     query_size_bytes_max: Annotated[int, Meta(ge=limits.KIB, le=64 * limits.MIB)] = 2 * limits.MIB
-    """Bytes of records in one page of a query; the first message always fits."""
+    """Bytes of records in a page of a query; the first message always fits."""
 
     scan_count_max: Positive = 64
     """Scans that may run at once; each reads at most two chunks ahead."""
 
     scan_partition_key_count: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
-    """Keys of one partition of a plan for keys."""
+    """Keys of a partition of a plan for keys."""
 
     stream_count_max: Positive = 1_024
     """Subscriptions that may be open at once."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that can't hold together."""
+        """Refuse settings that contradict each other."""
         if self.queue_file_size_bytes % UNIT_SIZE_BYTES:
             raise ValueError("queue_file_size_bytes must be a multiple of 20")
         try:
@@ -134,7 +134,7 @@ class IndexerConfig:
             raise ValueError(f"message_delay_level: {error.reason}") from None
 
     def ballast(self, fs: Fs) -> Ballast:
-        """Return the file that gives way. It leaves the room of one more index file, and of a step of a queue's."""
+        """Return the ballast file. It reserves room for another index file and a growth step of a queue's file."""
         index_file_size_bytes = index_file.file_size_bytes(self.index_slot_count, self.index_entry_capacity)
         return Ballast(
             fs,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Indexer refuses and what can go wrong in it, each with its coordinates as attributes.
+"""The errors of the Indexer, each with its details as attributes.
 
 Engines raise these; `rpc/error_table.py` gives each its code and reason. `field` is the path of a request's field, such
-as `ranges[3].queue_id`; `value` is what was sent (or its size), `limit` the nearest value that would be accepted.
+as `ranges[3].queue_id`; `value` is the value sent (or its size), `limit` the nearest value that would be accepted.
 """
 
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from libs.requests.errors import DependencyUnavailable, ServiceError
 
 
 class OffsetBeyondEnd(ServiceError):
-    """The offset lies beyond the end of what is indexed."""
+    """The offset lies beyond the end of the indexed records."""
 
     def __init__(self, value: int, *, end: int, field: str) -> None:
         super().__init__(f"{field}: {value} is beyond the end of what is indexed, {end}")
@@ -19,7 +19,7 @@ class OffsetBeyondEnd(ServiceError):
 
 
 class OffsetTrimmed(ServiceError):
-    """The offset lies below the oldest that is kept."""
+    """The offset lies below the oldest kept offset."""
 
     def __init__(self, value: int, *, start: int, field: str) -> None:
         super().__init__(f"{field}: {value} is gone, the oldest that is kept is {start}")
@@ -43,7 +43,7 @@ class MessageNotFound(ServiceError):
 
 
 class OtherLog(DependencyUnavailable):
-    """The log that was met is not the one that was indexed."""
+    """The log is not the indexed log."""
 
     def __init__(self, *, known_end: int, met_end: int) -> None:
         super().__init__(
@@ -55,7 +55,7 @@ class OtherLog(DependencyUnavailable):
 
 
 class ConsumerOffsetNotFound(ServiceError):
-    """The group has committed nothing for the queue."""
+    """The group has no committed offset for the queue."""
 
     def __init__(self, group: str, topic: str, queue_id: int) -> None:
         super().__init__(f"group {group} has no offset for queue {queue_id} of topic {topic}")
@@ -63,7 +63,7 @@ class ConsumerOffsetNotFound(ServiceError):
 
 
 class Incomplete(ServiceError):
-    """The indexes are being built again, and do not yet hold all that was answered from them before."""
+    """The indexes are being built again, and do not yet hold all records that were answered from them before."""
 
     def __init__(self, indexed: int, *, target: int | None) -> None:
         super().__init__(f"the indexes are being built again: {indexed} of {target or 'an unknown number of'} bytes")
@@ -71,7 +71,7 @@ class Incomplete(ServiceError):
 
 
 class NotIndexed(ServiceError):
-    """The indexes do not reach a record within the time that a call waits for it."""
+    """A record was not indexed within the time that a call waits for it."""
 
     def __init__(self, physical_offset: int, *, indexed: int) -> None:
         super().__init__(f"the record at physical offset {physical_offset} is not indexed yet, but all below {indexed}")
@@ -79,14 +79,14 @@ class NotIndexed(ServiceError):
 
 
 class GroupsUnknown(ServiceError):
-    """The log has copies, and what groups committed at other Indexers was not read from it yet."""
+    """The log has copies, and offsets that groups committed at other Indexers were not read from it yet."""
 
     def __init__(self, reason: str = "what groups committed elsewhere is not read from the log yet") -> None:
         super().__init__(reason)
 
 
 class RebuildRunning(ServiceError):
-    """A rebuild is under way already. `started` is when it began, in ISO 8601."""
+    """A rebuild is already running. `started` is the time of its begin, in ISO 8601."""
 
     def __init__(self, started_ms: int) -> None:
         self.started = datetime.fromtimestamp(started_ms / 1000, UTC).isoformat(timespec="seconds")
@@ -94,15 +94,15 @@ class RebuildRunning(ServiceError):
 
 
 class LogFollows(DependencyUnavailable):
-    """The log follows another one, which alone can tell or do what was asked for."""
+    """The log is a follower, and only its leader can answer the request."""
 
 
 class LogEndsEarlier(DependencyUnavailable):
-    """The log ends before a record that is indexed: it lost its tail, and the indexes have yet to follow."""
+    """The log ends before an indexed record: it lost its tail, and the indexes are not yet cut."""
 
 
 class TopicNotFound(ServiceError):
-    """No message of this topic is indexed, or nobody has made it."""
+    """No message of this topic is indexed, or the topic was never created."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic} has no messages and never had")
@@ -110,7 +110,7 @@ class TopicNotFound(ServiceError):
 
 
 class NotARecord(ServiceError):
-    """No record starts at a physical offset that was asked for: it came from a stale or foreign pointer."""
+    """No record starts at a requested physical offset: the offset came from a stale or foreign pointer."""
 
     def __init__(self, physical_offset: int) -> None:
         super().__init__(f"no record starts at physical offset {physical_offset}")
@@ -118,7 +118,7 @@ class NotARecord(ServiceError):
 
 
 class AppendRefused(ServiceError):
-    """The log refuses messages, and nothing was appended. `message_index` is the one at fault, -1 if none is."""
+    """The log refuses messages, and nothing was appended. `message_index` is the faulty message, -1 if unknown."""
 
     def __init__(self, reason: str, *, message_index: int, text: str) -> None:
         super().__init__(f"the log refuses a message that is due: {text}")
@@ -126,7 +126,7 @@ class AppendRefused(ServiceError):
 
 
 class Undeliverable(ServiceError):
-    """A record of the schedule topic can't be brought to any topic. An operator decides."""
+    """A record of the schedule topic can't be delivered to any topic. An operator must decide."""
 
     def __init__(self, reason: str, physical_offset: int) -> None:
         super().__init__(f"the delayed message at physical offset {physical_offset} can't be delivered: {reason}")
@@ -134,7 +134,7 @@ class Undeliverable(ServiceError):
 
 
 class FilesMissing(ServiceError):
-    """The files of the indexes hold less, or more, than what was synced for certain. They must be built anew."""
+    """The files of the indexes hold less, or more, than was synced for certain. They must be built anew."""
 
     def __init__(self, what: str, *, found: int, expected: int) -> None:
         super().__init__(f"{what}: {found}, but {expected} were synced")
@@ -146,9 +146,9 @@ class SyncNeeded(ServiceError):
 
 
 class Inapplicable(ServiceError):
-    """A record can't be entered into the indexes as they are. The reput loop stops; an operator decides.
+    """A record can't be entered into the indexes as they are. The reput loop stops, and an operator must decide.
 
-    `physical_offset` is the record (or the step of the stream) that is at fault.
+    `physical_offset` is the offset of the faulty record (or step of the stream).
     """
 
     def __init__(self, reason: str, *, physical_offset: int) -> None:

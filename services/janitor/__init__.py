@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Janitor: owns nothing but its policy and history. It decides what expires, and the owners delete it."""
+"""Janitor: owns only its policy and history. It decides which segments expire, and the owners delete them."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Janitor's composition: settings, file system, owners, loop, history and server.
 
-The only file of the service that names the real file system and clock. The service is ready at once: owners that are
-not there yet are a matter of the runs, not of the start.
+The only file of the service that names the real file system and clock. The service is ready at once: an unreachable
+owner fails the runs, not the start.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from services.janitor.rpc.owner_clients import CommitLogClient, IndexerClient
 from services.janitor.rpc.retention_servicer import RetentionServicer
 
 REQUEST_SIZE_BYTES_MAX = 64 << 10
-"""The Janitor's requests have a page token at most."""
+"""The largest field of the Janitor's requests is a page token."""
 
 RECONNECT_MS_MAX = 10_000
 """Longest wait between two attempts to reach an owner."""
@@ -51,7 +51,7 @@ class Settings:
 
 
 class Service:
-    """The Janitor as the process shell runs it."""
+    """The Janitor as a service of the process shell."""
 
     def __init__(self, settings: Settings, shell: Shell) -> None:
         config = settings.engine
@@ -87,20 +87,20 @@ class Service:
         self.server.add_service(retention_service_pb2.DESCRIPTOR.services_by_name["RetentionService"], servicer)
 
     async def open(self) -> None:
-        """Read the history and begin to look."""
+        """Read the history and start the loop."""
         await asyncio.to_thread(self._check_store)
         await asyncio.to_thread(self._fs.make_directory, self._directory)
         await asyncio.to_thread(self._history.load)
         self._loop.start()
 
     async def until_connected(self) -> None:
-        """Return at once: owners that are away are a matter of the runs, not of the start."""
+        """Return at once: an unreachable owner fails the runs, not the start."""
 
     async def until_complete(self) -> None:
-        """Return at once: all is done when the service is open."""
+        """Return at once: the service is complete when it is open."""
 
     async def drain(self) -> None:
-        """End a run under way, which ends the calls that wait for it."""
+        """End a run under way. This ends the calls that wait for it."""
         await self._loop.stop()
 
     async def close(self) -> None:
@@ -111,7 +111,10 @@ class Service:
 
 
 def local_time_zone_name(environment_value: str) -> str:
-    """Return the IANA name of the machine's time zone: TZ if it is one, else /etc/localtime's target, "" if unknown."""
+    """Return the IANA name of the machine's time zone, "" if unknown.
+
+    The name is TZ if it is set, else it is the target of /etc/localtime.
+    """
     name = environment_value.removeprefix(":")
     if not name:
         parts = LOCAL_TIME_ZONE_FILE.resolve().parts

@@ -2,7 +2,7 @@
 """JanitorConfig: every setting of the Janitor, with its unit and RocketMQ's default where RocketMQ has the setting.
 
 Values only. Bounds are checked when the configuration is loaded; relations between fields on construction.
-Where the service listens and what it reports is in the process shell's settings.
+The addresses and the telemetry of the service are in the process shell's settings.
 """
 
 import re
@@ -38,20 +38,21 @@ class JanitorConfig:
     """Segments whose last record is older than this expire; 0 expires every full segment that is indexed."""
 
     retention_bytes: NotNegative = 0
-    """The oldest segments go, whatever their age, while the others have so many bytes; 0 is no such limit."""
+    """The oldest segments are deleted, at any age, while the other segments have so many bytes; 0 is no such limit."""
 
     disk_max_used_percent: Annotated[int, Meta(ge=10, le=100)] = 75
-    """Above this used part of a disk expired segments are deleted at once, whatever the hour.
+    """Above this used part of a disk expired segments are deleted at once, at any hour.
 
     RocketMQ's diskMaxUsedSpaceRatio."""
 
     disk_forcible_percent: Percent = 85
-    """Above this one the oldest segments are deleted, expired or not, if disk_forced is set and the disk gains by it.
+    """Above this used part the oldest segments are deleted, expired or not, if disk_forced is set and the disk gains by
+    it.
 
     RocketMQ's diskSpaceCleanForciblyRatio."""
 
     disk_full_percent: Percent = 90
-    """Above this one of its own disk the CommitLog is told to refuse appends, until it is disk_forcible_percent again.
+    """Above this used part of the log's disk the CommitLog refuses appends, until it is disk_forcible_percent again.
 
     RocketMQ's diskSpaceWarningLevelRatio."""
 
@@ -63,7 +64,7 @@ class JanitorConfig:
     RocketMQ's cleanFileForciblyEnable."""
 
     unsafe_segments: Literal["keep", "delete_when_forced", "delete"] = "keep"
-    """What becomes of segments that the Indexer has not indexed or a replica does not have, when they would go."""
+    """Treatment of segments that are due for deletion, but that the Indexer has not indexed or a replica lacks."""
 
     delete_when: str = "04"
     """Hours of the day in which expired segments are deleted: two digits each, separated by semicolons."""
@@ -72,31 +73,31 @@ class JanitorConfig:
     """Time zone of delete_when, an IANA name such as Europe/Berlin; empty is the machine's own."""
 
     delete_batch_count_max: Annotated[int, Meta(ge=1, le=1000)] = 10
-    """Most segments that one scheduled run deletes; a manual run may delete 20 times as many."""
+    """Most segments that a scheduled run deletes; a manual run may delete 20 times as many."""
 
     delete_interval_ms: NotNegative = 100
     """Pause between two deletions."""
 
     first_check_delay_ms: NotNegative = 60_000
-    """Time from the start of the service to the first look whether a run is due."""
+    """Time from the start of the service to the first check whether a run is due."""
 
     check_interval_ms: Positive = 10_000
-    """Time between two looks."""
+    """Time between two checks."""
 
     clock_ahead_ms_max: NotNegative = 3_600_000
     """How far the clock may be ahead of the newest message and of the time that the Janitor has watched since.
 
-    Further ahead, ages are counted without it: what has expired by the clock alone waits.
+    If it is further ahead, ages are counted without it: segments that have expired by the clock alone are kept.
     """
 
     clock_jump_ms_max: NotNegative = 60_000
-    """How far the clock may move against monotonic time between two looks.
+    """How far the clock may move against monotonic time between two checks.
 
-    After a longer jump ages are counted by the clock of before, which goes on with monotonic time.
+    After a longer jump ages are counted by the clock from before the jump, which continues with monotonic time.
     """
 
     retry_interval_ms: Positive = 120_000
-    """Time until a segment that somebody read is tried again outside of the hours of delete_when.
+    """Time until a segment that was being read is tried again outside of the hours of delete_when.
 
     RocketMQ's redeleteHangedFileInterval."""
 
@@ -111,7 +112,7 @@ class JanitorConfig:
         return datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(zone).hour in self.delete_hours
 
     def __post_init__(self) -> None:
-        """Refuse settings that make no sense, alone or with another."""
+        """Refuse settings that are invalid, alone or in combination."""
         if not _HOURS.fullmatch(self.delete_when):
             allowed = "hours from 00 to 23 with two digits each, separated by semicolons"
             raise ValueError(f"delete_when is {self.delete_when!r}, but must be {allowed}")

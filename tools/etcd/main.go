@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The etcd server, from its published module: tests of elections need a real one.
+// The etcd server, from its published module: tests of elections need a real server.
 package main
 
 import (

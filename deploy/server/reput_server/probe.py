@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput-probe [TARGET]`: asks one server for its gRPC health, once. Exit code 0 if it is SERVING, else 1.
+"""`reput-probe [TARGET]`: asks a server for its gRPC health, once. Exit code 0 if it is SERVING, else 1.
 
-For who asks every few seconds, with a process each time: it imports next to nothing, where
-`reput health` brings gRPC along. The image has it as a program of its own (deploy/docker/Dockerfile).
+For callers that ask every few seconds, with a new process each time: it imports almost nothing, while `reput health`
+imports gRPC. The image contains it as a separate program (deploy/docker/Dockerfile).
 TARGET is host:port of a port without TLS, or unix:PATH; without it $HEALTH_TARGET. With TLS give the service a
 `unix_socket`: it needs neither certificate nor token.
-Of HTTP/2 it speaks what one call needs. The answer comes from the service's own loop: one that hangs is noticed.
+It implements the part of HTTP/2 that a single call needs. The answer comes from the service's own loop, so a blocked
+loop is noticed.
 """
 
-import _socket  # what is below `socket`, which takes longer to import than all else here takes
+import _socket  # the base of `socket`, whose import takes longer than all the rest
 import os
 import sys
 import time
 
 TIMEOUT_S = 5.0
-"""In all; what starts probes gives them ten seconds."""
+"""Time limit of the whole probe; orchestrators give it ten seconds."""
 ANSWER_SIZE_BYTES_MAX = 1 << 16
 
 DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY = 0, 1, 3, 4, 7
@@ -30,7 +31,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def text(value: bytes) -> bytes:
-    """Return a text of a head as it is, of less than 127 bytes (RFC 7541, 5.2)."""
+    """Return a text of a head without compression, of less than 127 bytes (RFC 7541, 5.2)."""
     return bytes([len(value)]) + value
 
 
@@ -50,7 +51,7 @@ CALL = (
 
 
 def check(target: str) -> str:
-    """Return "" if the server is SERVING, else why not. Raises OSError if there is no answer."""
+    """Return "" if the server is SERVING, else the reason. Raises OSError if there is no answer."""
     end_s = time.monotonic() + TIMEOUT_S
     connection = connect(target)
     try:
@@ -77,17 +78,17 @@ def check(target: str) -> str:
 
 
 def connect(target: str) -> _socket.socket:
-    """Return a connection, to the first address of a name that takes one. Raises OSError, ValueError for no target."""
+    """Return a connection to the first address of a name that accepts it. Raises OSError, ValueError for no target."""
     if target.startswith("unix:"):
         return connected(_socket.AF_UNIX, target.removeprefix("unix:").removeprefix("//"))
     host, _, port = target.rpartition(":")
-    name = host.strip("[]").encode()  # bytes: a text brings the codec of international names along
+    name = host.strip("[]").encode()  # bytes: a text would import the codec of international names
     addresses = _socket.getaddrinfo(name, int(port), 0, _socket.SOCK_STREAM)
     for family, _, _, _, address in addresses[:-1]:
         try:
             return connected(family, address)
         except OSError:
-            pass  # the last one tells why
+            pass  # the last address raises the error
     return connected(addresses[-1][0], addresses[-1][4])
 
 
@@ -100,7 +101,7 @@ def connected(family: int, address: object) -> _socket.socket:
 
 
 def main() -> int:
-    """Ask, and say on standard error why not if it is so."""
+    """Ask the server, and write the reason to standard error if it is not SERVING."""
     target = sys.argv[1] if sys.argv[1:] else os.environ.get("HEALTH_TARGET", "")
     try:
         reason = check(target)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RocketMQ's JSON files under `config/`: topics, consumer offsets, delay offsets."""
+"""RocketMQ's files under `config/`: topics, consumer offsets, delay offsets, subscription groups, timer checkpoint."""

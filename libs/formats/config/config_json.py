@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The JSON dialect of RocketMQ's config files. Spec: docs/formats/config_files.md.
 
-Written by fastjson: tab indentation, no space after the colon, and integer keys without quotes (`{"T@G":{0:5}}`), which
-no standard parser reads. The reader accepts integer keys in both forms and gives them as text.
+RocketMQ writes them with fastjson: tab indentation, no space after the colon, and integer keys without quotes
+(`{"T@G":{0:5}}`), which no standard parser reads. The reader accepts integer keys in both forms and returns them as
+text.
 """
 
 import json
@@ -14,7 +15,7 @@ from typing import Any
 from libs.formats.errors import BadField, BadLength
 from libs.formats.limits import CONFIG_FILE_SIZE_BYTES_MAX, INT64_MAX
 
-# A string is matched first, whole, so that nothing inside one is taken for a key; an unfinished one runs to the end.
+# A string is matched first, as a whole, so that no part of it is taken for a key. An unfinished string runs to the end.
 _STRING_OR_KEY = re.compile(r'"(?:[^"\\]++|\\.?)*+(?:"|\Z)|(?P<before>[{,]\s*)(?P<key>-?[0-9]+)(?=\s*:)', re.DOTALL)
 _NESTING_MAX = 64
 _INTEGER_DIGIT_COUNT_MAX = 20
@@ -22,19 +23,19 @@ _INTEGER_DIGIT_COUNT_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """RocketMQ's version stamp of a table: how often it changed, and when last (ms since 1970)."""
+    """RocketMQ's version stamp of a table: the number of changes, and the time of the last change (ms since 1970)."""
 
     counter: int = 0
     timestamp_ms: int = 0
     state_version: int = 0
 
     def to_json(self) -> dict[str, int]:
-        """Return the object as 5.x writes it."""
+        """Return the object in the form of 5.x."""
         return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp_ms}
 
     @classmethod
     def from_json(cls, value: object) -> "DataVersion":
-        """Make a version of the parsed object, with 0 for missing numbers. Raises BadField."""
+        """Return the version of a parsed object, with 0 for missing numbers. Raises BadField."""
         fields = mapping(value, "dataVersion")
         numbers = (integer(fields.get(name, 0), name) for name in ("counter", "timestamp", "stateVersion"))
         return cls(*numbers)
@@ -56,7 +57,7 @@ def loads(text: str) -> Any:
     try:
         value = json.loads(standard, parse_int=_parse_int, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        # Each quoted key before the error moved it by two characters; count those that lie before it in the original.
+        # Each quoted key before the error moved it by two characters; count the keys before it in the original.
         position = error.pos
         for index, key_at in enumerate(quoted_at):
             if key_at + 2 * index < error.pos:
@@ -80,18 +81,18 @@ def _refuse_constant(text: str) -> None:
 def dumps(value: object) -> str:
     """Return the value in fastjson's pretty format. A mapping keeps its order, and integer keys have no quotes.
 
-    A tuple is an array of numbers in Java, and stands in one line.
+    A tuple is an array of numbers in Java, and is written on a single line.
     """
     return _dumps(value, 0)
 
 
 def entry(key: object, value: object, *, depth: int) -> str:
-    """Return a key and its value as they stand in an object, so many objects below the file's own text."""
+    """Return a key and its value as text of an object, at this depth below the file's own object."""
     return f"{_key(key)}:{_dumps(value, depth)}"
 
 
 def block(entries: list[str], *, depth: int) -> str:
-    """Return an object of entries that are text already."""
+    """Return an object of entries that are already text."""
     return _block("{", entries, "}", depth)
 
 
@@ -133,12 +134,12 @@ def integer(value: object, field: str, *, least: int = -(2**63), most: int = INT
 
 
 def integer_key(text: str, field: str, *, least: int = 0, most: int = INT64_MAX) -> int:
-    """Return an integer key, which `loads` gives as text. Raises BadField."""
+    """Return an integer key, which `loads` returns as text. Raises BadField."""
     if not re.fullmatch(r"-?[0-9]{1,19}", text, re.ASCII):
         raise BadField(position=0, reason=f"{field} is {text[:40]!r}", field=field)
     return integer(int(text), field, least=least, most=most)
 
 
 def parse_object(text: str) -> dict[str, Any]:
-    """Return a whole file that must be one object. Raises FormatError's subclasses."""
+    """Return the content of a whole file, which must be a single object. Raises FormatError's subclasses."""
     return mapping(loads(text), "the file")

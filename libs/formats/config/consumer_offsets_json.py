@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""consumerOffset.json: how far each group has consumed each queue. Spec: docs/formats/config_files.md section 3.
+"""consumerOffset.json: each group's offset in each queue. Spec: docs/formats/config_files.md section 3.
 
-`dumps` writes a whole file. Its entries may also be made one by one (`encode_entry`), now and again, and put together.
+`dumps` returns a whole file. Entries may also be encoded separately and reused (`encode_entry`), and then assembled.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ SEPARATOR = "@"
 ENTRY_SEPARATOR = b",\n\t\t"
 
 OFFSET_SIZE_BYTES_MAX = len(',\n\t\t\t2147483647:-9223372036854775808,\n\t\t"@":{\n\t\t}')
-"""What an offset takes at most in the file, beside the names of its topic and its group."""
+"""Most bytes of an offset in the file, without the names of its topic and its group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +43,19 @@ def dumps(file: ConsumerOffsetsFile) -> str:
 
 
 def encode_offsets(queues: Mapping[int, int]) -> bytes:
-    """Return some offsets of an entry as text, by queue id. It is empty for none."""
+    """Return offsets of an entry as text, by queue id. The text is empty without offsets."""
     return ",\n\t\t\t".join([f"{queue_id}:{queue_offset}" for queue_id, queue_offset in queues.items()]).encode()
 
 
 def encode_entry(topic: str, group: str, offsets: Sequence[bytes]) -> bytes:
-    """Return one entry of `offsetTable` with offsets that `encode_offsets` made."""
+    """Return an entry of `offsetTable` with offsets from `encode_offsets`."""
     lines = b",\n\t\t\t".join(offsets)
     inner = b"\n\t\t\t" + lines + b"\n\t\t" if lines else b""
     return config_json.dumps(topic + SEPARATOR + group).encode() + b":{" + inner + b"}"
 
 
 def assemble(version: DataVersion | None, entries: Sequence[bytes]) -> bytes:
-    """Return the file of these entries. Several of them may be one, with ENTRY_SEPARATOR between them."""
+    """Return the file of these entries. An item may be several entries, joined with ENTRY_SEPARATOR."""
     parts = {} if version is None else {"dataVersion": version.to_json()}
     empty = config_json.dumps({**parts, "offsetTable": {}}).encode()
     if not entries:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""delayOffset.json: up to where the queue of each delay level is delivered.
+"""delayOffset.json: the offset up to which the queue of each delay level is delivered.
 
 Spec: docs/formats/config_files.md section 4. RocketMQ's counterpart is DelayOffsetSerializeWrapper.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""subscriptionGroup.json: how RocketMQ lets consumer groups retry. Spec: docs/formats/config_files.md section 5.
+"""subscriptionGroup.json: RocketMQ's retry settings of groups. Spec: docs/formats/config_files.md section 5.
 
 RocketMQ's counterparts are SubscriptionGroupManager, SubscriptionGroupConfig and GroupRetryPolicy.
 """
@@ -16,7 +16,7 @@ from libs.formats.limits import INT32_MAX
 
 RETRY_COUNT_DEFAULT = 16
 EXPONENT_MAX = 32
-"""RocketMQ grows a delay no further."""
+"""The highest exponent by which RocketMQ grows a delay."""
 CUSTOMIZED, EXPONENTIAL = "CUSTOMIZED", "EXPONENTIAL"
 NEW_GROUP: Mapping[str, Any] = {
     "attributes": {},
@@ -29,7 +29,7 @@ NEW_GROUP: Mapping[str, Any] = {
     "retryQueueNums": 1,
     "whichBrokerWhenConsumeSlowly": 1,
 }
-"""What a group has that RocketMQ makes."""
+"""The fields of a group that RocketMQ creates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,19 +40,19 @@ class SubscriptionGroup:
     is_orderly: bool = False
     retry_count_max: int = RETRY_COUNT_DEFAULT
     retry_policy: Mapping[str, Any] = field(default_factory=lambda: {"type": CUSTOMIZED})
-    """As it was read; `customized` makes one."""
+    """The policy as it was read. `customized` creates a policy."""
     others: Mapping[str, Any] = field(default_factory=lambda: dict(NEW_GROUP))
-    """Fields that mean nothing here, as they were read."""
+    """Fields that Reput does not use, as they were read."""
 
     @property
     def backoffs_ms(self) -> tuple[int, ...]:
-        """Delays by the number of retries. The last one counts for all others, and none stands for RocketMQ's own."""
+        """Delays by the number of retries. The last delay is for all further retries. Empty: RocketMQ's own delays."""
         return _backoffs(self.retry_policy)
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionGroupsFile:
-    """The whole file, by the groups' names. `others` are fields of the file that mean nothing here."""
+    """The whole file, by the groups' names. `others` are fields of the file that Reput does not use."""
 
     groups: dict[str, SubscriptionGroup] = field(default_factory=dict)
     data_version: DataVersion | None = field(default_factory=DataVersion)
@@ -85,18 +85,18 @@ def _group(name: str, fields: dict[str, Any]) -> SubscriptionGroup:
         retry_policy=config_json.mapping(fields.pop("groupRetryPolicy", {"type": CUSTOMIZED}), "groupRetryPolicy"),
         others=fields,
     )
-    _backoffs(group.retry_policy)  # refuses what is none
+    _backoffs(group.retry_policy)  # refuses an invalid policy
     return group
 
 
 def customized(backoffs_ms: Sequence[int]) -> Mapping[str, Any]:
-    """Return a retry policy of these delays, and RocketMQ's own for none."""
+    """Return a retry policy of these delays, and RocketMQ's own policy without delays."""
     own = {"customizedRetryPolicy": {"next": tuple(backoffs_ms)}} if backoffs_ms else {}
     return {**own, "type": CUSTOMIZED}
 
 
 def _backoffs(policy: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the delays of a GroupRetryPolicy, none if it is the default one. Raises BadField."""
+    """Return the delays of a GroupRetryPolicy, empty for the default policy. Raises BadField."""
     kind = policy.get("type", CUSTOMIZED)
     if kind == CUSTOMIZED:
         own = config_json.mapping(policy.get("customizedRetryPolicy", {}), "customizedRetryPolicy")
@@ -127,7 +127,7 @@ def _to_json(name: str, group: SubscriptionGroup) -> Mapping[str, Any]:
 
 
 def _arrays(policy: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the policy with its delays as RocketMQ writes them."""
+    """Return the policy with its delays in the form that RocketMQ writes."""
     own = policy.get("customizedRetryPolicy")
     return {**policy, "customizedRetryPolicy": {"next": tuple(own["next"])}} if own and "next" in own else policy
 

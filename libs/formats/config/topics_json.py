@@ -18,7 +18,7 @@ FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 @dataclass(frozen=True)
 class TopicConfig:
-    """One topic. Queue counts 0 to 65535; `permission` is a sum of the PERMISSION bits."""
+    """A topic. Queue counts are 0 to 65535. `permission` is a sum of the PERMISSION bits."""
 
     name: str
     read_queue_count: int
@@ -31,7 +31,7 @@ class TopicConfig:
 
     @cached_property
     def entry(self) -> str:
-        """The topic as it stands in the file. Made once, so that a file with one more topic costs little more."""
+        """The topic's text in the file. It is made once, so that a file with a further topic costs little more."""
         return config_json.entry(self.name, _topic_json(self), depth=2)
 
     @property
@@ -56,7 +56,7 @@ class TopicsFile:
 def loads(text: str) -> TopicsFile:
     """Return the file's content. Raises BadField or BadLength.
 
-    Unknown fields are ignored, missing ones get RocketMQ's defaults.
+    Unknown fields are ignored. Missing fields get RocketMQ's defaults.
     """
     root = config_json.parse_object(text)
     table = config_json.mapping(root.get("topicConfigTable", {}), "topicConfigTable")
@@ -65,7 +65,7 @@ def loads(text: str) -> TopicsFile:
 
 
 def dumps(file: TopicsFile) -> str:
-    """Return the file as 5.3 writes it: bean fields in alphabetical order, topics in the mapping's order."""
+    """Return the file in the form of 5.3: fields of objects in alphabetical order, topics in the mapping's order."""
     table = config_json.block([topic.entry for topic in file.topics.values()], depth=1)
     version = config_json.entry("dataVersion", file.data_version.to_json(), depth=1)
     return config_json.block([version, f'"topicConfigTable":{table}'], depth=0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BatchConsumeQueue: units of 46 bytes for topics that keep whole batches as one record.
+"""BatchConsumeQueue: units of 46 bytes for topics that store a whole batch as a single record.
 
-Spec: docs/formats/consume_queue.md section 7. Reput reads the format; it does not write such queues.
+Spec: docs/formats/consume_queue.md section 7. Reput reads the format, but does not write such queues.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INVALID_POSITION = -1
 
 
 class BatchConsumeQueueUnit(NamedTuple):
-    """Where one record with a batch inside lies, and the queue offsets of its messages."""
+    """The place of a record with a batch, and the queue offsets of its messages."""
 
     physical_offset: int
     record_size_bytes: int
@@ -34,7 +34,7 @@ class BatchConsumeQueueUnit(NamedTuple):
 
     @property
     def is_valid(self) -> bool:
-        """RocketMQ's test when it recovers a queue."""
+        """Whether the unit passes RocketMQ's test at the recovery of a queue."""
         return (
             self.physical_offset >= 0
             and self.record_size_bytes > 0

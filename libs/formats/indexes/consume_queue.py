@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ConsumeQueue: one unit of 20 bytes per message of a topic's queue. Spec: docs/formats/consume_queue.md.
+"""ConsumeQueue: a unit of 20 bytes per message of a topic's queue. Spec: docs/formats/consume_queue.md.
 
-Knows bytes; knows no files. A file is an array of units, so unit k of the queue lies at byte 20 * k of the queue;
-bytes that were never written are zero, and a unit with size 0 is the end.
+It uses bytes, no files. A file is an array of units, so unit k of the queue is at byte 20 * k of the queue. Bytes that
+were never written are zero, and a unit with size 0 is the end.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ ENTRY = struct.Struct(">qiq")  # physical offset, record size in bytes, tags cod
 assert ENTRY.size == UNIT_SIZE_BYTES
 assert TAGS_CODE_AT + 8 == UNIT_SIZE_BYTES
 UNIT = np.dtype([("physical_offset", ">i8"), ("record_size_bytes", ">i4"), ("tags_code", ">i8")])
-"""The same for arrays."""
+"""The same layout for arrays."""
 assert UNIT.itemsize == UNIT_SIZE_BYTES
 
 FILE_SIZE_BYTES = CONSUME_QUEUE_UNIT_COUNT * UNIT_SIZE_BYTES
 assert FILE_SIZE_BYTES == 6_000_000
 
 QUEUE_OFFSET_MAX = INT64_MAX // UNIT_SIZE_BYTES - (1 << 32)
-"""Above it a unit would have no place in a file."""
+"""Highest queue offset: a unit above it would have no place in a file."""
 PRE_BLANK_RECORD_SIZE = INT32_MAX
 PRE_BLANK = ENTRY.pack(0, PRE_BLANK_RECORD_SIZE, 0)
-"""Fills the units before the first one of a queue that does not start at queue offset 0."""
+"""The filler of the units before the first message of a queue that does not start at queue offset 0."""
 
 
 class ConsumeQueueUnit(NamedTuple):
-    """Where one message lies, and what a subscription filters by."""
+    """The place of a message, and the tags code for the filters of subscriptions."""
 
     physical_offset: int
     record_size_bytes: int
@@ -48,25 +48,25 @@ class ConsumeQueueUnit(NamedTuple):
 
     @property
     def is_valid(self) -> bool:
-        """Whether RocketMQ's own test passes. A pre-blank passes it, so ask `is_pre_blank` too."""
+        """Whether the unit passes RocketMQ's own test. A pre-blank passes it, too, so check `is_pre_blank`."""
         return self.physical_offset >= 0 and self.record_size_bytes > 0
 
     @property
     def is_pre_blank(self) -> bool:
-        """Whether this is filler before the first message."""
+        """Whether this is a filler before the first message."""
         return self == (0, PRE_BLANK_RECORD_SIZE, 0)
 
 
 def has_place(queue_offset: int, *, end: int, is_empty: bool) -> bool:
-    """Return whether a record behind the last one of a queue is its next one, or the first of a new generation.
+    """Return whether a record after the end of a queue is its next record, or the first of a new generation.
 
-    A queue that is empty, as far as anybody knows, may begin anywhere. Any other record is stepped over.
+    A queue that is empty, as far as known, may begin anywhere. Any other record is stepped over.
     """
     return queue_offset in (0, end) or (is_empty and 0 < queue_offset <= QUEUE_OFFSET_MAX)
 
 
 def end_after(queue_offsets: Iterable[int], *, end: int) -> int:
-    """Return where a queue ends after these records. 0 is the end of a queue of which nothing is known."""
+    """Return the end of a queue after these records. The end of an unknown queue is 0."""
     for queue_offset in queue_offsets:
         if has_place(queue_offset, end=end, is_empty=end == 0):
             end = queue_offset + 1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ConsumeQueueExt: optional wider units beside a consume queue. Spec: docs/formats/consume_queue.md section 6.
+"""ConsumeQueueExt: optional wider units besides a consume queue. Spec: docs/formats/consume_queue.md section 6.
 
-Reput reads the format so that `inspect` and tests can; it does not write such files (enableConsumeQueueExt is off).
+Reput reads the format for `inspect` and tests. It does not write such files (enableConsumeQueueExt is off).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ assert UNIT_SIZE_BYTES_MIN == 20
 END_OF_FILE = struct.pack(">h", -1)
 
 ADDRESS_MAX = -(2**31) - 1
-"""Addresses lie below every tag hash, so one field holds either."""
+"""The highest address. Addresses are below every tag hash, so the same field can have either."""
 
 
 class ConsumeQueueExtUnit(NamedTuple):
-    """Tags code, store time and filter bitmap of one message."""
+    """Tags code, store time and filter bitmap of a message."""
 
     tags_code: int
     store_time_ms: int
@@ -32,7 +32,7 @@ class ConsumeQueueExtUnit(NamedTuple):
 
 
 def decode_unit(buffer: ReadableBuffer, position: int = 0) -> ConsumeQueueExtUnit:
-    """Return the unit here. Raises Truncated or BadLength (also for the -1 that ends a file)."""
+    """Return the unit at this byte position. Raises Truncated or BadLength (also for the -1 that ends a file)."""
     with memoryview(buffer) as view:
         left = len(view) - position
         if not 0 <= position <= len(view) or left < UNIT_SIZE_BYTES_MIN:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IndexFile: a hash table from keys to physical offsets in one file. Spec: docs/formats/index_file.md.
+"""IndexFile: a hash table from keys to physical offsets in a file. Spec: docs/formats/index_file.md.
 
 Header (40 bytes), slots (4 bytes each: number of the newest entry of the bucket, 0 = none), entries (20 bytes each,
-entry 0 is never used). An entry points to the previous one of its bucket, so a bucket is a chain, newest first.
-Knows bytes and arithmetic; putting and searching are libs.kernel.scan.index_cy.
+entry 0 is never used). An entry points to the previous entry of its bucket, so a bucket is a chain, newest first.
+It has only layouts and arithmetic. libs.kernel.scan.index_cy adds and searches entries.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ assert (HEADER.size, SLOT.size, ENTRY.size) == (HEADER_SIZE_BYTES, SLOT_SIZE_BYT
 ENTRY_ARRAY = np.dtype(
     [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_difference_s", ">i4"), ("previous", ">i4")]
 )
-"""The same as ENTRY for arrays."""
+"""The layout of ENTRY for arrays."""
 assert ENTRY_ARRAY.itemsize == ENTRY_SIZE_BYTES
 
 BEGIN_TIME_AT, END_TIME_AT, BEGIN_PHYSICAL_OFFSET_AT, END_PHYSICAL_OFFSET_AT = 0, 8, 16, 24
@@ -41,7 +41,7 @@ KEY_SEPARATOR = "#"
 
 
 class IndexHeader(NamedTuple):
-    """The first 40 bytes. `next_entry` (indexCount) is the number that the next entry gets: 1 more than there are."""
+    """The first 40 bytes. `next_entry` (indexCount) is the number of the next entry: the number of entries plus 1."""
 
     begin_time_ms: int
     end_time_ms: int
@@ -52,12 +52,12 @@ class IndexHeader(NamedTuple):
 
     @property
     def entry_count(self) -> int:
-        """Entries in the file. A stored 0 means what 1 means: none."""
+        """Entries in the file. A stored 0 and a stored 1 both mean: no entry."""
         return max(self.next_entry, FIRST_ENTRY) - 1
 
 
 class IndexEntry(NamedTuple):
-    """One key of one message."""
+    """A key of a message."""
 
     key_hash: int
     physical_offset: int
@@ -76,7 +76,7 @@ def decode_header(buffer: ReadableBuffer) -> IndexHeader:
 
 
 def read_next_entry(buffer: ReadableBuffer) -> int:
-    """Return the number that the next entry gets, as it is stored. The buffer has at least a header."""
+    """Return the stored number of the next entry. The buffer has at least a header."""
     number: int = SLOT.unpack_from(buffer, ENTRY_COUNT_AT)[0]
     return number
 
@@ -87,7 +87,7 @@ def decode_entry(buffer: ReadableBuffer, position: int) -> IndexEntry:
 
 
 def file_size_bytes(slot_count: int = INDEX_SLOT_COUNT, entry_capacity: int = INDEX_ENTRY_CAPACITY) -> int:
-    """Return the size of a file with so many slots and so many places for entries."""
+    """Return the size of a file with so many slots and places for entries."""
     return HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * slot_count + ENTRY_SIZE_BYTES * entry_capacity
 
 
@@ -105,24 +105,24 @@ def slot_position(key_hash: int, slot_count: int) -> int:
 
 
 def entry_position(entry: int, slot_count: int) -> int:
-    """Return the byte position of the entry of this number. The first one is 1."""
+    """Return the byte position of the entry of this number. The first entry is 1."""
     assert entry >= 0
     return HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * slot_count + ENTRY_SIZE_BYTES * entry
 
 
 def key_text(topic: str, key: str) -> str:
-    """Return what is hashed for a key of a topic's message."""
+    """Return the text whose hash is stored for a key of a topic's message."""
     return topic + KEY_SEPARATOR + key
 
 
 def key_hash(text: str) -> int:
-    """Return the hash of a key text as entries hold it: the absolute value, 0 for the one hash that has none."""
+    """Return the hash of a key text for entries: the absolute value, and 0 for the hash without an absolute value."""
     value = abs(string_hash(text))
     return 0 if value > INT32_MAX else value
 
 
 def time_difference_s(store_time_ms: int, begin_time_ms: int) -> int:
-    """Return the whole seconds from the file's begin time, at least 0. They are 0 while the file has no begin time."""
+    """Return the whole seconds since the file's begin time, at least 0. They are 0 while it has no begin time."""
     if begin_time_ms <= 0 or store_time_ms <= begin_time_ms:
         return 0
     return min((store_time_ms - begin_time_ms) // 1000, INT32_MAX)

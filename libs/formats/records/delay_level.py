@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delay levels: how long a delayed message waits in the schedule topic, and what its record has there.
+"""Delay levels: how long a delayed message waits in the schedule topic, and the properties of its record there.
 
 Text form of the levels: RocketMQ's messageDelayLevel, `1s 5s 10s ... 2h`. Spec: docs/formats/commit_log.md section 12
 for the record, docs/formats/consume_queue.md section 4 for the delivery time.
@@ -15,10 +15,10 @@ from libs.formats.records.properties import CRC32, DELAY, REAL_QID, REAL_TOPIC
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 DELAY_LEVELS_TEXT = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""RocketMQ's default."""
+"""RocketMQ's default levels."""
 
 DELAY_LEVEL_COUNT_MAX = 256
-"""Ours; RocketMQ has no limit. The queue of level n is n - 1."""
+"""Reput's limit; RocketMQ has no limit. The queue of level n is n - 1."""
 
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
@@ -27,7 +27,7 @@ _LEVEL = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 def parse_levels(text: str) -> tuple[int, ...]:
     """Return the delays in milliseconds of level 1, 2, ...: numbers with a unit of s, m, h or d, between spaces.
 
-    Raises BadField for text that is not, for no level and for more than 256.
+    Raises BadField for other text, for no level and for more than 256 levels.
     """
     levels = []
     for word in text.split(" "):
@@ -54,7 +54,7 @@ assert DELAY_LEVEL_MAX == 18
 
 
 def delivered_properties(raw: bytes) -> bytes:
-    """Return what a producer sent with a delayed message, less the wish for a delay.
+    """Return a producer's properties of a delayed message, without the properties of the delay.
 
     RocketMQ leaves DELAY, REAL_TOPIC and REAL_QID in them.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeliveryRecord: the body of a record of rmq_sys_reput_delivery, as JSON. Spec: docs/formats/delivery_record.md.
 
-What happened to the messages of consumer groups, in order. Whoever reads all of it, or all from a whole copy on, knows
-what was delivered to whom, until when it is theirs, and what is settled.
+The journal of the deliveries of consumer groups, in order. A reader of the whole journal, or of all records from a
+whole copy on, knows which messages are in flight, until when, and which messages are settled.
 """
 
 from typing import Annotated, Final, TypeAlias
@@ -14,7 +14,7 @@ from libs.formats.limits import INT32_MAX, INT64_MAX
 from libs.formats.records import versions
 
 FORMAT = 1
-"""The format that is written. A later format is written one version after the first version that reads it."""
+"""The written format. The first version that reads a later format does not write it yet; the next version does."""
 NAME_SIZE_MAX = 255
 ATTEMPTS_MAX = 1_000
 BACKOFFS_MAX = 64
@@ -23,13 +23,13 @@ Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=NAME_SIZE_MAX)]
 QueueId: TypeAlias = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 Offset: TypeAlias = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Key: TypeAlias = Annotated[int, Meta(ge=0, le=INT64_MAX)]
-"""Which messages of a queue wait for each other: a hash of their ordering key, 0 for those that wait for none."""
+"""A hash of a message's ordering key. Messages of a queue with the same key wait for each other; 0 waits for none."""
 Attempt: TypeAlias = Annotated[int, Meta(ge=0, le=INT32_MAX)]
-"""How often a message was delivered."""
+"""The number of deliveries of a message."""
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """A queue, as one group sees it."""
+    """A queue of a group."""
 
     group: Name
     topic: Name
@@ -37,17 +37,17 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Flight(msgspec.Struct, frozen=True, array_like=True):
-    """A message that somebody has, or had and gave back."""
+    """A message in flight, or waiting for its next attempt."""
 
     offset: Offset
     attempt: Attempt
     stamp: Offset
-    """Of the delivery: milliseconds since the epoch, larger with each delivery of the message. Handles carry it.
+    """Stamp of the delivery: milliseconds since the epoch, larger with each delivery of the message. Handles have it.
 
-    Once the message was given back it is `until_ms` or more: nobody has it until then.
+    After a negative acknowledgement it is `until_ms` or more: no member has the message until then.
     """
     until_ms: Offset
-    """When it may be delivered again, milliseconds since the epoch."""
+    """When the message may be delivered again, in milliseconds since the epoch."""
     key: Key = 0
 
 
@@ -69,103 +69,108 @@ BACKOFFS_MS = (
     3_600_000,
     7_200_000,
 )
-"""RocketMQ's waits after failures: its delay levels from the third on."""
+"""RocketMQ's waits after failed attempts: its delay levels from the third on."""
 ORDERED_BACKOFFS_MS = (1_000, 5_000, *BACKOFFS_MS)
-"""RocketMQ's waits after failures in an ordered group: all of its delay levels."""
+"""RocketMQ's waits after failed attempts in an ordered group: all of its delay levels."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """How a group gets its messages. Times are in milliseconds."""
+    """The delivery policy of a group. Times are in milliseconds."""
 
     attempts_max: Annotated[int, Meta(ge=1, le=ATTEMPTS_MAX)] = 17
-    """A message that was given back so often goes to the dead letters. RocketMQ's retryMaxTimes (16) and the first."""
+    """After so many failed attempts a message becomes a dead letter. RocketMQ's retryMaxTimes (16) plus the first."""
     backoffs_ms: Annotated[tuple[Annotated[int, Meta(ge=0, le=INT32_MAX)], ...], Meta(min_length=1)] = BACKOFFS_MS
-    """Waits that the group was given. Either of RocketMQ's lists stands for none: `waits_ms` has those that count."""
+    """The group's own waits. Either of RocketMQ's lists means that it has none. `waits_ms` has the effective waits."""
     invisible_ms: Annotated[int, Meta(ge=1, le=INT32_MAX)] = 60_000
-    """For how long a message is the receiver's who asks for no other time."""
+    """The invisible time of a delivery, if the receive sets no other time."""
     is_ordered: bool = False
     """Whether messages with the same ordering key wait for each other."""
     from_end: bool = False
-    """Whether queues that exist when the group begins with a topic begin at their end, not with their first message."""
+    """Whether a group that is new to a topic begins at the end of its present queues, not at their first messages."""
     is_paused: bool = False
-    """Whether nobody receives anything."""
+    """Whether the group's deliveries are paused."""
 
     def __post_init__(self) -> None:
-        """Bound what a policy costs."""
+        """Refuse a policy with too many waits."""
         if len(self.backoffs_ms) > BACKOFFS_MAX:
             raise ValueError(f"backoffs_ms has {len(self.backoffs_ms)} entries, but may have {BACKOFFS_MAX}")
 
     @property
     def has_own_waits(self) -> bool:
-        """Whether the group was given waits that are not RocketMQ's."""
+        """Whether the group has waits that are not RocketMQ's."""
         return self.backoffs_ms not in (BACKOFFS_MS, ORDERED_BACKOFFS_MS)
 
     @property
     def waits_ms(self) -> tuple[int, ...]:
-        """How long a message waits that was given back without a delay, by its attempts. The last counts for others."""
+        """The waits after failed attempts by attempt, if no delay is requested. Later attempts have the last wait."""
         if self.has_own_waits:
             return self.backoffs_ms
         return ORDERED_BACKOFFS_MS if self.is_ordered else BACKOFFS_MS
 
     def backoff_ms(self, attempt: int) -> int:
-        """Return how long a message waits after so many attempts, from 1."""
+        """Return the wait in milliseconds after so many attempts, from 1."""
         waits_ms = self.waits_ms
         return waits_ms[min(max(attempt, 1), len(waits_ms)) - 1]
 
 
 class Took(msgspec.Struct, frozen=True, array_like=True, tag="took"):
-    """Messages were delivered, and the group goes on at `next`. What lies between and is neither is settled."""
+    """Messages were delivered, and the group continues at `next`.
+
+    Offsets below `next` that are neither in flight nor held are settled.
+    """
 
     place: Place
     next: Offset
     flights: tuple[Flight, ...]
     held: tuple[tuple[Offset, Key], ...] = ()
-    """Passed, but not delivered yet: one with the same key is in flight."""
+    """Messages below `next` that are not delivered yet. They wait for a message in flight with the same key, or, also
+    with key 0, for a member whose filter they pass.
+    """
 
 
 class Settled(msgspec.Struct, frozen=True, array_like=True, tag="settled"):
-    """These messages are done with: acknowledged, given up, dead, replayed, or gone from the log."""
+    """These messages are settled: acknowledged, given up, dead letters, replayed, or deleted from the log."""
 
     place: Place
     offsets: tuple[Offset, ...]
 
 
 class Postponed(msgspec.Struct, frozen=True, array_like=True, tag="postponed"):
-    """Messages may be delivered again at another time: the receivers asked for more, or gave them back."""
+    """Messages may be delivered again at another time: a consumer extended the invisible time, or returned them."""
 
     place: Place
     flights: tuple[Flight, ...]
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, tag="moved"):
-    """The group goes on here, and nothing of the queue is in flight."""
+    """The group continues at `next`, and no message of the queue is in flight or held."""
 
     place: Place
     next: Offset
 
 
 class PolicySet(msgspec.Struct, frozen=True, array_like=True, tag="policy"):
-    """A group has this policy from here on. None: there is no such group any more, nor anything known of its queues."""
+    """A group has this policy from here on. None: the group and all state of its queues are deleted."""
 
     group: Name
     policy: Policy | None
 
 
 class Began(msgspec.Struct, frozen=True, array_like=True, tag="began"):
-    """From here on only what this process writes counts."""
+    """From here on only records of this process apply."""
 
     owner: Annotated[str, Meta(min_length=1, max_length=64)]
 
 
 class Copied(msgspec.Struct, frozen=True, array_like=True, tag="copied"):
-    """What was known of a queue when this was written. It replaces what was read of it before."""
+    """The state of a queue at the time of the write. It replaces the state that was read before."""
 
     place: Place
     next: Offset
     flights: tuple[Flight, ...]
     held: tuple[tuple[Offset, Key], ...]
     ahead: tuple[Offset, ...] = ()
-    """From `next` on, and settled all the same."""
+    """Offsets from `next` on that are already settled."""
 
 
 class CopyEdge(msgspec.Struct, frozen=True, array_like=True, tag="edge"):
@@ -176,24 +181,24 @@ class CopyEdge(msgspec.Struct, frozen=True, array_like=True, tag="edge"):
 
 
 class DelaysDone(msgspec.Struct, frozen=True, array_like=True, tag="delays_done"):
-    """These records of the timer topic are done with: delivered, cancelled, appended again, or gone from the log."""
+    """These records of the timer topic are done: delivered, cancelled, appended again, or deleted from the log."""
 
     offsets: tuple[Offset, ...]
 
 
 class DelaysCopied(msgspec.Struct, frozen=True, array_like=True, tag="delays_copied"):
-    """What was known of the timer topic when this was written: one part of it. It adds to what was read before."""
+    """A part of the state of the timer topic at the time of the write. It adds to the parts that were read before."""
 
     low: Offset
-    """All below are done with."""
+    """All records below this offset are done."""
     start: Offset
     """The offset of the first bit."""
     bits: bytes
-    """A bit for each offset that is done with, the lowest of a byte first, as zlib has them."""
+    """A bit for each offset, set if its record is done. The lowest bit of a byte is first. Compressed with zlib."""
 
 
 class TimeBehind(msgspec.Struct, frozen=True, array_like=True, tag="time"):
-    """From here on the times of flights are behind store times by so much: the log's time has jumped ahead."""
+    """From here on the times of flights are behind store times by `behind_ms`, because the log's time jumped ahead."""
 
     behind_ms: Offset
 
@@ -204,7 +209,7 @@ Event: TypeAlias = (
 
 
 class DeliveryRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Some events, in their order."""
+    """Events, in their order."""
 
     format: int = FORMAT
     owner: Annotated[str, Meta(max_length=64)]
@@ -222,4 +227,4 @@ class DeliveryRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DECODERS: Final = {1: DeliveryRecord}
-"""All formats that this version reads. A new event or field gets a new format, with a decoder of its own."""
+"""All formats that this version reads. A new event or field gets a new format, with its own decoder."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """DispatchResponse: the steps of the dispatch stream as bytes, without a protobuf object per value.
 
-`encode` makes `DispatchResponse{columns}` from the kernel's columns; `decode` gives the columns of a response as numpy
-arrays. Both ends agree with protos/reput/commitlog/v1/log_service.proto field by field.
-`decode` trusts nothing: lengths, wire types, text, equal column lengths, queue indexes and key counts are checked.
+`encode` makes `DispatchResponse{columns}` from the kernel's columns. `decode` returns a response's columns as numpy
+arrays. Both agree with protos/reput/commitlog/v1/log_service.proto field by field.
+`decode` checks all input: lengths, wire types, text, equal column lengths, queue indexes and key counts.
 Not handled: whether the offsets follow each other (ReputLoop).
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from libs.kernel.scan.scan_columns import ScanColumns
 
 NO_QUEUE = -1
-"""Queue index of a record that takes no place in a queue."""
+"""Queue index of a record that has no place in a queue."""
 
 _HANDSHAKE: dict[int, int | str] = {
     fields.DISPATCH_HANDSHAKE_COMMON_END_PHYSICAL_OFFSET: 0,
@@ -63,7 +63,7 @@ _COLUMNS: dict[int, tuple[str, type[np.int64 | np.int32]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """Where the follower's history and the log's agree; fields as DispatchHandshake."""
+    """The log's handshake, with the end of the common history. Fields as in DispatchHandshake."""
 
     common_end_physical_offset: int
     epoch: int
@@ -71,28 +71,28 @@ class Handshake:
     confirmed_physical_offset: int
     history_id: str = ""
     set_apart: Mapping[str, str] = field(default_factory=dict)
-    """Why topics are set apart, by topic."""
+    """By topic: why it is set apart."""
     epochs: tuple[Epoch, ...] = ()
-    """Those of the log, ascending; none from a log that does not tell them."""
+    """The log's epochs, ascending. Empty if the log does not send them."""
     topic_begins: Mapping[str, int] = field(default_factory=dict)
-    """Where the messages of topics begin that were deleted: all that there are."""
+    """Where the messages of deleted topics begin, for all deleted topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Nothing new; fields as DispatchHeartbeat."""
+    """A step without records. Fields as in DispatchHeartbeat."""
 
     confirmed_physical_offset: int
     min_physical_offset: int
     topic_begins: Mapping[str, int] = field(default_factory=dict)
-    """Those that changed; 0 for one that is no more."""
+    """The topic begins that changed. 0 for a begin that does not exist any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchBatch:
-    """Consecutive records as columns; fields as DispatchColumns.
+    """Consecutive records as columns. Fields as in DispatchColumns.
 
-    Arrays are read-only. Those of a response keep it alive; those of scanned columns change with the next scan.
+    Arrays are read-only. Arrays of a response keep it in memory. Arrays of scanned columns change with the next scan.
     """
 
     start_physical_offset: int
@@ -107,14 +107,14 @@ class DispatchBatch:
     key_counts: NDArray[np.int32]
     key_hashes: NDArray[np.int32]
     batch_queues: frozenset[int] = frozenset()
-    """Indexes of queues whose records each hold a batch of messages."""
+    """Indexes of queues whose records each have a batch of messages."""
 
     def below(self, physical_offset: int) -> DispatchBatch:
-        """Return the part whose records lie below an offset, which is the end of it."""
+        """Return the part whose records are below an offset. The part ends at this offset."""
         return self.split(physical_offset)[0]
 
     def split(self, physical_offset: int) -> tuple[DispatchBatch, DispatchBatch]:
-        """Return the part whose records lie below an offset, which is the end of it, and the part that begins there."""
+        """Return the part whose records are below an offset, and the part that begins at this offset."""
         count = int(np.searchsorted(self.physical_offsets, physical_offset))
         counts = dict.fromkeys((name for name, _ in _COLUMNS.values()), count)
         counts["key_hashes"] = int(self.key_counts[:count].sum())
@@ -165,9 +165,9 @@ def encode(columns: ScanColumns, start: int, end: int) -> bytes:
 
 
 def decode(data: ReadableBuffer) -> DispatchBatch | Handshake | Heartbeat:
-    """Read a serialized DispatchResponse. The last of several steps counts, as in a protobuf oneof.
+    """Read a serialized DispatchResponse. The last of several steps is used, as in a protobuf oneof.
 
-    Raises FormatError for anything malformed, and BadField for a response without a step that is known here.
+    Raises FormatError for malformed bytes, and BadField for a response without a known step.
     """
     step: tuple[int, memoryview] | None = None
     for number, wire_type, value in fields_of(data):
@@ -251,7 +251,7 @@ def _check(batch: DispatchBatch) -> None:
 
 
 def _column(name: str, kind: type[np.int64 | np.int32], payload: memoryview) -> NDArray[Any]:
-    """Return a view of the bytes, or an aligned copy where they happen to begin at an odd address."""
+    """Return a view of the bytes, or an aligned copy if their address is not aligned."""
     dtype = np.dtype(f"<i{np.dtype(kind).itemsize}")
     if len(payload) % dtype.itemsize:
         raise BadLength(position=0, reason=f"{len(payload)} bytes of {name}", field=name)
@@ -280,7 +280,7 @@ def _queue(payload: memoryview) -> tuple[str, int, bool]:
 
 
 def _scalars(payload: memoryview, defaults: Mapping[int, int | str]) -> tuple[Any, ...]:
-    """Return the fields that have a default here, in this order and of its type. The last of several counts."""
+    """Return the fields with a default, in the defaults' order and types. The last of several values is used."""
     values = dict(defaults)
     for number, wire_type, value in fields_of(payload):
         if isinstance(values.get(number), int):

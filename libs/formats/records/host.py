@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host: an address and a port as records keep them. Spec: docs/formats/commit_log.md section 4.
+"""Host: an address and a port as in records. Spec: docs/formats/commit_log.md section 4.
 
-Four or sixteen address bytes, then the port as a signed 32-bit number: 8 or 20 bytes. Which of the two it is stands in
-the record's system flag, never in the host itself.
+Four or sixteen address bytes, then the port as a signed 32-bit number: 8 or 20 bytes. The record's system flag has the
+size. The host itself never has it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TEXT = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]{2,45})\]|(?P<v4>[0-9.]{7,15})):(?
 class Host:
     """An IPv4 or IPv6 address (4 or 16 bytes) and a port.
 
-    Read from a record the port may be any 32-bit number, because RocketMQ does not check it; `is_port_valid` tells.
+    The port from a record may be any 32-bit number, because RocketMQ does not check it. `is_port_valid` checks it.
     """
 
     address: bytes
@@ -48,11 +48,11 @@ class Host:
 
     @property
     def is_port_valid(self) -> bool:
-        """Whether the port is one that a socket can have."""
+        """Whether the port is possible for a socket."""
         return 0 <= self.port <= PORT_MAX
 
     def to_bytes(self) -> bytes:
-        """Return the 8 or 20 bytes that a record holds."""
+        """Return the 8 or 20 bytes for a record."""
         return self.address + PORT.pack(self.port)
 
     @classmethod

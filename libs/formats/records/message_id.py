@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The offset id of a message: where its record lies. Spec: docs/formats/message_ids.md.
+"""The offset id of a message: the place of its record. Spec: docs/formats/message_ids.md.
 
-The other id, the unique one, is made by the client and stored as the property UNIQ_KEY; the store only indexes it.
+The other id is the unique id. The client makes it and it is stored as the property UNIQ_KEY. The store only indexes it.
 """
 
 import binascii

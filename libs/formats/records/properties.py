@@ -2,7 +2,7 @@
 """Properties of a message: `name 0x01 value 0x02 ...`, UTF-8, no escaping. Spec: docs/formats/commit_log.md section 5.
 
 Readers follow RocketMQ 5.3: the last 0x02 may be missing, a piece without a name or a value is ignored, a value may
-contain 0x01, and the last of several equal names counts. Writers always write the last 0x02.
+contain 0x01, and of several equal names the last is used. Writers always write the last 0x02.
 Names and constants are RocketMQ's own (MessageConst).
 """
 
@@ -40,7 +40,7 @@ INNER_MULTI_QUEUE_OFFSET = b"INNER_MULTI_QUEUE_OFFSET"
 
 
 def pieces(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield every (name, value) that RocketMQ would see, in stored order, duplicates included."""
+    """Yield every (name, value) that RocketMQ reads, in stored order, duplicates included."""
     for piece in raw.split(PROPERTY_SEPARATOR):
         name, separator, value = piece.partition(NAME_VALUE_SEPARATOR)
         if name and separator and value:
@@ -53,22 +53,22 @@ def decode(raw: bytes) -> dict[str, str]:
 
 
 def encode(mapping: Mapping[str, str]) -> bytes:
-    """Return the properties as one string, in the mapping's order.
+    """Return the properties as a single string, in the mapping's order.
 
-    Raises BadField for what would not come back: an empty name or value, a separator in a name, 0x02 in a value.
+    Raises BadField for properties that would be lost: an empty name or value, a separator in a name, 0x02 in a value.
     """
     return b"".join(encode_one(name.encode(), value.encode()) for name, value in mapping.items())
 
 
 def encode_one(name: bytes, value: bytes) -> bytes:
-    """Return one property with its separators. Raises BadField as `encode` does."""
+    """Return a property with its separators. Raises BadField as `encode` does."""
     if not name or not value or NAME_VALUE_SEPARATOR in name or PROPERTY_SEPARATOR in name + value:
         raise BadField(position=0, reason=f"property {name[:80]!r} cannot be stored", field="properties")
     return name + NAME_VALUE_SEPARATOR + value + PROPERTY_SEPARATOR
 
 
 def get(raw: bytes, name: bytes) -> bytes | None:
-    """Return the value of the last property of this name, without decoding the others."""
+    """Return the value of the last property of this name, without decoding other properties."""
     wanted = name + NAME_VALUE_SEPARATOR
     end = len(raw)
     while (start := raw.rfind(wanted, 0, end)) >= 0:
@@ -82,7 +82,7 @@ def get(raw: bytes, name: bytes) -> bytes | None:
 
 
 def remove(raw: bytes, name: bytes) -> bytes:
-    """Return the string without any piece of this name. The rest stays byte for byte."""
+    """Return the string without any piece of this name. All other bytes are unchanged."""
     prefix = name + NAME_VALUE_SEPARATOR
     if prefix not in raw:
         return raw

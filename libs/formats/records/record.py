@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Record: one message in the commit log, and the blank that closes a segment. Spec: docs/formats/commit_log.md.
+"""Record: a message in the commit log, and the blank that closes a segment. Spec: docs/formats/commit_log.md.
 
 Reads V1 and V2 records with IPv4 or IPv6 hosts, with or without the last 0x02 of the properties and the CRC property.
-Checks go from cheap to dear and each failure has one name: the end of the buffer (Truncated), magic (BadMagic), lengths
-(BadLength), checksums (BadChecksum), text (BadField). The stored physical offset is only returned: the caller knows
-where the record lies. Not handled: walking a segment (libs.kernel.scan.scan_cy) and the limits of an append.
+Cheap checks are first, and each failure has its own error: the end of the buffer (Truncated), magic (BadMagic), lengths
+(BadLength), checksums (BadChecksum), text (BadField). The stored physical offset is returned without a check, because
+the caller knows the record's place. Not handled: walking a segment (libs.kernel.scan.scan_cy) and the limits of an
+append.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ SYS_FLAG_AT = 36
 BORN_TIME_AT = 40
 BORN_HOST_AT = 48
 STORE_TIME_AT_IPV4 = 56
-"""Right for an IPv4 born host only; with an IPv6 one the store time is 12 bytes later."""
+"""Position with an IPv4 born host. With an IPv6 born host the store time is 12 bytes later."""
 
 HEAD = struct.Struct(">iiiiiqqiq")  # total size ... born time
 TIME = struct.Struct(">q")
@@ -76,10 +77,10 @@ COMPRESSION_TYPE_MASK = 0x700
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One message with everything that its record keeps. Times in milliseconds since 1970, properties as stored.
+    """A message with all fields of its record. Times are in milliseconds since 1970, properties are as stored.
 
-    `sys_flag` bits for IPv6 hosts are derived from the hosts when the record is encoded. `properties` read from a
-    record include its CRC property; encoding drops or recomputes it.
+    `encode` derives the `sys_flag` bits for IPv6 hosts from the hosts. `properties` from a stored record include its
+    CRC property. `encode` drops or recomputes it.
     """
 
     topic: str
@@ -100,7 +101,7 @@ class Record:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the record that holds these fields with these very properties."""
+        """Size of the record with these fields and exactly these properties."""
         return (
             RECORD_SIZE_BYTES_MIN
             + (HOST_IPV6_SIZE_BYTES - HOST_IPV4_SIZE_BYTES) * (self.born_host.is_ipv6 + self.store_host.is_ipv6)
@@ -113,7 +114,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class RecordShape:
-    """Where the fields of one record lie: positions in the caller's buffer, sizes in bytes. Lengths are consistent."""
+    """The places of a record's fields: positions in the caller's buffer, sizes in bytes. Lengths are consistent."""
 
     position: int
     size_bytes: int
@@ -133,31 +134,31 @@ class RecordShape:
 
     @property
     def end(self) -> int:
-        """Position after the last byte."""
+        """The position after the last byte."""
         return self.position + self.size_bytes
 
     @property
     def crc_property_at(self) -> int:
-        """Where the CRC property starts if the record has one, which `has_crc_property` tells."""
+        """The start of the CRC property, if the record has a CRC property (`has_crc_property`)."""
         return self.end - CRC_PROPERTY_SIZE_BYTES
 
 
 def sys_flag_with_hosts(sys_flag: int, born_host: Host, store_host: Host) -> int:
-    """Return the flag with its two IPv6 bits saying what the hosts are, whatever they said before."""
+    """Return the flag with its two IPv6 bits set or cleared by the hosts."""
     cleared = sys_flag & ~(BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG)
     return cleared | BORN_HOST_V6_FLAG * born_host.is_ipv6 | STORE_HOST_V6_FLAG * store_host.is_ipv6
 
 
 def born_time_within(born_time_ms: int) -> int:
-    """Return a born time as an append takes it, the nearest one for a time of another store that is out of range."""
+    """Return a born time for an append. A time out of range, from another store, becomes the nearest valid time."""
     return min(max(born_time_ms, 0), BORN_TIME_MS_MAX)
 
 
 def encode(record: Record, *, crc_property: bool = False) -> bytes:
-    """Return the record as RocketMQ 5.3 writes it, with BODYCRC computed.
+    """Return the record in the form of RocketMQ 5.3, with a computed BODYCRC.
 
-    `crc_property` adds the CRC over the whole record. A `__CRC32#` among the properties is never kept: it is recomputed
-    or dropped.
+    `crc_property` adds the CRC over the whole record. An old `__CRC32#` among the properties is always replaced or
+    dropped.
     """
     topic = record.topic.encode()
     assert record.version in (1, 2)
@@ -197,7 +198,7 @@ def encode(record: Record, *, crc_property: bool = False) -> bytes:
 
 
 def encode_blank(size_bytes: int) -> bytes:
-    """Return the eight bytes that close a segment with this many bytes left. The rest stays as it is."""
+    """Return the eight bytes that close a segment with so many bytes left. The bytes after them are unchanged."""
     assert BLANK_SIZE_BYTES_MIN <= size_bytes <= INT32_MAX
     return BLANK.pack(size_bytes, MAGIC_BLANK)
 
@@ -210,9 +211,9 @@ def is_blank(buffer: ReadableBuffer, position: int = 0) -> bool:
 
 
 def check_header(buffer: ReadableBuffer, position: int = 0, *, end: int | None = None) -> RecordShape:
-    """Check magic and every length of the record at `position` against the others. Returns where its fields lie.
+    """Check magic and lengths of the record at `position` for consistency. Returns the places of its fields.
 
-    `end` bounds the bytes that may be read, by default the buffer's end. Reads no body, topic or properties.
+    `end` is the end of the bytes that may be read, by default the buffer's end. Reads no body, topic or properties.
     Raises Truncated, BadMagic (also for a blank) or BadLength.
     """
     with memoryview(buffer) as view:
@@ -222,7 +223,7 @@ def check_header(buffer: ReadableBuffer, position: int = 0, *, end: int | None =
 
 
 def is_head(buffer: ReadableBuffer, position: int, physical_offset: int) -> bool:
-    """Return whether a record's magic stands here and the record says that it lies at this physical offset."""
+    """Return whether a record's magic is here, and its stored physical offset is this offset."""
     with memoryview(buffer) as view:
         if not 0 <= position <= len(view) - SYS_FLAG_AT:
             return False
@@ -232,10 +233,10 @@ def is_head(buffer: ReadableBuffer, position: int, physical_offset: int) -> bool
 
 
 def claimed_body_end(buffer: ReadableBuffer, position: int, physical_offset: int) -> int | None:
-    """Return where the body ends that the head at `position` announces, None unless it is a record's of this place.
+    """Return the end of the body by the head at `position`, None unless it is the head of a record of this place.
 
-    Believes no more than the head can tell: magic, stored physical offset, and a body that leaves the rest of the
-    announced size to topic and properties. The body may lie past the buffer's end, or be torn.
+    Only the head is checked: magic, stored physical offset, and a body that leaves the rest of the head's total size
+    to topic and properties. The body may be past the buffer's end, or be torn.
     """
     with memoryview(buffer) as view:
         if len(view) - position < HEAD.size:
@@ -268,7 +269,7 @@ def _shape(view: memoryview, position: int, end: int) -> RecordShape:
         raise BadLength(position=body_size_at, reason=f"body size {body_size} of {size} bytes", field="body size")
     body_at = body_size_at + INT.size
     topic_size_at = body_at + body_size
-    # The size of a V1 topic is a signed byte in RocketMQ: 128 and more are negative.
+    # The size of a V1 topic is a signed byte in RocketMQ: sizes from 128 on are negative.
     topic_size = struct.unpack_from(">b" if version == 1 else ">h", view, topic_size_at)[0]
     if not 0 <= topic_size <= spare - body_size:
         raise BadLength(position=topic_size_at, reason=f"topic size {topic_size}", field="topic size")
@@ -322,7 +323,7 @@ def _size_and_version(view: memoryview, position: int, end: int) -> tuple[int, i
 
 
 def has_crc_property(view: ReadableBuffer, shape: RecordShape) -> bool:
-    """Return whether the record ends with a CRC property: its name and 0x01 stand 20 bytes before the end."""
+    """Return whether the record ends with a CRC property: its name and 0x01 are 20 bytes before the end."""
     start = shape.crc_property_at
     with memoryview(view) as bytes_view:
         return (
@@ -342,7 +343,7 @@ def check_body_crc(buffer: ReadableBuffer, shape: RecordShape) -> None:
 
 
 def check_crc_property(buffer: ReadableBuffer, shape: RecordShape) -> None:
-    """Compare the CRC property, which the record must have, with all bytes before it. Raises BadChecksum."""
+    """Compare the CRC property with all bytes before it. The record must have a CRC property. Raises BadChecksum."""
     start = shape.crc_property_at
     with memoryview(buffer) as view, view[shape.position : start] as covered:
         computed = crc.body_crc(covered)
@@ -353,9 +354,9 @@ def check_crc_property(buffer: ReadableBuffer, shape: RecordShape) -> None:
 
 
 def decode(buffer: ReadableBuffer, position: int = 0, *, end: int | None = None, check_crc: bool = True) -> Record:
-    """Return the record at `position`. `check_crc` compares BODYCRC and, where there is one, the CRC property.
+    """Return the record at `position`. `check_crc` checks BODYCRC and, if the record has it, the CRC property.
 
-    Raises what `check_header` raises, BadChecksum, or BadField for a topic that is not UTF-8.
+    Raises the errors of `check_header`, BadChecksum, or BadField for a topic that is not UTF-8.
     """
     shape = check_header(buffer, position, end=end)
     if check_crc:

@@ -14,44 +14,44 @@ FORMAT = 1
 NAME_SIZE_MAX = 255
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=NAME_SIZE_MAX, pattern="^[^@]+$")]
-"""Of a group or a topic, as consumerOffset.json can hold it."""
+"""Name of a group or a topic that consumerOffset.json can hold."""
 QueueId: TypeAlias = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 Offset: TypeAlias = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 GroupOffsets: TypeAlias = dict[Name, dict[Name, dict[QueueId, Offset | None]]]
-"""By group, topic and queue id. None: the group has none any more."""
+"""Offsets by group, topic and queue id. None: the group has no offset any more."""
 
 
 class DelayProgress(msgspec.Struct, frozen=True, array_like=True):
-    """How far the messages of a delay level are delivered."""
+    """The progress of a delay level's delivery."""
 
     next_queue_offset: Offset
-    """Of the first one that is not, in the level's queue of the schedule topic."""
+    """Offset of the first undelivered message, in the level's queue of the schedule topic."""
     epoch: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 0
-    """In which it was delivered. The epoch and the level name the writer."""
+    """Epoch of the delivery. The epoch and the level identify the writer."""
     next_sequence: Offset = 0
     """Number of the writer's next batch."""
 
 
 class CopyPart(msgspec.Struct, frozen=True, array_like=True):
-    """Which part of a whole copy a record is, from 0, and how many there are."""
+    """The position of a record in a whole copy: the part's index, from 0, and the number of parts."""
 
     index: Annotated[int, Meta(ge=0)]
     count: Annotated[int, Meta(ge=1)]
 
 
 class StateRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Some changes of what all Indexers of a log know, or a part of all of it."""
+    """Changes of the state that all Indexers of a log share, or a part of a copy of the whole state."""
 
     format: int = FORMAT
     origin: str
-    """Of whom it is: an Indexer's process."""
+    """The writer: an Indexer's process."""
     number: Offset = 0
-    """Within the origin, ascending. All parts of a copy have one."""
+    """Number of the record within the origin, ascending. All parts of a copy have the same number."""
     offsets: GroupOffsets = {}
     delays: dict[QueueId, DelayProgress] = {}
-    """By the id of the level's queue, which is the level less 1."""
+    """Progress by the id of the level's queue, which is the level less 1."""
     copy: CopyPart | None = None
-    """Present: this is no change, but what was so when the copy was made."""
+    """Present: the record is no change, but a part of a copy, with the state at the time of the copy."""
 
     def encode(self) -> bytes:
         """Return the JSON."""
@@ -67,4 +67,4 @@ class StateRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DECODERS: Final = {1: StateRecord}
-"""All formats that this version reads. A new field gets a new format, with a decoder of its own."""
+"""All formats that this version reads. A new field gets a new format, with its own decoder."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that wait for a time in RocketMQ's timer topic: when they are due, and what they are then.
+"""Messages that wait for a time in RocketMQ's timer topic: their due time, and their properties afterwards.
 
 Spec: docs/formats/commit_log.md section 12. RocketMQ's counterpart is TimerMessageStore.
 """
@@ -10,13 +10,13 @@ from libs.formats.limits import INT64_MAX, TIMER_PRECISION_MS
 
 DELIVER_MS, DELAY_MS, DELAY_SEC, OUT_MS = "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_OUT_MS"
 DEQUEUED_MS = "TIMER_DEQUEUE_MS"
-"""When RocketMQ's wheel let a message go: to its topic, or back to the timer topic to wait on."""
+"""When RocketMQ's wheel released a message: to its topic, or again to the timer topic to wait longer."""
 ROLL_TIMES = "TIMER_ROLL_TIMES"
-"""How often the message was appended again, so that it is not gone before it is due."""
+"""How often the message was appended again, so that it does not expire before it is due."""
 DELETE = "TIMER_DEL_UNIQKEY"
-"""Of a record that takes another one back: the unique id of that one."""
+"""Property of a record that cancels another record: the unique id of the cancelled record."""
 CANCELLED = "REPUT_CANCELLED"
-"""Of such a record: it took that one back in time, as the same append says in the journal of deliveries."""
+"""Property of a cancelling record: it cancelled in time. The same append records this in the journal of deliveries."""
 DELETE_TAG, DELETE_BODY = "_RECALL_TAG_", b"0"
 REAL_TOPIC, REAL_QUEUE_ID, UNIQUE_ID, TAGS = "REAL_TOPIC", "REAL_QID", "UNIQ_KEY", "TAGS"
 TIMER_NAMES = frozenset({DELIVER_MS, DELAY_MS, DELAY_SEC, OUT_MS, ROLL_TIMES, DELETE, "TIMER_ENQUEUE_MS", DEQUEUED_MS})
@@ -26,9 +26,9 @@ PLACE_NAMES = frozenset({REAL_TOPIC, REAL_QUEUE_ID})
 def due_ms(properties: Mapping[str, str], store_time_ms: int) -> int:
     """Return when a record of the timer topic is due, in milliseconds since the epoch.
 
-    Never early, also for what RocketMQ wrote. A delay counts from the store time, but not any more once the message was
-    appended again. TIMER_OUT_MS, which is a second early at most, counts where nothing better is known, and 0 where
-    nothing is.
+    The time is never too early, also for records of RocketMQ. A delay begins at the store time, and is ignored after
+    the message was appended again. Without a usable delay or delivery time, TIMER_OUT_MS is used, which is a second
+    early at most. Without all of them the time is 0.
     """
     delay_ms = _delay_ms(properties)
     if delay_ms is not None:
@@ -39,7 +39,7 @@ def due_ms(properties: Mapping[str, str], store_time_ms: int) -> int:
 
 
 def is_by_clock(properties: Mapping[str, str]) -> bool:
-    """Return whether `due_ms` is a time of the machine's clock. Else it is one of the log, which may be ahead of it."""
+    """Return whether `due_ms` is a time of the machine's clock. Else it is a time of the log, which may be ahead."""
     return _delay_ms(properties) is None
 
 
@@ -49,7 +49,7 @@ def out_ms(deliver_ms: int) -> int:
 
 
 def rolled(properties: Mapping[str, str], *, deliver_ms: int, unique_id: str) -> dict[str, str]:
-    """Return what a message has besides when it is appended again to wait on. Delays are left out by the caller."""
+    """Return the additional properties of a message that is appended again to wait longer. The caller drops delays."""
     times = _number(properties.get(ROLL_TIMES, "")) or 0
     return {
         DELIVER_MS: str(deliver_ms),
@@ -60,12 +60,12 @@ def rolled(properties: Mapping[str, str], *, deliver_ms: int, unique_id: str) ->
 
 
 def delivered(deliver_ms: int, out: str) -> dict[str, str]:
-    """Return what a message has besides in its own topic. With TIMER_OUT_MS it waits no more, whatever time it is."""
+    """Return the additional properties of a message in its own topic. With TIMER_OUT_MS it does not wait again."""
     return {DELIVER_MS: str(deliver_ms), OUT_MS: out or str(out_ms(deliver_ms))}
 
 
 def delete_mark(topic: str, queue_id: int, *, unique_id: str, deliver_ms: int) -> dict[str, str]:
-    """Return the properties of a record that takes a message back, as RocketMQ's RecallMessageProcessor has them."""
+    """Return the properties of a record that cancels a message, as of RocketMQ's RecallMessageProcessor."""
     return {
         TAGS: DELETE_TAG,
         CANCELLED: "true",
@@ -79,7 +79,7 @@ def delete_mark(topic: str, queue_id: int, *, unique_id: str, deliver_ms: int) -
 
 
 def _delay_ms(properties: Mapping[str, str]) -> int | None:
-    """Return the delay that counts from the store time, None if there is none that does."""
+    """Return the delay from the store time on, None without such a delay."""
     for name, unit_ms in ((DELAY_SEC, 1_000), (DELAY_MS, 1)):
         if name in properties:
             delay = _number(properties[name])
@@ -93,7 +93,7 @@ def _by_out(properties: Mapping[str, str]) -> int:
 
 
 def _number(text: str) -> int | None:
-    """Return a number that is not negative, None for anything else."""
+    """Return the number of a text, None unless it is a number that is not negative."""
     if not (text.isascii() and text.isdigit()) or len(text) > len(str(INT64_MAX)):
         return None
     return min(int(text), INT64_MAX)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of transactions: half messages and what says that they have ended. Spec: docs/formats/transaction_record.md.
+"""Records of transactions: half messages, and records of their ends. Spec: docs/formats/transaction_record.md.
 
-Knows properties and bodies; knows no files. RocketMQ's counterparts are TransactionalMessageBridge and
+It uses properties and bodies, no files. RocketMQ's counterparts are TransactionalMessageBridge and
 TransactionalMessageUtil.
 """
 
@@ -13,7 +13,7 @@ from libs.formats.limits import INT32_MAX, INT64_MAX
 
 HALF_QUEUE_ID = OP_QUEUE_ID = 0
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
-"""The group whose offsets of the two topics tell from where on there may be half messages that are open."""
+"""The group whose offsets in the two topics are the places from where on half messages may be open."""
 
 REAL_TOPIC, REAL_QID = "REAL_TOPIC", "REAL_QID"
 UNIQ_KEY, KEYS, TAGS = "UNIQ_KEY", "KEYS", "TAGS"
@@ -21,17 +21,17 @@ PRODUCER_GROUP = "PGROUP"
 IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 CHECK_COUNT = "TRANSACTION_CHECK_TIMES"
 FORMER_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
-"""Of a half message that RocketMQ appended again while it was immune: its first queue offset."""
+"""Property of a half message that RocketMQ appended again while it was immune: its first queue offset."""
 FIRST = "REPUT_HALF"
-"""Of a half message that was appended again by this store: offset id and store time of the first one."""
+"""Property of a half message that this store appended again: offset id and store time of the first record."""
 ENDED_AS = "REPUT_ENDED_AS"
-"""Of a record that says that a half message has ended: how."""
+"""Property of an end record: how the half message has ended."""
 
 ENDED_TAG = "d"
 COMMIT, ROLLBACK, PARKED, RENEWED = "commit", "rollback", "parked", "renewed"
-"""How a half message ends. RENEWED: it was appended again, and its transaction is open."""
+"""The ends of a half message. RENEWED: it was appended again, and its transaction is open."""
 UNKNOWN = ""
-"""RocketMQ does not write how."""
+"""The end in RocketMQ's records, which do not tell how a half message has ended."""
 _ENDS = frozenset({COMMIT, ROLLBACK, PARKED, RENEWED})
 
 IMMUNITY_S_MAX = 40 * 86_400
@@ -47,29 +47,29 @@ class Half:
     store_time_ms: int
     size_bytes: int
     id: str
-    """Of the transaction: the unique id, or the first offset id of a message that has none."""
+    """Id of the transaction: the unique id, or the first offset id of a message without a unique id."""
     first_offset_id: str
     first_time_ms: int
-    """When the first one was stored."""
+    """Store time of the first record."""
     producer_group: str
     topic: str
     queue_id: int
-    """Where it goes."""
+    """Topic and queue id of the message after a commit."""
     check_count: int = 0
-    """How often its producer was asked."""
+    """How often the producer was asked."""
     immunity_ms: int | None = None
-    """How long its producer is not asked; None: as the store says."""
+    """How long the producer is not asked. None: the store's default."""
     former_offset: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A record that says that half messages have ended."""
+    """An end record: a record of the end of half messages."""
 
     queue_offset: int
     half_offsets: tuple[int, ...]
     ids: tuple[str, ...]
-    """What the transaction is known as; empty if RocketMQ wrote it."""
+    """Ids of the transaction; empty if RocketMQ wrote the record."""
     how: str
 
 
@@ -82,7 +82,7 @@ def half_of(
     size_bytes: int,
     offset_id: str,
 ) -> Half:
-    """Return what a record of the half topic is. Raises BadField for one that does not say where it goes."""
+    """Return the half message of a record of the half topic. Raises BadField without a topic or queue id for it."""
     topic, queue_id = properties.get(REAL_TOPIC, ""), _number(properties.get(REAL_QID, ""), INT32_MAX)
     if not topic or queue_id is None:
         raise BadField(position=0, reason="it does not say where it goes", field="half message")
@@ -109,7 +109,7 @@ def half_of(
 
 
 def renewed_properties(half: Half, check_count: int) -> dict[str, str]:
-    """Return what a half message has besides when it is appended again, after its producer was asked so often."""
+    """Return the additional properties of a half message that is appended again, after `check_count` questions."""
     properties = {FIRST: f"{half.first_offset_id} {half.first_time_ms}"}
     if check_count:
         properties[CHECK_COUNT] = str(check_count)
@@ -117,18 +117,18 @@ def renewed_properties(half: Half, check_count: int) -> dict[str, str]:
 
 
 def ended_properties(ids: Iterable[str], how: str) -> dict[str, str]:
-    """Return the properties of a record that says that a half message has ended."""
+    """Return the properties of an end record."""
     properties = {TAGS: ENDED_TAG, KEYS: " ".join(dict.fromkeys(ids))}
     return {**properties, ENDED_AS: how} if how else properties
 
 
 def ended_body(half_offset: int) -> bytes:
-    """Return the body of such a record: one number, which readers of RocketMQ 4 and 5 understand."""
+    """Return the body of an end record: a single number, which readers of RocketMQ 4 and 5 understand."""
     return str(half_offset).encode()
 
 
 def ended_of(body: bytes, properties: Mapping[str, str], *, queue_offset: int) -> Ended:
-    """Return what a record of the other topic says. Raises BadField for one that says nothing."""
+    """Return the end record in a record of the op topic. Raises BadField for other records."""
     words = [word for word in body.decode("ascii", "replace").split(",") if word]
     offsets = [_number(word, INT64_MAX) for word in words]
     known = tuple(offset for offset in offsets if offset is not None)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Versions of the JSON records that services keep in the log: the field `format` chooses the decoder.
+"""Versions of the JSON records that services keep in the log: the field `format` selects the decoder.
 
-A record has the lowest format that has all its events and fields, so an older program reads on until the first record
-that it would misunderstand. It refuses that record and never skips it: a skipped acknowledgement would be lost.
+A record has the lowest format with all its events and fields, so an older program continues until the first record that
+it would misunderstand. It refuses this record and never skips it: a skipped acknowledgement would be lost.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ T = TypeVar("T")
 
 
 class _Head(msgspec.Struct):
-    """The field that every version has. The decoder skips all other fields."""
+    """The common field of all versions. The decoder skips all other fields."""
 
     format: int = 1
 
 
 def decode(data: bytes, decoders: Mapping[int, type[T]], *, name: str) -> T:
-    """Return the record in a JSON text, by the decoder of its format. `name` is that of the kind, for errors.
+    """Return the record in a JSON text, by the decoder of its format. `name` is the kind's name, for errors.
 
     Raises NewerVersion for a format above all of `decoders`, and BadField for all other bytes that are no record.
     """

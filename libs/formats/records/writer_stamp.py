@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stamp of a writer's batch: a property of its first record. Spec: docs/formats/commit_log.md section 13.
 
-It makes the log itself tell which batches of which writer it has, so that a batch that is sent again is known.
+It records in the log itself which batches of which writer it has, so that a repeated batch is recognized.
 """
 
 import re
@@ -19,7 +19,7 @@ DIGIT_COUNT = 16 + 8 + 8 + 16
 
 @dataclass(frozen=True, slots=True)
 class WriterStamp:
-    """One batch of one writer, and where it is. The batch is there as a whole if its last byte is."""
+    """A batch of a writer, and its place. The whole batch is in the log if its last byte is in the log."""
 
     writer_id: str
     sequence: int

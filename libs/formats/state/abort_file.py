@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Abort file: who uses a store, or did until it was killed. Spec: docs/formats/store_checkpoint.md.
+"""Abort file: the process that uses a store, or used it until it was killed. Spec: docs/formats/store_checkpoint.md.
 
-Text: the process id, then the words that hold, with blanks between and a newline behind them. RocketMQ writes no
-newline, and 4.9 nothing at all.
+Text: the process id, then the words that apply, separated by blanks, and a newline at the end. RocketMQ writes no
+newline, and 4.9 writes an empty file.
 """
 
 from dataclasses import dataclass
@@ -13,26 +13,26 @@ _PROCESS_ID_DIGITS_MAX = 19
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """What the file says."""
+    """The content of the file."""
 
     process_id: int | None = None
     follows: bool = False
-    """The log is a copy of another one."""
+    """The log is a copy of another log."""
     is_owed: bool = False
-    """RocketMQ has yet to recover what only it can."""
+    """RocketMQ still has to recover files that only RocketMQ can recover."""
     is_of_rocketmq: bool = False
-    """RocketMQ wrote the file, so it was its stop that was unclean."""
+    """RocketMQ wrote the file, so RocketMQ's stop was unclean."""
     noise: bytes = b""
-    """What stands there in place of a process id."""
+    """The text in the place of a process id."""
 
     @property
     def is_clean(self) -> bool:
-        """Whether the file is there for what RocketMQ is owed alone, and the stop was in order."""
+        """Whether the file exists only because of RocketMQ's owed recovery, and the stop was clean."""
         return self == Abort(is_owed=True)
 
 
 def encode(abort: Abort) -> bytes:
-    """Return the whole file as Reput writes it."""
+    """Return the whole file in Reput's form."""
     assert not abort.is_of_rocketmq
     assert not abort.noise
     number = [] if abort.process_id is None else [b"%d" % abort.process_id]
@@ -40,7 +40,7 @@ def encode(abort: Abort) -> bytes:
 
 
 def decode(data: bytes) -> Abort:
-    """Return what the file says, whoever wrote it."""
+    """Return the content of a file of Reput or of RocketMQ."""
     words = data.split()
     rest = b" ".join(word for word in words if word not in (_FOLLOWS, _OWED))
     is_number = rest.isdigit() and len(rest) <= _PROCESS_ID_DIGITS_MAX

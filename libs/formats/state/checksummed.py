@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Envelope of our own files: snapshots and progress. Spec: docs/formats/reput_files.md section 1.
+"""Envelope of Reput's own files: snapshots and progress. Spec: docs/formats/reput_files.md section 1.
 
-Magic, version, kind, payload size, CRC-32C, payload. The checksum covers everything but itself, so a flip anywhere is
-found, and a file of one kind is never taken for another. The version is that of the kind's payload: each kind counts
-its own.
+Magic, version, kind, payload size, CRC-32C, payload. The checksum covers all bytes but itself, so any changed bit is
+found, and a file is never taken for a file of another kind. The version is the version of the payload: each kind has
+its own versions.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ def unwrap(kind: str, data: ReadableBuffer, *, version: int = VERSION) -> bytes:
 
 
 class JsonFile(msgspec.Struct, frozen=True):
-    """Base: a checksummed file whose payload is the fields of the class as JSON.
+    """The base class of a checksummed file whose payload is the fields of the class as JSON.
 
-    KIND is the envelope's kind, VERSION the kind's. A field that an older program must not miss needs a new version.
+    KIND is the envelope's kind, VERSION the kind's version. A field that older programs must not ignore needs a new
+    version.
     """
 
     KIND: ClassVar[str]
@@ -68,7 +69,7 @@ class JsonFile(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, data: ReadableBuffer) -> Self:
-        """Return what a file says. Raises BadField if its content is of another type, and what `unwrap` raises."""
+        """Return the content of a file. Raises BadField if it is of another type, and the errors of `unwrap`."""
         try:
             return msgspec.json.decode(unwrap(cls.KIND, data, version=cls.VERSION), type=cls)
         except msgspec.DecodeError as error:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Epoch file: which term of which master wrote which part of the log. Spec: docs/formats/epoch_file.md.
+"""Epoch file: the epochs of a log, with the part that each epoch wrote. Spec: docs/formats/epoch_file.md.
 
-Text: the number of epochs, the masked CRC-32 of the remaining text, then one line `number-startOffset` per epoch, every
-line ended by a newline. Numbers and offsets only grow.
+Text: the number of epochs, the masked CRC-32 of the remaining text, then a line `number-startOffset` per epoch. Every
+line ends with a newline. Numbers and offsets only grow.
 """
 
 import itertools

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LeadershipRecord: what a coordinator keeps of a replicated log, as JSON. Spec: docs/formats/leadership_record.md."""
+"""LeadershipRecord: a coordinator's record of a replicated log, as JSON. Spec: docs/formats/leadership_record.md."""
 
 from typing import Self
 
@@ -13,25 +13,26 @@ VERSION = 1
 
 
 class LeadershipRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Who leads, in which epoch, and who is in sync. Replaced as a whole, only by who has seen what it replaces."""
+    """The leader, its epoch, and the in-sync set. It is replaced as a whole, only by a member that has read it."""
 
     version: int = VERSION
     history_id: str
-    """Name of the log's history: a copy of another log stays away."""
+    """Name of the log's history. The record does not apply to a copy of another log."""
     epoch: int
-    """Of the leader; each election makes it larger by one."""
+    """The leader's epoch. Each election raises it by 1."""
     leader: Member | None = None
-    """None once a leader has handed over."""
+    """None after a leader has handed over."""
     leader_target: str = ""
     """Address of the leader, host:port."""
     in_sync: tuple[Member, ...]
-    """Who has all that was acknowledged as replicated, the leader included. Only these are elected."""
+    """The in-sync set: the members with all records that were acknowledged as replicated, including the leader. Only
+    these members may be elected."""
     min_in_sync: int = 1
-    """The set never gets smaller."""
+    """The set never gets smaller than this."""
     floor_physical_offset: int = 0
-    """Up to here all of them had the log on their disks. Who ends before has lost something."""
+    """All members of the set had the log up to this end on their disks. A log with a lower end has lost records."""
     successor: str = ""
-    """Replica id of who leads next, if the leader has handed over."""
+    """Replica id of the next leader, if the leader has handed over."""
 
     def encode(self) -> bytes:
         """Return the JSON."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files about the history of a log: its name, what an Indexer knows of it, and where deleted topics begin.
+"""Files about the history of a log: its name, an Indexer's knowledge of it, and where deleted topics begin.
 
-The name and the begins are the CommitLog's files, what is known the Indexer's; each is of a kind of its own. Spec:
-docs/formats/reput_files.md sections 4 and 7.
+The name and the begins are files of the CommitLog, the knowledge is a file of the Indexer. Each file has its own kind.
+Spec: docs/formats/reput_files.md sections 4 and 7.
 """
 
 import msgspec
@@ -16,7 +16,7 @@ NAME_KIND = "history"
 
 
 class QueueEnd(msgspec.Struct, frozen=True, array_like=True):
-    """Where a queue ends or, if its files were dropped, ended; and the first byte of its last record."""
+    """The end of a queue, or its last end if its files were dropped, and the first byte of its last record."""
 
     topic: str
     queue_id: int
@@ -30,7 +30,7 @@ class QueueEnd(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LogHistoryFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The Indexer's file: what it knows of the log besides its indexes."""
+    """The Indexer's file: its knowledge of the log besides its indexes."""
 
     KIND = "log-history"
 
@@ -38,26 +38,26 @@ class LogHistoryFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=
     is_complete: bool = True
     known_physical_offset: int = 0
     ends: list[QueueEnd] = msgspec.field(default_factory=list)
-    """Those of queues whose files were dropped."""
+    """The ends of queues whose files were dropped."""
     epochs: list[Epoch] = msgspec.field(default_factory=list)
-    """Those of the log, ascending, as of the last handshake that changed what is held; empty if it told none."""
+    """The log's epochs, ascending, from the last handshake that changed the indexes; empty if it had no epochs."""
     topic_begins: dict[str, int] = msgspec.field(default_factory=dict)
-    """Where the messages of topics begin that were deleted, as the log told last."""
+    """Where the messages of deleted topics begin, from the log's last message about them."""
 
 
 class TopicBeginsFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The CommitLog's file; what travels to its copies, too."""
+    """The CommitLog's file, which the leader also sends to its followers."""
 
     KIND = "topic-begins"
 
     begins: dict[str, int] = msgspec.field(default_factory=dict)
-    """By topic: the physical offset of the log's end at the deletion. Records below it are of the deleted topic."""
+    """By topic: the log's end at the deletion, a physical offset. Records below it are of the deleted topic."""
     deleting: str = ""
     """The topic whose deletion is under way. It is deleted if `topics.json` does not have it any more."""
 
 
 def encode_name(history_id: str) -> bytes:
-    """Return the CommitLog's file."""
+    """Return the CommitLog's file with this name of a history."""
     return checksummed.wrap(NAME_KIND, history_id.encode())
 
 

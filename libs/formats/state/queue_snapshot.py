@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QueueSnapshot: what a start would otherwise have to scan the whole log for.
+"""QueueSnapshot: the data for which a start would otherwise have to scan the whole log.
 
-`counters` count exactly the records below `end_physical_offset`; `segment_times` has every segment that begins below
-it; `writers` and `writer_sequences` are the table of the writers below it.
+`counters` count exactly the records below `end_physical_offset`. `segment_times` has every segment that begins below
+it. `writers` and `writer_sequences` are the table of the writers below it.
 RocketMQ has no such file: it derives the counters from the consume queues, which here belong to another service.
 Spec: docs/formats/reput_files.md section 2.
 """
@@ -17,11 +17,11 @@ from libs.formats.records.writer_stamp import WriterStamp
 from libs.formats.state.checksummed import JsonFile, wrap
 
 PART_COUNT = 1_000
-"""Counters that are encoded without a pause for other threads."""
+"""Number of counters that are encoded without a pause for other threads."""
 
 
 class SegmentTimes(msgspec.Struct, frozen=True, array_like=True):
-    """Store times (ms) of the first and last record of a segment; 0 while it has none."""
+    """Store times (ms) of the first and last record of a segment, 0 while it has no record."""
 
     base_physical_offset: int
     first_store_time_ms: int
@@ -29,7 +29,7 @@ class SegmentTimes(msgspec.Struct, frozen=True, array_like=True):
 
 
 class QueueCounter(msgspec.Struct, frozen=True, array_like=True):
-    """Number that the next message of a queue gets. The topic's bytes are kept as Latin-1, which takes any."""
+    """The next queue offset of a queue. The topic's bytes are stored as Latin-1, which accepts all bytes."""
 
     topic: str
     queue_id: int
@@ -37,7 +37,7 @@ class QueueCounter(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WriterBatch(msgspec.Struct, frozen=True, array_like=True):
-    """One batch of a writer that the log has: its stamp, and when it was stored."""
+    """A batch of a writer in the log: its stamp and its store time."""
 
     writer_id: str
     sequence: int
@@ -65,7 +65,7 @@ class WriterBatch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class QueueSnapshot(JsonFile, frozen=True):
-    """Counters, times and writers of the log below one physical offset."""
+    """Counters, times and writers of the log below a physical offset."""
 
     KIND = "queue_offsets"
 
@@ -79,7 +79,7 @@ class QueueSnapshot(JsonFile, frozen=True):
     def encode_with(self, counters: Iterator[tuple[bytes, int, int]]) -> bytes:
         """Return the file with these counters in place of its own, each a topic, a queue id and the next queue offset.
 
-        For a thread: the counters are encoded in parts, so that other threads come in between.
+        Callers: a thread. The counters are encoded in parts, so that other threads run in between.
         """
         parts = []
         while part := [QueueCounter(topic.decode("latin-1"), *rest) for topic, *rest in islice(counters, PART_COUNT)]:

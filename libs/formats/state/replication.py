@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a store that is replicated: who the log is, who is in sync, what its Indexer read. Spec: reput_files 6."""
+"""Files of a replicated store: the copy's identity, the in-sync set, the Indexer's progress. Spec: reput_files 6."""
 
 from typing import Literal, TypeAlias
 
@@ -10,55 +10,55 @@ from libs.formats.state.checksummed import JsonFile
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """One copy of a log: its name, and that of its data directory, so that a replaced disk is another member."""
+    """A copy of a log: its name, and its data directory's name, so that a replaced disk is another member."""
 
     replica_id: str
     store_id: str
 
 
 RoleName: TypeAlias = Literal["async_master", "sync_master", "slave"]
-"""As in the settings."""
+"""A role, by its name in the settings."""
 
 
 class Seat(msgspec.Struct, frozen=True, array_like=True):
-    """What a log does: its role, and whom it follows, as host:port, if it does."""
+    """The seat of a log: its role and, if it follows, its leader's address as host:port."""
 
     role: RoleName
     leader_target: str = ""
 
 
 class ReplicaFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a copy knows of itself."""
+    """A copy's knowledge of itself."""
 
     KIND = "replica"
 
     store_id: str
     """32 hexadecimal digits, made with the file."""
     promised_epoch: int = 0
-    """Newest epoch that it followed or led in. It goes back to no older one, ever."""
+    """The newest epoch in which the copy followed or led. It never accepts an older epoch."""
     replicated_physical_offset: int = 0
-    """Up to here at least two members had the log on their disks; it may be more. An exclusive end."""
+    """End of the log's part that at least two members had on their disks, exclusive. The true end may be higher."""
     is_synchronous: bool = False
-    """Whether the log leads as a synchronous master: then what the checkpoint calls confirmed is replicated."""
+    """Whether the log leads as a synchronous master: then the checkpoint's confirmed offset is replicated."""
     seat: Seat | None = None
-    """What it was told to do instead of what its settings say."""
+    """The assigned seat, which replaces the seat of the settings."""
     instead_of: Seat | None = None
-    """The settings of then. Other ones count again."""
+    """The settings at the time of the assignment. Changed settings replace the assigned seat."""
 
 
 class SharedStateFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The Indexer's: how far it has read what all Indexers of the log share."""
+    """The Indexer's file: its progress in the state that all Indexers of the log share."""
 
     KIND = "shared-state"
 
     next_queue_offset: int
-    """Of the first record of rmq_sys_reput_state that may not be in its other files."""
+    """Queue offset of the first record of rmq_sys_reput_state that may not be in the Indexer's other files."""
     delays: dict[int, DelayProgress]
-    """What the records before told of the delay levels, by the id of the level's queue."""
+    """Progress of the delay levels by the records before it, by the id of the level's queue."""
 
 
 class UnsentOffsetsFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The Indexer's: changes of consumer offsets that the log lacked when the Indexer stopped."""
+    """The Indexer's file: changes of consumer offsets that the log lacked when the Indexer stopped."""
 
     KIND = "unsent-offsets"
 
@@ -69,7 +69,10 @@ class UnsentOffsetsFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class InSyncFile(JsonFile, frozen=True, kw_only=True):
-    """The leader's: whose disks an acknowledgement as replicated waits for. Unknown fields are for later versions."""
+    """The leader's file: the members on whose disks an acknowledgement as replicated depends.
+
+    Unknown fields are for later versions.
+    """
 
     KIND = "in-sync-set"
 
@@ -78,4 +81,4 @@ class InSyncFile(JsonFile, frozen=True, kw_only=True):
     leader: Member
     others: list[Member]
     min_in_sync: int
-    """The set, leader included, never gets smaller."""
+    """The set, including the leader, never gets smaller than this."""

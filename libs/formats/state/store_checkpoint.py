@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StoreCheckpoint: how far each kind of file is known to be on disk. Spec: docs/formats/store_checkpoint.md.
+"""StoreCheckpoint: the end of the known durable part of each kind of file. Spec: docs/formats/store_checkpoint.md.
 
-One page of 4096 bytes, five numbers at its start, five of Reput's in its middle, the rest zero. RocketMQ 4.x writes the
-first three only and leaves zeros for the others, which reads as "nothing known". RocketMQ keeps the bytes that are not
-its own, so Reput's offset goes with a copy of the three times: if one differs, RocketMQ has written since. (4.9 leaves
-the log time alone when it stops, so the log time by itself would not tell.)
+A page of 4096 bytes: five numbers at its start, five of Reput's numbers in its middle, zeros elsewhere. RocketMQ 4.x
+writes the first three only and leaves zeros for the other two, which mean "unknown". RocketMQ does not change other
+bytes, so Reput's offset is stored with a copy of the three times: if a time differs, RocketMQ has written since. (4.9
+does not change the log time when it stops, so the log time alone would not show it.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILE_SIZE_BYTES = 4096
 OWN_FIELDS = struct.Struct(">qqqqq")
 OWN_FIELDS_AT = 2048
 MARGIN_MS = 3000
-"""Recovery goes this much further back than the times say."""
+"""Recovery begins so much earlier than the stored times."""
 assert FIELDS.size == 40
 
 
@@ -32,8 +32,8 @@ class StoreCheckpoint:
     """Store times (ms) up to which log, queues and full index files were synced, and physical offsets.
 
     RocketMQ's names: physicMsgTimestamp, logicsMsgTimestamp, indexMsgTimestamp, masterFlushedOffset, confirmPhyOffset.
-    The last five fields are Reput's: the end of what was synced of the log, the times that were written with it, and
-    the first byte of the log that must be there (-1 if unknown; stored plus one, because older versions left zeros).
+    The last five fields are Reput's: the end of the synced part of the log, the times that were written with it, and
+    the first byte of the log that must exist (-1 if unknown; stored plus 1, because older versions left zeros).
     """
 
     commit_log_time_ms: int = 0
@@ -69,13 +69,13 @@ class StoreCheckpoint:
 
     @property
     def durable_physical_offset(self) -> int:
-        """End of what was synced of the log for certain, 0 if unknown."""
+        """End of the part of the log that was certainly synced, 0 if unknown."""
         return 0 if self.is_of_rocketmq else self.flushed_physical_offset
 
     def missing_before(self, min_physical_offset: int) -> int:
-        """Return the bytes that somebody else removed before the log's first byte of today.
+        """Return the number of bytes that another program removed before the log's present first byte.
 
-        They are 0 if there are none, or if nobody can tell.
+        It is 0 if no bytes were removed, or if it is unknown.
         """
         if self.is_of_rocketmq or self.start_physical_offset < 0:
             return 0
@@ -113,7 +113,7 @@ def decode(buffer: ReadableBuffer) -> StoreCheckpoint:
 
 
 def stray_position(buffer: ReadableBuffer) -> int | None:
-    """Return the position of the first byte that belongs to no number and is not zero, None if there is none.
+    """Return the position of the first byte that belongs to no number and is not zero, None without such a byte.
 
     Raises Truncated.
     """

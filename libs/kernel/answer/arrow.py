@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records as Arrow columns: plain buffers that `pyarrow.Array.from_buffers` takes as they are, without pyarrow here.
+"""Records as Arrow columns: plain buffers that `pyarrow.Array.from_buffers` accepts. This module needs no pyarrow.
 
 Callers: the Indexer's Scan. A row whose properties are not UTF-8 (another store's record) has null properties, key
 and tag. A time outside of the years 1 to 9999 is null. Equal property names stay in the map in stored order. Not
@@ -45,7 +45,7 @@ COLUMN_NAMES = frozenset({*_NUMBERS, *_TIMES, *_PIECES, "properties", "message_i
 
 @dataclass(frozen=True, slots=True)
 class ArrowColumn:
-    """One column. Buffers are in Arrow's layout: little-endian numbers, bitmaps with the lowest bit first.
+    """A column. Buffers are in Arrow's layout: little-endian numbers, bitmaps with the lowest bit first.
 
     `kind` is "int32", "int64", "timestamp[us]", "string", "binary" or "map<string, string>".
     """
@@ -100,7 +100,7 @@ def _column(records: Buffer, rows: NDArray[np.int64], name: str) -> ArrowColumn:
 
 
 def _times(times_ms: NDArray[np.int64]) -> ArrowColumn:
-    """Return times. Those outside of the years 1 to 9999, which many readers can't show, are null."""
+    """Return times. A time outside of the years 1 to 9999, which many readers can't show, is null."""
     is_known = (times_ms >= TIME_MS_MIN) & (times_ms <= layout.BORN_TIME_MS_MAX)
     validity, null_count = _validity(np.where(is_known, 0, -1))
     times_us = np.where(is_known, times_ms, 0) * 1000
@@ -123,7 +123,7 @@ def _properties(records: Buffer, rows: NDArray[np.int64]) -> ArrowColumn:
 
 
 def _room(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Return offsets of pieces of these sizes, and room for their bytes. A negative size is a null's."""
+    """Return offsets of pieces of these sizes, and room for their bytes. A negative size means null."""
     offsets = _offsets(sizes)
     return offsets, np.empty(int(offsets[-1]), np.uint8)
 

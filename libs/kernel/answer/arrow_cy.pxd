@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# C signatures of arrow_cy.py; nobody else needs them.
+# C signatures of arrow_cy.py, which only that module needs.
 from libs.kernel._bytes cimport Source
 from libs.kernel.scan.record_cy cimport Record
 from libs.kernel.text_cy cimport Property

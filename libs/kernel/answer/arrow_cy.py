@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Fills Arrow buffers from records: a first pass lays rows out, then one loop per variable column copies.
+"""Fills Arrow buffers from records: a first pass lays out the rows, then a loop per variable column copies.
 
 Callers: arrow.py only, which allocates every buffer from the sizes of the first pass and passes the same records again.
-Records are read as hostile bytes in the first pass; the other loops repeat no checks.
+The first pass reads records as hostile bytes; the other loops repeat no checks.
 Format: Arrow columnar format, variable-size binary and map layouts; docs/formats/commit_log.md for the records.
 """
 
@@ -16,7 +16,7 @@ from cython.cimports.libs.kernel.text_cy import Property, is_utf8, next_property
 
 
 def arrow_layout(records, positions, sizes, rows):
-    """First pass: fill one row of the layout per record. rows: int64, ARROW_STRIDE for each position.
+    """First pass: fill a row of the layout per record. rows: int64, ARROW_STRIDE for each position.
 
     Starts in a row are places in the records; a size of -1 means null.
     Raises ValueError, naming the position, for a record that is damaged or has another size.
@@ -42,7 +42,7 @@ def arrow_layout(records, positions, sizes, rows):
 
 
 def layout_row(rows, row, record):
-    """Fill what does not come from the properties."""
+    """Fill the values that do not come from the properties."""
     rows[row + ARROW_VALUE_START] = record.body_start
     rows[row + ARROW_VALUE_SIZE] = record.body_size
     rows[row + ARROW_TOPIC_START] = record.topic_start
@@ -61,7 +61,7 @@ def layout_row(rows, row, record):
 
 
 def layout_properties(source, rows, row, record, piece):
-    """Fill what comes from the properties: all of it null if they are not UTF-8."""
+    """Fill the values that come from the properties. All of them are null if the properties are not UTF-8."""
     at: cython.Py_ssize_t = record.properties_start
     end: cython.Py_ssize_t = at + record.properties_size
     rows[row + ARROW_KEY_START] = 0
@@ -90,7 +90,7 @@ def layout_properties(source, rows, row, record, piece):
 
 
 def fill_bytes(records, rows, start_column, size_column, out):
-    """Copy the pieces that two columns of the layout describe one behind the other. Nulls have no bytes."""
+    """Copy the pieces that two columns of the layout describe, without gaps. Nulls have no bytes."""
     view: cython.const[cython.uchar][::1] = records
     row_view: cython.const[cython.longlong][::1] = memoryview(rows)
     out_view: cython.uchar[::1] = out
@@ -147,7 +147,7 @@ def fill_properties(records, rows, name_ends, value_ends, names, values):
 
 
 def fill_message_ids(records, rows, out):
-    """Write the offset message id of every row one behind the other."""
+    """Write the offset message ids of all rows, without gaps."""
     view: cython.const[cython.uchar][::1] = records
     row_view: cython.const[cython.longlong][::1] = memoryview(rows)
     out_view: cython.uchar[::1] = out

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# C signatures of encode_cy.py; nobody else needs them.
+# C signatures of encode_cy.py, for the compiled kernel modules.
 from libs.kernel._bytes cimport Source, Target
 from libs.kernel.scan.record_cy cimport Record
 from libs.kernel.text_cy cimport Property

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Encodes records as protobuf: one pass that measures, one that writes, without an object per message or property.
+"""Encodes records as protobuf: a pass measures, a second pass writes, without an object per message or property.
 
-Records are read as hostile bytes; a damaged one stops the call before anything is written.
+Records are read as hostile bytes; a damaged record stops the call before anything is written.
 Not handled: checksums (scan_cy.py has them), tag filters. Layout: protos/reput/common/v1/message.proto.
 """
 
@@ -29,7 +29,7 @@ M64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 def encode_messages(records, positions, sizes, count, field_number):
     """Serialize the records at these positions as `repeated StoredMessage` of this field number.
 
-    positions: int64, sizes: int32, in bytes of `records`; the first `count` count. Properties become the map,
+    positions: int64, sizes: int32, in bytes of `records`; the first `count` are used. Properties become the map,
     without the CRC property; a property string that is not UTF-8 becomes raw_properties.
     Raises ValueError, naming the position, for a record that is damaged or has another size.
     """
@@ -66,7 +66,7 @@ def encode_messages(records, positions, sizes, count, field_number):
 
 
 def read_listed(source, end, positions, sizes, index, record):
-    """Read record number `index`. Returns False unless it is whole, of just this size, and its topic is text."""
+    """Read record number `index`. Returns False unless it is whole, has exactly this size, and its topic is UTF-8."""
     position: cython.longlong = positions[index]
     size: cython.longlong = sizes[index]
     return (
@@ -136,7 +136,7 @@ def entry_size(piece):
 
 
 def properties_size(source, record, piece):
-    """Return the size of the properties: a map entry each, or one field of raw bytes if they are not UTF-8."""
+    """Return the size of the properties: a map entry each, or a field of raw bytes if they are not UTF-8."""
     at: cython.Py_ssize_t = record.properties_start
     end: cython.Py_ssize_t = at + record.properties_size
     total: cython.Py_ssize_t = 0
@@ -197,7 +197,7 @@ def put_host(target, at, number, source, start, size):
 
 
 def to_unsigned(value):
-    """Return the number that a varint writes for a signed one."""
+    """Return the unsigned number that a varint writes for a signed number."""
     if cython.compiled:
         return cython.cast(cython.ulonglong, value)
     return value & M64

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# C signatures of values_cy.py; nobody else needs them.
+# C signatures of values_cy.py, which only that module needs.
 from libs.kernel._bytes cimport Source
 from libs.kernel.text_cy cimport Property
 

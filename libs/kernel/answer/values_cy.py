@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Takes the values of a few properties out of many records, without an object for anything else.
+"""Reads the values of a few properties from many records, without any other objects.
 
-Records are read as hostile bytes; a damaged one stops the call.
+Records are read as hostile bytes; a damaged record stops the call.
 Format: docs/formats/commit_log.md section 5.
 """
 
@@ -17,7 +17,7 @@ from cython.cimports.libs.kernel.text_cy import Property, next_property
 
 
 def property_values(records, positions, sizes, names):
-    """Return a list for each name: of every record its value, as stored, or None. The last of several counts.
+    """Return a list for each name, with the stored value of every record, or None. The last of equal names is used.
 
     positions: int64, sizes: int32, in bytes of `records`. No name is empty.
     Raises ValueError, naming the position, for a record that is damaged or has another size.

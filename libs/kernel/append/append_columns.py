@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `append` needs besides bytes and gives besides records: limits, and the reusable columns of its answer.
+"""The limits of `append`, and the reusable columns of its answer.
 
-Callers own the columns and may use them again for the next call; one thread at a time.
+Callers own the columns and may use them again for the next call. A single thread at a time may use them.
 """
 
 from array import array
@@ -14,22 +14,22 @@ from libs.kernel.layout import PLAN_QUEUE_ID, PLAN_ROW, PLAN_STRIDE, PLAN_TOPIC_
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AppendLimits:
-    """What one append may hold. Sizes in bytes."""
+    """The limits of an append. Sizes are in bytes."""
 
     body_size_bytes_max: int
     record_size_bytes_max: int
     message_count_max: int
     crc_property: bool = False
     delay_level_count: int = DELAY_LEVEL_MAX
-    """A message with a higher delay level gets the last one."""
+    """A message with a higher delay level gets the last level."""
     begun_queue_count_max: int = 2**31
-    """Messages of one batch whose queue may have had none before."""
+    """Maximum number of messages of a batch whose queue may have no message yet."""
     refused_durabilities: int = 0
-    """A bit for each durability that no request may ask for."""
+    """A bit for each durability that is refused."""
     is_internal: bool = False
-    """Whether the store itself asks, which may append to topics that are `is_internal`."""
+    """Whether the store itself appends. It may append to topics that are `is_internal`."""
     ahead_ms: int = 0
-    """How far the store time is ahead of the clock, by which times count that messages name."""
+    """Milliseconds by which the store time is ahead of the clock. Times in messages refer to the clock."""
 
     def __post_init__(self) -> None:
         assert 0 < self.body_size_bytes_max < 2**31
@@ -40,30 +40,30 @@ class AppendLimits:
 
 
 class AppendColumns:
-    """Answer of `append`: where each message is, or which one was refused and why."""
+    """The answer of `append`: the place of each message, or the refused message and the reason."""
 
     def __init__(self, message_count_max: int) -> None:
         assert message_count_max > 0
         self.count = 0
-        """Messages that were placed; the columns' first values belong to them."""
+        """Number of placed messages; the first values of the columns belong to them."""
         self.planned_count = 0
-        """Messages with a row in the plan; all of the request when its only fault is an unknown topic."""
+        """Number of messages with a row in the plan. All of the request if its only fault is an unknown topic."""
         self.new_queue_count = 0
-        """Queues that were begun: the messages that were placed are the first ones of so many."""
+        """Number of queues that got their first message."""
         self.error_index = -1
-        """Message that was refused, from 0; -1 if it is the request as a whole."""
+        """Index of the refused message, from 0. -1 if the request as a whole was refused."""
         self.error_field = 0
         """Number of the proto field at fault, 0 if none."""
         self.error_value = 0
         """Value or size at fault."""
         self.topic_start = 0
         self.topic_size = 0
-        """Bytes of the request that hold the topic of the refused message."""
+        """The bytes of the request that contain the topic of the refused message."""
         self.name_start = self.name_size = self.value_start = self.value_size = 0
-        """Bytes of the request that hold the property that was looked at last: the one at fault, if one is."""
+        """The bytes of the request that contain the property that was checked last. A refused property is the last."""
         self.writer_start = -1
         self.writer_size = 0
-        """Bytes of the request that hold the writer; -1 if it names none."""
+        """The bytes of the request that contain the writer. -1 if the request names none."""
         self.durability = 0
         """Field 2 of the request."""
         self.physical_offsets = array("q", bytes(8 * message_count_max))
@@ -84,6 +84,6 @@ class AppendColumns:
         return list(dict.fromkeys([request[start : start + size] for start, size in zip(starts, sizes, strict=True)]))
 
     def property_at_fault(self, request: bytes) -> tuple[bytes, bytes]:
-        """Return name and value of the property that was looked at last."""
+        """Return name and value of the property that was checked last."""
         name = request[self.name_start : self.name_start + self.name_size]
         return name, request[self.value_start : self.value_start + self.value_size]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# C signatures of append_cy.py; nobody else needs them.
+# C signatures of append_cy.py, which only that module needs.
 from libs.kernel.append.message_cy cimport Field, Message
 from libs.kernel.append.place_cy cimport Job
 from libs.kernel.text_cy cimport Property

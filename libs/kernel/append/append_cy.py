@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Append: a serialized AppendRequest becomes records of the commit log, in one pass that checks and one that writes.
+"""Append: a serialized AppendRequest becomes records of the commit log. A pass checks, a second pass writes.
 
-Pass 1 (`plan_...`) reads and checks the whole request, resolves topics and computes every size; it writes to the plan
-in the caller's columns and nowhere else. Pass 2 (`place_...`, `write_...`) cannot fail: it gets queue offsets from
-the table and writes finished records. So a refused request leaves no trace. Both passes run without the GIL.
-One caller at a time per table and per segment. Not handled: rolling to the next segment, making topics, durability.
+Pass 1 (`plan_...`) reads and checks the whole request, resolves topics and computes every size; it writes only to the
+plan in the caller's columns. Pass 2 (`place_...`, `write_...`) cannot fail: it gets queue offsets from the table and
+writes finished records. So a refused request leaves no trace. Both passes run without the GIL.
+A single caller at a time per table and per segment. Not handled: the next segment, creation of topics, durability.
 Layout: docs/formats/commit_log.md. Rules: DefaultMessageStore and CommitLog.MessageExtEncoder of RocketMQ 5.3.
 """
 
@@ -30,9 +30,9 @@ from libs.kernel.append.topic_table import TopicTable
 
 __all__ = ["AppendColumns", "AppendLimits", "TopicTable", "append", "append_group"]
 
-REQUEST_FIELDS = cython.declare(cython.int, 67)  # fields besides the messages, with room for unknown ones
+REQUEST_FIELDS = cython.declare(cython.int, 67)  # fields besides the messages, with room for unknown fields
 HOST_SIZES = "a host has 8 bytes (IPv4) or 20 bytes (IPv6)"
-STRING_SIZE_MAX = cython.declare(cython.Py_ssize_t, 65535)  # of properties, with room for those that are left out
+STRING_SIZE_MAX = cython.declare(cython.Py_ssize_t, 65535)  # of properties, with room for properties that are left out
 
 
 def append(
@@ -51,20 +51,20 @@ def append(
     """Append all messages of a serialized AppendRequest at `position` of a segment, or none of them.
 
     request: bytes that do not change during the call. segment: writable, up to the end of a segment; its first byte
-    has the physical offset base_physical_offset. Hosts: 8 or 20 bytes as a record stores them. One store time for all.
-    stamp: bytes of a property that the first record gets besides its own, with their separators; empty for none.
-    Answers the position behind the last record, and then columns.count messages are described by the columns and the
-    counters of the table have moved on. Or answers a negative code, and then nothing has changed: columns.error_index,
-    error_field and error_value tell what is wrong, topic_start and topic_size where the topic stands.
-      E_WIRE: not protobuf. E_EMPTY, E_TOO_MANY: number of messages. E_TOPIC_NAME, E_TOPIC_UNKNOWN (make the topic and
-      repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY
-      (nowhere to wait; a time that is no number, too far, or over for a deletion), E_LIGHT (for light queues), E_HOST,
+    has the physical offset base_physical_offset. Hosts: 8 or 20 bytes as in a record. All records get the store time.
+    stamp: bytes of a property that the first record gets besides its own, with their separators; empty for no stamp.
+    Returns the position behind the last record. Then the columns describe columns.count messages, and the counters of
+    the table have advanced. Or it returns a negative code, and then nothing has changed: columns.error_index,
+    error_field and error_value describe the fault, topic_start and topic_size are the place of the topic.
+      E_WIRE: not protobuf. E_EMPTY, E_TOO_MANY: number of messages. E_TOPIC_NAME, E_TOPIC_UNKNOWN (create the topic and
+      repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY (no
+      topic to wait in; a time that is no number, too far, or over for a deletion), E_LIGHT (for light queues), E_HOST,
       E_FIELD (any other value). E_DURABILITY: the limits refuse it.
-      E_RECORD_SIZE: above the limit. E_QUEUES: nothing else is wrong, but error_value messages are for queues that may
-      have none yet, more than the limit; columns.places() tells which. E_WRITER: nothing is wrong, but the request
-      names a writer (columns.writer_start and writer_size) and there is no stamp; error_value bytes are needed without
-      one. E_FULL: fits not here; error_value bytes are needed, and eight more for the blank. A batch may also be larger
-      than any segment: the caller compares.
+      E_RECORD_SIZE: above the limit. E_QUEUES: the only fault is that error_value messages, more than the limit, are
+      for queues that may have no message yet; columns.places() returns their places. E_WRITER: no fault, but the
+      request names a writer (columns.writer_start and writer_size) and there is no stamp; error_value bytes are needed
+      without a stamp. E_FULL: no room; error_value bytes are needed, and eight more for the blank. A batch may also be
+      larger than any segment: the caller compares.
     Bytes are written, not synced. Raises ValueError for a position outside of the segment, a host of another size
     or a table whose schedule topic has fewer queues than there are delay levels.
     """
@@ -97,12 +97,12 @@ def append_group(
     requests, default_born_hosts, segment, position, base_physical_offset, store_time_ms, store_host, table, limits,
     columns,
 ):  # fmt: skip
-    """Append requests one behind the other, each as `append` does, up to the first one that it would not place.
+    """Append requests in order, each in the way of `append`, up to the first request that it would not place.
 
-    requests: bytes, of which each has a default_born_host. Answers a list with a tuple for each request that was
-    placed: the position behind it, the number of its messages, and its durability. The columns describe their messages
-    on end; of a request that was not placed nothing is told, and nothing has changed. All together begin as many queues
-    as one request may. It keeps the GIL.
+    requests: bytes, each with a default_born_host. Returns a list with a tuple for each placed request: the position
+    behind it, the number of its messages, and its durability. The columns describe the messages of all placed requests
+    in order. A request that was not placed has changed nothing, and the columns do not describe it. All requests
+    together may begin as many queues as a single request may. It keeps the GIL.
     """
     job = new_job(segment, position, base_physical_offset, store_time_ms, store_host, table, limits, columns, b"")
     message: Message = Message()
@@ -123,7 +123,7 @@ def append_group(
 
 
 def new_job(segment, position, base_physical_offset, store_time_ms, store_host, table, limits, columns, stamp):
-    """Return a job without a request. Raises ValueError as `append`."""
+    """Return a job without a request. Raises ValueError like `append`."""
     job = Job()
     job.segment_view = segment
     job.segment_size = len(job.segment_view)
@@ -168,7 +168,7 @@ def new_job(segment, position, base_physical_offset, store_time_ms, store_host, 
 
 
 def begin_request(job, request, default_born_host):
-    """Let a job begin with a request, of which nothing is known. Raises ValueError as `append`."""
+    """Prepare a job for a new request. Raises ValueError like `append`."""
     job.request_view = request
     job.request_size = len(job.request_view)
     job.request = source_of(job.request_view)
@@ -197,7 +197,7 @@ def place_request(job, field, piece):
 
 
 def refuse(job, index, code, field, value):
-    """Note what is wrong, with the request as a whole if index is -1."""
+    """Record a fault of a message, or of the request as a whole if index is -1. Returns the code."""
     job.error_index = index
     job.error_field = field
     job.error_value = value
@@ -205,20 +205,23 @@ def refuse(job, index, code, field, value):
 
 
 def refuse_message(job, message, code, field, value):
-    """Note what is wrong with the message that is being planned."""
+    """Record a fault of the message that is being planned. Returns the code."""
     job.topic_start = message.topic_start
     job.topic_size = message.topic_size
     return refuse(job, job.count, code, field, value)
 
 
 def refuse_properties(job, message, code, value):
-    """Note what is wrong with the properties of that message, in the one of two fields in which they came."""
+    """Record a fault of the properties of that message, with the field that contains them. Returns the code."""
     field: cython.int = APPEND_MESSAGE_PROPERTY_STRING if message.string_size > 0 else APPEND_MESSAGE_PROPERTIES
     return refuse_message(job, message, code, field, value)
 
 
 def plan_request(job, message, field, piece):
-    """Pass 1. Unknown topics are told only when nothing else is wrong, so that no bad request makes a topic."""
+    """Run pass 1. Returns 0 or a code.
+
+    An unknown topic is reported only if nothing else is wrong, so that no bad request creates a topic.
+    """
     at: cython.Py_ssize_t = 0
     next_at: cython.Py_ssize_t
     code: cython.int
@@ -270,7 +273,7 @@ def plan_request(job, message, field, piece):
 
 
 def plan_message(job, message, field, piece):
-    """Check one message against every rule and fill its row of the plan."""
+    """Check a message against every rule and fill its row of the plan. Returns 0 or a code."""
     at: cython.Py_ssize_t = job.count * PLAN_STRIDE
     row: cython.Py_ssize_t
     size: cython.Py_ssize_t
@@ -390,10 +393,10 @@ def plan_queue(job, message, at, row):
 
 
 def plan_redirect(job, message, at, row):
-    """Send a message that has to wait to the topic where it does. Its own place becomes properties.
+    """Plan the topic where a message waits, if it must wait. Its own topic and queue become properties.
 
-    What services append to their own topics stays there. The queue that the server chooses is chosen here: its id has
-    a size. Answers 0 or E_DELAY.
+    Messages that services append to their own topics are not redirected. If the server chooses the queue, it is chosen
+    here, because the record contains its id. Returns 0 or E_DELAY.
     """
     redirect: cython.int = REDIRECT_NONE
     queue_id: cython.longlong = job.plan[at + PLAN_QUEUE_ID]
@@ -408,7 +411,7 @@ def plan_redirect(job, message, at, row):
         return refuse_properties(job, message, E_DELAY, message.delay_level)
     job.plan[at + PLAN_REDIRECT] = redirect
     if is_unknown:
-        return 0  # told at the end
+        return 0  # reported at the end of pass 1
     if queue_id == SERVER_CHOOSES:
         queue_id = (job.rows[row + ROUND_ROBIN] + job.count) % job.rows[row + WRITE_QUEUE_COUNT]
     message.properties_size += REAL_SIZE_MIN + message.topic_size + decimal_size(queue_id) - message.real_size
@@ -420,10 +423,11 @@ def plan_redirect(job, message, at, row):
 
 
 def choose_redirect(job, message, at):
-    """Return where a message waits, or E_DELAY, as RocketMQ's hooks do (HookUtils, TransactionalMessageBridge).
+    """Return the redirect of a message, or E_DELAY, by RocketMQ's rules (HookUtils, TransactionalMessageBridge).
 
-    Of a transaction only what is prepared, or says nothing, becomes a half message; what is committed may have to wait
-    for its time. A level goes before a time. What had waited for its time once waits no more.
+    A message of a transaction becomes a half message only if it is prepared or has no transaction type. A committed
+    message may have to wait for its time. A level has priority over a time. A message that has already waited for its
+    time does not wait again.
     """
     kind: cython.longlong = message.sys_flag & TRANSACTION_TYPE
     if message.is_half and (kind == 0 or kind == TRANSACTION_PREPARED):
@@ -437,7 +441,7 @@ def choose_redirect(job, message, at):
 
 
 def plan_level(job, message, at):
-    """Return the queue of a delay level. The last level counts for higher ones, and times besides do not count."""
+    """Return the queue of a delay level. A higher level becomes the last level. Times beside a level are left out."""
     message.properties_size -= message.timer_size
     if message.delay_level > job.delay_level_max:
         message.delay_level = job.delay_level_max
@@ -448,7 +452,7 @@ def plan_level(job, message, at):
 
 
 def plan_time(job, message, at):
-    """Return REDIRECT_TIMER if a message's time is to come, REDIRECT_NONE if it has, or E_DELAY. Plans TIMER_OUT_MS."""
+    """Return REDIRECT_TIMER if a message's time is in the future, REDIRECT_NONE, or E_DELAY. Plans TIMER_OUT_MS."""
     delay_ms: cython.longlong = message.timer_number
     if message.timer == TIMER_DELIVER_MS:
         delay_ms -= job.clock_ms
@@ -475,7 +479,7 @@ def may_begin_queue(job, at):
 
 
 def find_topic(job, start, size):
-    """Return the first column of the topic's row, or NO_TOPIC. The topic of the message before is tried first."""
+    """Return the first column of the topic's row, or NO_TOPIC. The topic of the previous message is tried first."""
     mask: cython.Py_ssize_t = len(job.slots) - 1
     slot: cython.Py_ssize_t
     row: cython.Py_ssize_t

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Reads one serialized AppendMessage and checks its properties; the first half of `append`.
+"""Reads a serialized AppendMessage and checks its properties; the first half of `append`.
 
-Protobuf's rules hold: unknown fields are skipped, the last of several equal fields counts, embedded hosts are merged,
+Protobuf's rules hold: unknown fields are skipped, the last of several equal fields is used, embedded hosts are merged,
 groups and wire types that do not fit the field are malformed. Every length is checked before it is used.
 Values are checked by append_cy.py, except topic names and properties.
 Layout: protos/reput/commitlog/v1/append_service.proto.
@@ -18,14 +18,14 @@ TAG_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 PLAIN_FIELDS = cython.declare(cython.int, 75)
 ENTRY_FIELDS = cython.declare(cython.int, 8)
 ENTRIES = cython.declare(cython.int, 16384)
-"""Most fields of a message besides its properties, of an entry of those and of a host, and most properties. There is
-room for unknown fields of newer clients; beyond that a message is malformed, because fields that mean nothing, or come
-again and again, would take the time of all others."""
+"""The limits: fields of a message besides its properties, fields of a property entry and of a host, and properties.
+Unknown fields of newer clients have room. A message above the limits is malformed, because meaningless or repeated
+fields would take the time of all other requests."""
 SIGN = cython.declare(cython.ulonglong, 0x8000000000000000)
 
 
 class Field:
-    """One field of a message: its number and either a varint's value or where its bytes are."""
+    """A field of a message: its number, and either the value of a varint or the place of its bytes."""
 
     def __init__(self):
         self.number = 0
@@ -36,7 +36,7 @@ class Field:
 
 
 class Message:
-    """One AppendMessage: values of its fields, places of its bytes, and what was found in its properties."""
+    """An AppendMessage: values of its fields, places of its bytes, and the findings in its properties."""
 
 
 def read_varint(source, at, end, field):
@@ -247,9 +247,9 @@ def is_topic_name(source, start, size):
 def check_properties(source, message, field, piece):
     """Check all properties and compute properties_size, their size in the record without the CRC property.
 
-    Answers 0, or as `append` E_PROPERTIES, E_DELAY (a time that is no number) or E_LIGHT (for light queues).
-    Equal names are stored as they came: for every reader the last one counts. Properties that only the store writes are
-    not counted: it leaves the client's out.
+    Returns 0, or like `append` E_PROPERTIES, E_DELAY (a time that is no number) or E_LIGHT (for light queues).
+    Equal names are stored in the order of the request: every reader uses the last of them. Properties that only the
+    store writes are not counted, because the client's are left out.
     """
     at: cython.Py_ssize_t
     end: cython.Py_ssize_t
@@ -307,10 +307,10 @@ def is_entry_text(source, piece):
 
 
 def looks_like_crc_property(source, piece):
-    """Return whether a property of another name has the beginning of the store's CRC property in it.
+    """Return whether a property of another name contains the beginning of the store's CRC property.
 
-    Readers look for that 20 bytes before the end of a record, whatever separators stand around it; a record without a
-    CRC property of its own would then count as damaged.
+    Readers look for that beginning 20 bytes before the end of a record, with any separators around it. A record without
+    its own CRC property would then look damaged.
     """
     name_end: cython.Py_ssize_t = piece.name_start + piece.name_size
     value_end: cython.Py_ssize_t = piece.value_start + piece.value_size
@@ -325,7 +325,7 @@ def looks_like_crc_property(source, piece):
 
 
 def check_property(source, message, piece):
-    """Count one property and look for the names that mean something to the store. Answers as check_properties."""
+    """Count a property, and handle the names that have a meaning for the store. Returns like check_properties."""
     name: cython.Py_ssize_t = piece.name_start
     size: cython.Py_ssize_t = piece.name_size
     number: cython.longlong
@@ -382,7 +382,7 @@ def is_store_property(source, piece):
 
 
 def timer_of(source, piece):
-    """Return which order to wait for a time this property is, TIMER_NONE if it is none. The highest one counts."""
+    """Return the kind of a property that orders to wait for a time, else TIMER_NONE. The highest kind is used."""
     if piece.name_size == 16 and matches(source, piece.name_start, b"TIMER_DELIVER_MS", 16):
         return TIMER_DELIVER_MS
     if piece.name_size == 14 and matches(source, piece.name_start, b"TIMER_DELAY_MS", 14):
@@ -405,7 +405,7 @@ def is_true(source, piece):
 
 
 def is_real_place(source, piece):
-    """Return whether this is REAL_TOPIC or REAL_QID, which the store itself writes for a message that waits."""
+    """Return whether this is REAL_TOPIC or REAL_QID, which the store itself writes for a waiting message."""
     return (piece.name_size == 10 and matches(source, piece.name_start, b"REAL_TOPIC", 10)) or (
         piece.name_size == 8 and matches(source, piece.name_start, b"REAL_QID", 8)
     )

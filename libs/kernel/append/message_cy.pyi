@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-# Only other kernel modules call this one, as C.
+# Only other kernel modules call this module, as C.

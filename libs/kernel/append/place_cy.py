@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Pass 2 of `append`: assigns queue offsets and writes the records of a request that was checked and planned.
+"""Pass 2 of `append`: assigns queue offsets and writes the records of a checked and planned request.
 
-Nothing here can fail or checks anything: append_cy.py has seen every length, queue and limit. Writes the bytes
+This pass can't fail and checks nothing: append_cy.py has checked every length, queue and limit. It writes the bytes
 [position, position + planned size) of the segment, the counters of the table and the answer's columns.
 Layout: docs/formats/commit_log.md.
 """
@@ -21,11 +21,11 @@ from cython.cimports.libs.kernel.text_cy import crc32, decimal_size, java_hash, 
 
 
 class Job:
-    """One call: its buffers, limits, running totals and the refusal, as C fields in the compiled build."""
+    """A call: its buffers, limits, running totals and the refusal, as C fields in the compiled build."""
 
 
 def place_message(job, index, field, piece):
-    """Run pass 2 for one message: choose the queue, assign the queue offset, write the record."""
+    """Run pass 2 for a message: choose the queue, assign the queue offset, write the record."""
     at: cython.Py_ssize_t = index * PLAN_STRIDE
     answer: cython.Py_ssize_t = job.first + index
     row: cython.Py_ssize_t = job.plan[at + PLAN_ROW]
@@ -51,7 +51,7 @@ def place_message(job, index, field, piece):
 
 
 def write_record(job, at, answer, field, piece):
-    """Write one finished record at job.position."""
+    """Write a finished record at job.position."""
     target: Target = job.segment
     start: cython.Py_ssize_t = job.position
     size: cython.Py_ssize_t = job.plan[at + PLAN_SIZE]
@@ -96,7 +96,7 @@ def write_host(job, position, at):
 
 
 def write_properties(job, position, at, field, piece):
-    """Write the client's properties, each ended by 0x02, and those of the store. Returns the place after them."""
+    """Write the properties of the client, each ended by 0x02, and of the store. Returns the place after them."""
     form: cython.longlong = job.plan[at + PLAN_PROPERTIES_FORM]
     start: cython.Py_ssize_t = job.plan[at + PLAN_STRING_START]
     end: cython.Py_ssize_t = start + job.plan[at + PLAN_STRING_SIZE]
@@ -128,7 +128,7 @@ def write_properties(job, position, at, field, piece):
 
 
 def write_property(job, position, at, piece):
-    """Write one property unless the store writes it itself. Returns the place after it."""
+    """Write a property of the client, unless the store writes it itself. Returns the place after it."""
     redirect: cython.longlong = job.plan[at + PLAN_REDIRECT]
     is_delay: cython.bint
     if is_store_property(job.request, piece):
@@ -153,7 +153,7 @@ def write_property(job, position, at, piece):
 
 
 def bucket_of(source, piece):
-    """Return where RocketMQ's HashMap has this property."""
+    """Return the bucket of this property in RocketMQ's HashMap."""
     value: cython.uint = java_hash(source, piece.name_start, piece.name_size, 0)
     return (value ^ (value >> 16)) & HASH_MAP_MASK
 
@@ -176,7 +176,7 @@ def write_added(job, position, at, bucket):
 
 
 def write_real_queue_id(job, position, at):
-    """Write REAL_QID, which comes last: its place in the HashMap is the last one. Returns the place after it."""
+    """Write REAL_QID. It comes last, because its bucket in the HashMap is the last. Returns the place after it."""
     put_text(job.segment, position, b"REAL_QID\x01", 9)
     return write_number(job.segment, position + 9, job.plan[at + PLAN_REAL_QUEUE_ID])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# C signatures of request_cy.py; nobody else needs them.
+# C signatures of request_cy.py, which only that module needs.
 from libs.kernel._bytes cimport Source
 from libs.kernel.append.message_cy cimport Field
 

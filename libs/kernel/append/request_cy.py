@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Checks a serialized protobuf message before it is parsed: whether it is one, and how many values it has.
+"""Checks serialized bytes before they are parsed: whether they are a protobuf message, and the number of its values.
 
-One pass that copies nothing and stops at the first value too many, so what it costs is bounded by the limit and not by
-who sends. Every field counts, known or not, and every element of a packed one.
-Not handled: what the values say, and whether strings are UTF-8; the parser looks at that.
+A single pass, which copies nothing and stops at the first value beyond the limit. So the limit bounds its cost, not the
+sender. Every field counts, known or unknown, and so does every element of a packed field.
+Not handled: the content of values, and whether strings are UTF-8; the parser checks this.
 Layout: the public specification of protobuf's encoding; groups are refused, as proto3 has none.
 """
 
@@ -17,14 +17,14 @@ DEPTH_MAX = cython.declare(cython.int, 32)
 
 
 class Look:
-    """One call of count_values, as C fields in the compiled build."""
+    """A call of count_values, as C fields in the compiled build."""
 
 
 def count_values(request, types, kinds, value_count_max):
-    """Count the values of a message of type 0, here and in the messages within, or return a negative code.
+    """Count the values of a message of type 0, including the embedded messages, or return a negative code.
 
-    types: int32, two for each message type: where its row in `kinds` begins, and the highest number of a field of its.
-    kinds: int32, by place in the row: what the field of this number is.
+    types: int32, two for each message type: the start of its row in `kinds`, and the highest number of its fields.
+    kinds: int32, by place in the row: the kind of the field with this number.
     R_WIRE: not protobuf, or nested too deep. R_MISFIT: a known field has another wire type than it should.
     R_TOO_MANY: more than value_count_max. Raises ValueError for a table that points outside of itself.
     """
@@ -44,7 +44,7 @@ def count_values(request, types, kinds, value_count_max):
 
 
 def check_tables(look):
-    """Raise ValueError where the tables lead outside of themselves."""
+    """Raise ValueError if a table points outside of itself."""
     at: cython.Py_ssize_t
     kind: cython.Py_ssize_t
     for at in range(0, len(look.types), 2):

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Topics and queue counters in flat arrays that the append kernel reads and advances without the GIL.
 
-Removing a topic forbids appends; the counters of queues that had a message stay, so that they go on when it is made
-again. Rows hold the counters of the queues below `write_queue_count`; a counter above them, or of a topic that was
-removed, waits in a dictionary. What a removed topic no longer needs is given back once it is as much as what is needed.
-Callers: one thread at a time, the one that appends. An array must not change its size while `append` runs.
+Removing a topic forbids appends. The counters of queues that had a message stay, so that they continue when the topic
+is created again. Rows contain the counters of the queues below COUNTER_CAPACITY, which is at least `write_queue_count`.
+A counter of a higher queue, or of a removed topic, is in a dictionary. The space of removed topics is freed when it is
+as large as the used space.
+Callers: a single thread at a time, the thread that appends. An array must not change its size while `append` runs.
 Not handled: permissions for readers, names (the service checks them), persistence (see `counters`).
 """
 
@@ -37,9 +38,9 @@ from libs.kernel.layout import (
 )
 
 WASTE_MIN = 4_096
-"""Rows or counters that nobody needs are given back only when there are so many."""
+"""Unused rows or counters are freed only if there are more than half of this number."""
 REDIRECTS = {SCHEDULE_TOPIC: REDIRECT_LEVEL, TIMER_TOPIC: REDIRECT_TIMER, HALF_TOPIC: REDIRECT_HALF}
-"""Topics where messages wait, and for what."""
+"""Maps each topic where messages wait to the reason of the wait."""
 _REDIRECT_NAMES = {name.encode(): redirect for name, redirect in REDIRECTS.items()}
 
 Counter = tuple[bytes, int, int]
@@ -53,7 +54,7 @@ class TopicTable:
         self.topic_count = 0
         """Number of rows."""
         self.redirect_rows = array("q", [-1] * REDIRECT_COUNT)
-        """First column of the row of each topic where messages wait; -1 as long as nobody has put it."""
+        """First column of the row of each topic where messages wait. -1 until `put_topic` was called for it."""
         self.names = bytearray()
         self.rows = array("q")
         self.slots = array("i", bytes(4 * 64))  # open addressing, row number + 1; a power of two, at most half full
@@ -63,9 +64,9 @@ class TopicTable:
         self._wasted_counter_count = 0
 
     def put_topic(self, name: bytes, *, write_queue_count: int, is_writable: bool, is_internal: bool = False) -> None:
-        """Make or change a topic, and keep its counters. 1 <= write_queue_count <= 65,535.
+        """Create or change a topic, and keep its counters. 1 <= write_queue_count <= 65,535.
 
-        Only the store itself writes to one that `is_internal`.
+        Only the store itself writes to a topic that `is_internal`.
         """
         assert name
         assert 1 <= write_queue_count <= QUEUE_ID_MAX
@@ -78,7 +79,7 @@ class TopicTable:
             self.redirect_rows[redirect] = row
 
     def remove_topic(self, name: bytes) -> None:
-        """Forget a topic for appends, but not its counters. Nothing happens if there is none."""
+        """Forbid appends to a topic, and keep its counters. An unknown topic has no effect."""
         row = self._find(name)
         if row < 0 or self.rows[row + WRITE_QUEUE_COUNT] == 0:
             return
@@ -93,7 +94,7 @@ class TopicTable:
         self._give_back()
 
     def counters_of(self, name: bytes) -> list[Counter]:
-        """Return the counters above 0 of one topic."""
+        """Return the counters above 0 of a topic."""
         row = self._find(name)
         return list(self._counters_of(row)) if row >= 0 else []
 
@@ -119,12 +120,15 @@ class TopicTable:
 
     @property
     def queue_count(self) -> int:
-        """Queues of all topics: those that a topic may be appended to, and of others those that had a message."""
+        """Number of queues of all topics: per topic the maximum of writable queues and queues with a message."""
         counts, begun = self.rows[WRITE_QUEUE_COUNT::ROW_STRIDE], self.rows[BEGUN_COUNT::ROW_STRIDE]
         return sum(map(max, counts, begun))
 
     def begun_count(self, places: Iterator[tuple[int, int]]) -> int:
-        """Return how many queues records would begin, by row and queue id each. -1 is the topic's next one in turn."""
+        """Return the number of queues that would get their first message from records.
+
+        `places` has the row and the queue id of each record. The queue id -1 means the topic's next queue in turn.
+        """
         begun: set[tuple[int, int]] = set()
         chosen: dict[int, int] = {}
         for row, queue_id in places:
@@ -141,7 +145,7 @@ class TopicTable:
         return list(self.frozen_counters())
 
     def frozen_counters(self) -> Iterator[Counter]:
-        """Return the counters above 0 as of now, for a walk in any thread, whatever becomes of the table meanwhile."""
+        """Return the counters above 0 as of now, for a walk in any thread. The table may change meanwhile."""
         frozen = TopicTable()
         frozen.names, frozen.rows, frozen.counter_values = self.names[:], self.rows[:], self.counter_values[:]
         frozen._outside = {row: dict(counters) for row, counters in self._outside.items()}
@@ -192,7 +196,7 @@ class TopicTable:
         self.slots[slot] = number + 1
 
     def _grow_counters(self, row: int, queue_count: int) -> None:
-        """Move a topic's counters to a larger stretch. Doubling bounds what the old stretches waste."""
+        """Move a topic's counters to a larger stretch. Doubling bounds the waste of the old stretches."""
         start, capacity = self.rows[row + COUNTER_START], self.rows[row + COUNTER_CAPACITY]
         grown = max(queue_count, min(2 * capacity, QUEUE_ID_MAX))
         values = self.counter_values[start : start + capacity]
@@ -208,7 +212,7 @@ class TopicTable:
         self.counter_values.extend(values)
 
     def _give_back(self) -> None:
-        """Free what nobody needs, if it is as much as what is needed: each removal pays for its part of it."""
+        """Free unused rows and counters, if they are more than half of all. So each removal pays for its part."""
         is_waste = 2 * self._wasted_counter_count > max(len(self.counter_values), WASTE_MIN)
         if not is_waste and 2 * self._removed_count <= max(self.topic_count, WASTE_MIN):
             return

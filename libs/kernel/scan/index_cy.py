@@ -3,8 +3,9 @@
 """Writes consume queue units and index entries from dispatch columns, and walks an index file's chains.
 
 Columns are int64 and int32 buffers in the machine's byte order; files are big-endian. Every number that comes from a
-column or a file is checked before it is used as a place. One writer at a time per file; readers see an entry only
-after its slot and header say so. Not handled: rolling to the next file, records that are in the file already, syncing.
+column or a file is checked before it is used as a place. A file has a single writer at a time. Readers see an entry
+only after its slot and the header were written. Not handled: the next file, records that are already in the file,
+syncing.
 Layouts: docs/formats/consume_queue.md, docs/formats/index_file.md.
 """
 
@@ -14,11 +15,11 @@ from cython.cimports.libs.kernel.layout import *
 
 
 class Put:
-    """One call of put_index_entries, as C fields in the compiled build."""
+    """A call of put_index_entries, as C fields in the compiled build."""
 
 
 class Chain:
-    """One call of select_index_entries, as C fields in the compiled build."""
+    """A call of select_index_entries, as C fields in the compiled build."""
 
 
 def encode_queue_units(rows, physical_offsets, record_sizes, tags_codes, out):
@@ -64,9 +65,9 @@ def put_index_entries(
     slot_count,
     entry_capacity,
 ):
-    """Enter the keys of the records [first_row, row_end), the first of whose keys is number first_key.
+    """Enter the keys of the records [first_row, row_end). Their first key is number first_key.
 
-    Answers (next_row, next_key): row_end, or the first record whose keys do not all fit. Rules of IndexFile.putKey in
+    Returns (next_row, next_key): row_end, or the first record whose keys do not all fit. Rules of IndexFile.putKey in
     RocketMQ 5.3, except that the first entry of a file always has the time difference 0 to the file's own begin.
     Raises ValueError, and has written nothing, for counts or hashes that are negative or do not fit each other, for a
     file that is too small, and for a record with more keys than an empty file has room for.
@@ -99,7 +100,7 @@ def put_index_entries(
 
 
 def are_keys_good(job):
-    """Return whether there is a hash, not negative, for every key of every row, and no row has too many."""
+    """Return whether every key of every row has a hash that is not negative, and no row has too many keys."""
     row: cython.Py_ssize_t
     key: cython.Py_ssize_t
     left: cython.Py_ssize_t = len(job.key_hashes) - job.key
@@ -120,7 +121,7 @@ def read_entry_count(file):
 
 
 def put_rows(job):
-    """Put whole records until one does not fit."""
+    """Put whole records until a record does not fit."""
     entry: cython.longlong = read_entry_count(job.file)
     last_key: cython.Py_ssize_t
     while job.row < job.row_end:
@@ -135,7 +136,7 @@ def put_rows(job):
 
 
 def put_entry(job, entry, key_hash, physical_offset, store_time_ms):
-    """Write one entry, then its slot, then the header."""
+    """Write an entry, then its slot, then the header."""
     slot_at: cython.Py_ssize_t = INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * (key_hash % job.slot_count)
     at: cython.Py_ssize_t = INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * job.slot_count + INDEX_ENTRY_SIZE * entry
     previous: cython.longlong = get_int32(job.file, slot_at)
@@ -167,12 +168,12 @@ def select_index_entries(
 ):
     """Find at most `limit` entries of a key hash, newest first, into the first values of the two arrays.
 
-    Answers (count, next_entry): pass next_entry as before_entry to go on; 0 means that the chain has ended. Fewer than
-    `limit` may come of a chain that goes on: one call looks at VISIT_COUNT_MAX entries, whosever hash they have. 0 as
-    before_entry starts at the newest entry. An entry is found if its time, known only to the second, may lie in
-    [begin_time_ms, end_time_ms]: none of the range is missed, the caller looks at the records. What can't be in a file
-    that nobody harmed ends the walk: an entry that is not there, of another slot, or of a record that lies outside of
-    the header's range, or a chain whose numbers do not fall. next_entry is -1 - position then, of its first byte.
+    Returns (count, next_entry): pass next_entry as before_entry to continue; 0 means that the chain has ended. A call
+    may find fewer than `limit` entries of a longer chain, because it visits at most VISIT_COUNT_MAX entries of any
+    hash. 0 as before_entry starts at the newest entry. An entry is found if its time, known only to the second, may lie
+    in [begin_time_ms, end_time_ms]: no entry of the range is missed, and the caller checks the records. Damage ends the
+    walk: an entry that does not exist, an entry of another slot or of a record outside of the header's range, or a
+    chain whose numbers do not fall. Then next_entry is -1 - position, the position of the damage's first byte.
     Raises ValueError for a hash that is negative, a file too small for its slots, and arrays shorter than `limit`.
     """
     job = Chain()
@@ -199,7 +200,7 @@ def select_index_entries(
 
 
 def walk_chain(job):
-    """Walk from the newest entry, or from the next older than before_entry. Returns where to go on, 0 at the end."""
+    """Walk from the newest entry, or from the next older than before_entry. Returns next_entry."""
     entries_at: cython.Py_ssize_t = INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * job.slot_count
     at: cython.Py_ssize_t = INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * (job.key_hash % job.slot_count)
     bound: cython.longlong = read_entry_count(job.file)
@@ -230,7 +231,7 @@ def walk_chain(job):
         at = entries_at + INDEX_ENTRY_SIZE * entry
         if not is_entry_good(job, at):
             return -1 - at
-        # RocketMQ computes the first entry's difference against the file before; its true time is the file's begin.
+        # RocketMQ computes the first entry's difference against the previous file; its true time is the file's begin.
         time_ms = (
             file_begin_ms
             if entry == 1
@@ -248,13 +249,13 @@ def walk_chain(job):
 
 
 def is_entry_good(job, at):
-    """Return whether the entry at a place can be in the chain of the key: one of its slot, of a record of the file."""
+    """Return whether the entry at a place can be in the chain of the key: of the same slot, of a record of the file."""
     key_hash: cython.longlong = get_int32(job.file, at)
     physical_offset: cython.longlong = get_int64(job.file, at + 4)
     if key_hash < 0 or key_hash % job.slot_count != job.key_hash % job.slot_count:
         return False
     if key_hash == 0 and physical_offset == 0 and job.key_hash != 0:
-        return False  # zeros: no key but one of 2^31 has this hash
+        return False  # an entry of zeros: only a key of 2^31 has this hash
     if physical_offset < get_int64(job.file, 16) or physical_offset > get_int64(job.file, 24):
         return False
     return get_int32(job.file, at + 12) >= 0

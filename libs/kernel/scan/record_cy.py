@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Reads one record of the commit log: where its fields are, and whether its lengths and checksums agree.
+"""Reads a record of the commit log: the places of its fields, and whether its lengths and checksums agree.
 
 Reads any bytes. A length is compared with the end of the buffer before it is used, so nothing outside of
-[position, end) is ever read. Reads V1 and V2, IPv4 and IPv6 hosts; the callers decide what the numbers mean.
+[position, end) is ever read. Reads V1 and V2, IPv4 and IPv6 hosts; the callers interpret the numbers.
 Layout: docs/formats/commit_log.md.
 """
 
@@ -14,11 +14,11 @@ from cython.cimports.libs.kernel.text_cy import crc32
 
 
 class Record:
-    """Fields of one record; places are positions in the buffer. Valid only after read_record answered 0."""
+    """The fields of a record; places are positions in the buffer. Valid only after read_record returned 0."""
 
 
 def read_record(source, position, end, record):
-    """Read the record at `position`. Returns 0, or the status that describes why there is none."""
+    """Read the record at `position`. Returns 0, or the status with the reason if there is no record."""
     magic: cython.int
     at: cython.Py_ssize_t
     if end - position < BLANK_SIZE_MIN:
@@ -57,7 +57,7 @@ def read_record(source, position, end, record):
 
 
 def read_lengths(source, record, topic_size_size):
-    """Read body, topic and properties sizes, which must add up to the size of the record exactly."""
+    """Read the sizes of body, topic and properties, which must add up to exactly the size of the record."""
     end: cython.Py_ssize_t = record.start + record.size
     at: cython.Py_ssize_t = record.start + 72 + record.born_host_size + record.store_host_size
     if at > end - 3 - topic_size_size:
@@ -88,7 +88,7 @@ def read_lengths(source, record, topic_size_size):
 def has_crc_property(source, record):
     """Return whether the last 20 bytes of the properties begin like a CRC property.
 
-    What stands before them does not matter, so a damaged separator cannot hide the CRC property from the check; the
+    The byte before them does not matter, so a damaged separator cannot hide the CRC property from the check; the
     append kernel refuses properties of another name that would look like it.
     """
     return record.properties_size >= CRC_PROPERTY_SIZE and matches(
@@ -97,7 +97,7 @@ def has_crc_property(source, record):
 
 
 def is_crc_good(source, record):
-    """Return whether the body has its CRC and, where there is a CRC property, all bytes before it have theirs."""
+    """Return whether the CRC of the body matches and, with a CRC property, also the CRC of all bytes before it."""
     at: cython.Py_ssize_t
     digit: cython.Py_ssize_t
     value: cython.longlong

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `scan` gives: flat columns with one value per record, the keys' hashes, and how the walk ended.
+"""The answer of `scan`: flat columns with a value per record, the hashes of the keys, and the end of the walk.
 
-The caller owns the columns and may use them again; every scan starts them anew. One thread at a time.
+The caller owns the columns and may use them again; every scan fills them from the start. A single thread at a time.
 """
 
 from array import array
@@ -12,16 +12,16 @@ from libs.formats.records.delay_level import DELAY_LEVELS_MS
 from libs.kernel.layout import INT32_SPAN, QUEUE_ROW_STRIDE, STAMP_STRIDE
 
 KEY_COUNT_PER_RECORD_MAX = 16384
-"""32,767 bytes of properties cannot hold more keys; a scan that starts empty always has room for one record."""
+"""32,767 bytes of properties cannot hold more keys; a scan that starts empty always has room for a record."""
 
 
 class ScanColumns:
-    """Answer of `scan`. Values of a column beyond `count` (`key_count` for key_hashes) are left over from before."""
+    """The answer of `scan`. Values of a column beyond `count` (`key_count` for key_hashes) are from an earlier scan."""
 
     def __init__(
         self, record_count_max: int, key_count_max: int, delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS
     ) -> None:
-        """Make room for so many records and keys, but never for less than 16,384 keys.
+        """Make room for `record_count_max` records and `key_count_max` keys, at least for 16,384 keys.
 
         The delay levels decide when the messages of the schedule topic are due.
         """
@@ -35,7 +35,7 @@ class ScanColumns:
         self.end_position = 0
         """Segment position behind the last record of the columns."""
         self.error_position = -1
-        """Segment position of the record that stopped the walk; -1 if none did."""
+        """Segment position of the record that stopped the walk; -1 if no record did."""
         longs, ints = bytes(8 * record_count_max), bytes(4 * record_count_max)
         self.physical_offsets = array("q", longs)
         self.queue_offsets = array("q", longs)
@@ -61,10 +61,10 @@ class ScanColumns:
         return self._queues
 
     def set_queues(self, queues: list[tuple[bytes, int]]) -> None:
-        """Set the queues of the scan that has just ended, for the kernel. Ids from 2**31 on are those of batches."""
+        """Set the queues of the scan that has just ended, for the kernel. Ids from 2**31 on belong to batches."""
         batches = [index for index, (_, queue_id) in enumerate(queues) if queue_id > INT32_MAX]
         for index in batches:
             topic, queue_id = queues[index]
-            queues[index] = (topic, queue_id - INT32_SPAN)  # what the kernel adds to them, which may be negative
+            queues[index] = (topic, queue_id - INT32_SPAN)  # the kernel has added it to the id, which may be negative
         self.batch_queues = frozenset(batches)
         self._queues = queues

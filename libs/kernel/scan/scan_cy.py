@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Scan: walks the records of a segment and gives what queues and indexes need of each, as columns.
+"""Scan: walks the records of a segment, and returns the data for queues and indexes as columns.
 
 Reads any bytes, but none outside of [position, end). A record is checked in this order: bytes left, magic, size,
-inner lengths, stored physical offset, checksums; the first failure names the status and ends the walk before it.
+inner lengths, stored physical offset, checksums; the first failure gives the status and ends the walk.
 The GIL is released during the walk: the bytes up to `end` must not change.
 As CommitLog.checkMessageAndReturnSize of RocketMQ 5.3, except: the stored physical offset must be right, BODYCRC and
 CRC property are both checked, and a DELAY that is no number is ignored instead of making the record invalid.
@@ -22,11 +22,11 @@ __all__ = ["ScanColumns", "check_record", "check_records", "scan"]
 
 
 class Walk:
-    """One scan: its buffers and running totals, as C fields in the compiled build."""
+    """A scan: its buffers and running totals, as C fields in the compiled build."""
 
 
 def check_record(buffer, position, end, base_physical_offset, check_crc):
-    """Check the one record at `position`. Returns its size in bytes, or the status of `scan`, negative."""
+    """Check the record at `position`. Returns its size in bytes, or the negative status of `scan`."""
     view: cython.const[cython.uchar][::1] = buffer
     record: Record = Record()
     status: cython.int
@@ -39,7 +39,7 @@ def check_record(buffer, position, end, base_physical_offset, check_crc):
 
 
 def check_records(buffer, positions, sizes, base_physical_offset):
-    """Check records at these positions, each of exactly its size. Returns how many are good before a bad one."""
+    """Check records at these positions, each of exactly its size. Returns the number of records before a bad record."""
     view: cython.const[cython.uchar][::1] = buffer
     places: cython.const[cython.longlong][::1] = positions
     lengths: cython.const[cython.int][::1] = sizes
@@ -118,7 +118,7 @@ def scan(buffer, position, end, base_physical_offset, check_crc, columns):
 
 
 def check(source, position, end, base_physical_offset, check_crc, record):
-    """Make all checks of one record. Returns 0 or the status."""
+    """Make all checks of a record. Returns 0 or the status."""
     status: cython.int = read_record(source, position, end, record)
     if status != 0:
         return status
@@ -168,7 +168,7 @@ def walk(job, record, piece):
 
 
 def find_properties(job, record, piece):
-    """Note where the properties are that indexes and writers need. The last of several equal names counts."""
+    """Record the places of the properties that indexes and writers need. The last of several equal names is used."""
     at: cython.Py_ssize_t = record.properties_start
     end: cython.Py_ssize_t = at + record.properties_size
     job.tags_size = 0
@@ -197,7 +197,7 @@ def find_properties(job, record, piece):
 
 
 def add_stamp(job, row):
-    """Note where the stamp of this record is. Each record has at most one stamp."""
+    """Record the place of the stamp of this record. Each record has at most a single stamp."""
     at: cython.Py_ssize_t = job.stamp_count * STAMP_STRIDE
     job.stamps[at] = row
     job.stamps[at + 1] = job.stamp_start
@@ -230,7 +230,7 @@ def add_keys(job, record):
 
 
 def add_key(job, start, size, seed):
-    """Add the hash of one key, the absolute value of Java's, 0 if that has none. Returns False without room."""
+    """Add the hash of a key: the absolute value of Java's hash, 0 if it has none. Returns False without room."""
     value: cython.longlong = java_hash(job.source, start, size, seed)
     if job.key_count == len(job.key_hashes):
         return False
@@ -242,9 +242,9 @@ def add_key(job, start, size, seed):
 
 
 def queue_index(job, record):
-    """Return the number of the record's queue in this scan. The queue of the record before is tried first.
+    """Return the number of the record's queue in this scan. The queue of the previous record is tried first.
 
-    Records with a batch inside have numbers of their own: their queue ids count from 2**32 here.
+    Records that contain a batch have separate numbers: 2**32 is added to their queue ids here.
     """
     mask: cython.Py_ssize_t = len(job.slots) - 1
     slot: cython.Py_ssize_t
@@ -301,7 +301,7 @@ def clear_slots(job):
 
 
 def tags_code(job, record):
-    """Return what a consume queue unit says of the tag: its hash, or the delivery time for the schedule topic."""
+    """Return the tags code of a queue unit: the hash of the tag, or the delivery time for the schedule topic."""
     value: cython.longlong = 0
     level: cython.longlong
     if job.tags_size > 0:
@@ -315,6 +315,6 @@ def tags_code(job, record):
     ):
         level = java_int(job.source, job.delay_start, job.delay_size)
         if 0 < level <= INT32_MAX and record.store_time_ms <= TIME_MAX:
-            # levels above the last count as the last
+            # a level above the last level becomes the last level
             value = record.store_time_ms + job.delays_ms[min(level, len(job.delays_ms)) - 1]
     return value

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files beside the segments of a log: its directories, its checkpoint, its history, its config files."""
+"""The files besides the segments of a log: its directories, its checkpoint, its history, its config files."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file of `config/` and the copy beside it, `.bak`, which stands in for it.
+"""A file of `config/`, and its copy `.bak`, which replaces a missing or damaged file.
 
-Invariants: whoever gets the copy, or gets nothing although there is a copy, learns of it by a line that names the file.
-The copy has what was saved last or, if the machine died in between, what was saved before, never what was found
-damaged. (RocketMQ's copy is always one change behind.)
+Invariants: a log line names the file when the copy is used, and when no content is found although there is a copy. The
+copy has the content that was saved last or, after a crash during a save, the content before. It never has damaged
+content of the file. (RocketMQ's copy is always a change behind.)
 Layouts: docs/formats/config_files.md.
 """
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def backup_of(path: Path) -> Path:
-    """Return where the copy is."""
+    """Return the path of the copy."""
     return path.with_name(path.name + store_layout.BACKUP_SUFFIX)
 
 
@@ -34,9 +34,9 @@ def save(fs: Fs, path: Path, data: bytes) -> None:
 
 
 def read(fs: Fs, path: Path, loads: Callable[[str], T]) -> T | None:
-    """Read the file, or its copy if it is missing, empty or damaged. Returns None without either.
+    """Read the file, or its copy if the file is missing, empty or damaged. Returns None without either.
 
-    Raises ConfigFileDamaged if one is damaged and the other can't stand in for it. Blocks.
+    Raises ConfigFileDamaged if either is damaged and the other can't replace it. Blocks.
     """
     has_backup = fs.exists(backup_of(path))
     for candidate in (path, backup_of(path)):

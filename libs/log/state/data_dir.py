@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a service may begin a store in its data directory.
 
-A directory that is missing or empty is a new store, or one whose disk is not mounted: nothing in it can tell. So a
-start that is not to make a store says so in its settings (`create_store = false`), and is refused then.
-Callers: each service with a data directory, before anything else touches it. RocketMQ makes a store in silence.
+A directory that is missing or empty is either a new store or a store whose disk is not mounted: it has no content that
+tells the difference. So the settings can forbid a start to create a store (`create_store = false`). Such a start is
+refused.
+Callers: each service with a data directory, before any other access to it. RocketMQ creates a store without a message.
 """
 
 import errno
@@ -13,11 +14,11 @@ from libs.machine.errors import FsError
 from libs.machine.fs import Fs
 
 OF_FILE_SYSTEMS = frozenset({"lost+found"})
-"""Entries that a new file system has."""
+"""Entries of a new file system."""
 
 
 class NoStore(FsError):
-    """There is no store, and the settings allow none to be made."""
+    """There is no store, and the settings forbid to create a store."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -29,7 +30,7 @@ class NoStore(FsError):
 
 
 def check(fs: Fs, data_dir: Path, *, may_create: bool) -> None:
-    """Raise NoStore when the directory is missing or empty and no store may be made there. Blocks."""
+    """Raise NoStore when the directory is missing or empty and no store may be created there. Blocks."""
     if may_create:
         return
     if not fs.exists(data_dir) or OF_FILE_SYSTEMS.issuperset(fs.list(data_dir)):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file `reput/log_directories`: where the segments of a log lie, if not in `commitlog/` below its data directory.
+"""The file `reput/log_directories`: the directories of a log's segments, if not `commitlog/` in its data directory.
 
-The CommitLog writes it at a start, and when a read-only directory has lost its last segment; whoever reads the log's
-files without a CommitLog looks at it.
+The CommitLog writes it at a start, and when a read-only directory has lost its last segment. Readers of the log's files
+without a CommitLog use it.
 Layout: docs/formats/reput_files.md section 5. RocketMQ has only its settings storePathCommitLog and
 readOnlyCommitLogStorePaths.
 """
@@ -19,7 +19,7 @@ from libs.segments.errors import SegmentTwice
 
 
 def load(fs: Fs, data_dir: Path) -> list[Path]:
-    """Return the directories that had segments when the log last ran, or were to get some, else `commitlog/`.
+    """Return the directories that had segments, or were to get segments, when the log last ran, else `commitlog/`.
 
     Raises FormatError for a damaged file, and OSError.
     """
@@ -30,7 +30,7 @@ def load(fs: Fs, data_dir: Path) -> list[Path]:
 
 
 def save(fs: Fs, data_dir: Path, directories: Iterable[Path]) -> None:
-    """Replace the file, durably, if it says something else. The default alone needs no file. Raises OSError."""
+    """Replace the file, durably, if its content changes. The default alone needs no file. Raises OSError."""
     names = [str(_relative(directory, data_dir)) for directory in directories]
     path = data_dir / store_layout.LOG_DIRECTORIES
     if names == [store_layout.COMMIT_LOG] and not fs.exists(path):
@@ -42,7 +42,7 @@ def save(fs: Fs, data_dir: Path, directories: Iterable[Path]) -> None:
 
 
 def real(path: Path) -> Path:
-    """Return the one name of a directory, whatever links and dots lead to it."""
+    """Return the unique name of a directory, with all links and dots resolved."""
     return Path(os.path.realpath(path))
 
 
@@ -58,6 +58,6 @@ def segment_paths(fs: Fs, directories: Sequence[Path]) -> list[Path]:
 
 
 def _relative(directory: Path, data_dir: Path) -> Path:
-    """Return the path, from the data directory if it lies below that, so that the store may be moved."""
+    """Return the path, relative to the data directory if it is in it, so that the store may be moved."""
     directory, data_dir = real(directory), real(data_dir)
     return directory.relative_to(data_dir) if directory.is_relative_to(data_dir) else directory

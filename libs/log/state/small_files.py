@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files without which a log is read all the same: its checkpoint, and the name that tells its history from others.
+"""Small files without which a log can still be read, such as its checkpoint and the name of its history.
 
-Invariants: a file always holds one complete content, old or new; from a file that is missing or damaged nothing is
-known. The CommitLog writes them, and reads them at its start, as does whoever works on the log's files without it.
-RocketMQ overwrites the page of its StoreCheckpoint in place; both read each other's.
+Invariants: a file always has a single complete content, old or new. A missing or damaged file is taken as unknown
+content; only a damaged replica file is an error. The CommitLog writes the files, and reads them at its start. Programs
+that work on the log's files without a CommitLog read them, too.
+RocketMQ overwrites the page of its StoreCheckpoint in place. Reput and RocketMQ read each other's file.
 Layouts: docs/formats/store_checkpoint.md; docs/formats/reput_files.md section 4.
 """
 
@@ -27,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def read(fs: Fs, path: Path, decode: Callable[[bytes], T], *, otherwise: str) -> T | None:
-    """Read a file. Returns None if there is none, or a damaged one, which is logged with what happens `otherwise`."""
+    """Read a file. Returns None if it is missing or damaged. Damage is logged, with the consequence `otherwise`."""
     try:
         return decode(fs.read(path)) if fs.exists(path) else None
     except FormatError as error:
@@ -36,7 +37,7 @@ def read(fs: Fs, path: Path, decode: Callable[[bytes], T], *, otherwise: str) ->
 
 
 def load_checkpoint(fs: Fs, data_dir: Path) -> StoreCheckpoint:
-    """Return the checkpoint, zeros if nothing is known. Raises OSError."""
+    """Return the checkpoint, zeros if it is unknown. Raises OSError."""
     path, otherwise = (
         data_dir / store_layout.CHECKPOINT,
         "nothing is known of what was on disk, and all of the log is scanned",
@@ -45,12 +46,12 @@ def load_checkpoint(fs: Fs, data_dir: Path) -> StoreCheckpoint:
 
 
 def save_checkpoint(fs: Fs, data_dir: Path, checkpoint: StoreCheckpoint) -> None:
-    """Replace the checkpoint, durably. What it promises must be durable before. Raises OSError."""
+    """Replace the checkpoint, durably. The data below its offsets must be durable before. Raises OSError."""
     fs.write_atomic(data_dir / store_layout.CHECKPOINT, store_checkpoint.encode(checkpoint))
 
 
 def load_history_id(fs: Fs, data_dir: Path) -> str:
-    """Return the name of the log's history, empty if nothing is known. Raises OSError."""
+    """Return the name of the log's history, empty if it is unknown. Raises OSError."""
     path, otherwise = data_dir / store_layout.HISTORY, "an Indexer of another log is told by its epoch alone"
     return read(fs, path, log_history.decode_name, otherwise=otherwise) or ""
 
@@ -63,7 +64,7 @@ def save_history_id(fs: Fs, data_dir: Path, history_id: str) -> None:
 
 
 def load_topic_begins(fs: Fs, data_dir: Path) -> TopicBeginsFile:
-    """Return where the messages of deleted topics begin, as far as it is known. Raises OSError."""
+    """Return where the messages of deleted topics begin, as far as known. Raises OSError."""
     path, otherwise = data_dir / store_layout.TOPIC_BEGINS, "messages of topics that were deleted may be read again"
     return read(fs, path, TopicBeginsFile.decode, otherwise=otherwise) or TopicBeginsFile()
 
@@ -76,7 +77,7 @@ def save_topic_begins(fs: Fs, data_dir: Path, file: TopicBeginsFile) -> None:
 
 
 def load_replica(fs: Fs, data_dir: Path) -> ReplicaFile | None:
-    """Return what a copy of a log knows of itself. Raises ReplicaFileDamaged or OSError."""
+    """Return the replica file of a copy of a log. Raises ReplicaFileDamaged or OSError."""
     path = data_dir / store_layout.REPLICA
     try:
         return ReplicaFile.decode(fs.read(path)) if fs.exists(path) else None
@@ -85,31 +86,31 @@ def load_replica(fs: Fs, data_dir: Path) -> ReplicaFile | None:
 
 
 def seat_of(fs: Fs, data_dir: Path, settings: Seat) -> Seat:
-    """Return what a log is to do: what it was told last, unless its settings are other ones than then."""
+    """Return a log's seat: the last assigned seat, unless the settings have changed since then."""
     file = load_replica(fs, data_dir)
     return file.seat if file is not None and file.seat is not None and file.instead_of == settings else settings
 
 
 def save_replica(fs: Fs, data_dir: Path, file: ReplicaFile) -> None:
-    """Replace what a copy knows of itself, durably. Raises OSError."""
+    """Replace the replica file of a copy, durably. Raises OSError."""
     path = data_dir / store_layout.REPLICA
     fs.make_directory(path.parent)
     fs.write_atomic(path, file.encode())
 
 
 def load_in_sync(fs: Fs, data_dir: Path) -> InSyncFile | None:
-    """Return who was in sync with the log when it led last. Raises OSError."""
+    """Return the in-sync set of the time when the log last led. Raises OSError."""
     path, otherwise = data_dir / store_layout.IN_SYNC, "the log leads alone until replicas have caught up"
     return read(fs, path, InSyncFile.decode, otherwise=otherwise)
 
 
 def save_in_sync(fs: Fs, data_dir: Path, file: InSyncFile) -> None:
-    """Replace who is in sync with the log, durably. Raises OSError."""
+    """Replace the in-sync set, durably. Raises OSError."""
     fs.write_atomic(data_dir / store_layout.IN_SYNC, file.encode())
 
 
 def forget_in_sync(fs: Fs, data_dir: Path) -> None:
-    """Remove who was in sync with the log, durably: it does not lead any more. Raises OSError."""
+    """Remove the in-sync set, durably, because the log does not lead any more. Raises OSError."""
     path = data_dir / store_layout.IN_SYNC
     if fs.exists(path):
         fs.remove(path)

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TopicBegins: where in the log the messages of topics begin that were deleted, in `reput/topic_begins`.
+"""TopicBegins: the physical offsets where the messages of deleted topics begin, in `reput/topic_begins`.
 
-Readers get no record of a topic below its begin, whether the topic is made again or not: the Indexer hears of the
-begins with the handshake of its stream, and of each change before the records that follow it. The records stay in the
-log until they expire.
-Invariants: the file names a topic whose deletion is under way before `topics.json` loses it, so a crash in between
-does not bring back its messages; a begin is in the file before the topic can be made again; no begin is above the end
-of the log, or messages that come next would be hidden, so a start lowers those of a tail that is lost; those that the
-log's first byte has passed are forgotten.
+Readers get no record of a topic below its begin, also if the topic is created again. The Indexer gets the begins with
+the handshake of its stream, and each change before the records after it. The records remain in the log until they
+expire.
+Invariants:
+- The file names a topic whose deletion is under way before `topics.json` loses it, so a crash in between does not
+  restore its messages.
+- A begin is in the file before the topic can be created again.
+- No begin is above the end of the log, because it would hide the next messages. So a start lowers the begins of a lost
+  tail.
+- A begin below the log's first byte is dropped.
 Callers: TopicRegistry, within a change; a start. Memory: a name and a number for each topic that was deleted and had
 messages, at most `queue_count_max`, because queues of deleted topics count.
-RocketMQ has no such file: it removes the queues of a deleted topic, and a topic that is made again begins at 0.
+RocketMQ has no such file: it removes the queues of a deleted topic, and a topic that is created again begins at 0.
 """
 
 import asyncio
@@ -24,25 +27,25 @@ from libs.machine.fs import Fs
 
 
 class Bounds(Protocol):
-    """The log's bytes."""
+    """The bounds of the log's bytes."""
 
     @property
     def min_physical_offset(self) -> int:
-        """First byte that is kept."""
+        """The first byte that is kept."""
         ...
 
     @property
     def max_physical_offset(self) -> int:
-        """End of the log."""
+        """The end of the log."""
         ...
 
 
 class TopicBegins:
-    """Those of one log. `load` comes first, and `settle` once the log is recovered."""
+    """The topic begins of a log. Call `load` first, and `settle` after the log's recovery."""
 
     def __init__(self, fs: Fs, data_dir: Path) -> None:
         self.by_topic: Mapping[str, int] = {}
-        """Each change makes another object."""
+        """By topic: its begin. Each change creates a new object."""
         self._fs = fs
         self._data_dir = data_dir
         self._deleting = ""
@@ -54,7 +57,7 @@ class TopicBegins:
         self.by_topic, self._deleting = file.begins, file.deleting
 
     def settle(self, bounds: Bounds, topics: Container[str]) -> None:
-        """End a deletion that a crash interrupted, and lower begins above the log's end. Blocks."""
+        """Complete a deletion that a crash interrupted, and lower begins above the log's end. Blocks."""
         self._bounds = bounds
         begins = dict(self.by_topic)
         if self._deleting and self._deleting not in topics:
@@ -65,16 +68,16 @@ class TopicBegins:
             self.by_topic, self._deleting = begins, ""
 
     async def announce(self, name: str) -> None:
-        """Note that this topic is to be forgotten, durably."""
+        """Record that this topic will be deleted, durably."""
         await asyncio.to_thread(self._write, TopicBeginsFile(begins=dict(self.by_topic), deleting=name))
 
     async def note(self, name: str, *, had_messages: bool) -> None:
-        """Note that the topic is forgotten and takes no records any more, durably."""
+        """Record that the topic is deleted and takes no more records, durably."""
         end = 0 if self._bounds is None else self._bounds.max_physical_offset
         await self.replace({**self.by_topic, name: end} if had_messages else self.by_topic)
 
     async def replace(self, begins: Mapping[str, int]) -> None:
-        """Have these in the place of the others, durably, but for those that say nothing any more."""
+        """Replace the begins, durably. Begins that hide no record any more are dropped."""
         first = 0 if self._bounds is None else self._bounds.min_physical_offset
         kept = {name: begin for name, begin in begins.items() if begin > first}
         await asyncio.to_thread(self._write, TopicBeginsFile(begins=kept))

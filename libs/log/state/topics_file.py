@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file `config/topics.json` of a data directory.
 
-The CommitLog writes it; whoever works on the directory's other files may look at it.
+The CommitLog writes it. Programs that work on the directory's other files may read it.
 Layout: docs/formats/config_files.md section 2.
 """
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Twins of the outside world for tests: a disk in memory that tears pages, and one that fails. Not for production."""
+"""Twins of the outside world for tests: a disk in memory that tears pages, and a failing disk. Not for production."""

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FaultyFs: any Fs, of which some calls fail, as a disk that is broken or full makes them fail.
+"""FaultyFs: wraps any Fs and makes some calls fail, in the way of a broken or full disk.
 
-A plan decides: it is asked before each call, by the name of the operation and the path, and answers with a Fault or
-with None. It may also raise: so a test ends a process at its n-th call. The operations are the methods of Fs, and
-`sync`, `write`, `reserve` and `check_readable` for those of MappedFile. `by_ordinal` and `by_chance` make plans; both
-depend on their arguments alone.
-Invariants: a call that fails has no effect on the file system, but for the bytes that its Fault lets land, and for a
-sync, which loses the dirty pages where the file system below can (MemoryFs), as Linux does. `disk_usage`, `exists`,
-`is_directory` and the release of a lock never fail.
+A plan decides: it is called before each operation, with the name of the operation and the path, and returns a Fault or
+None. It may also raise: in this way a test ends a process at its n-th call. The operations are the methods of Fs, and
+the methods `sync`, `write`, `reserve` and `check_readable` of MappedFile. `by_ordinal` and `by_chance` make plans; both
+depend only on their arguments.
+Invariants: a failed call has no effect on the file system, with two exceptions. The bytes that its Fault lets through
+are written, and a sync loses the dirty pages where the wrapped file system can (MemoryFs), like Linux. `disk_usage`,
+`exists`, `is_directory` and the release of a lock never fail.
 For tests only. Safe from any thread if the plan is.
 """
 
@@ -26,24 +26,24 @@ from libs.machine.fs import TEMPORARY_SUFFIX, DiskUsage, Fs, Lock, MappedFile
 from libs.machine.testing.memory_fs import MemoryMappedFile
 
 WRITING_OPERATIONS = ("create_mapped", "reserve", "write_atomic", "append", "make_directory")
-"""What a full disk refuses."""
+"""The operations that a full disk refuses."""
 
 UNFAILING_OPERATIONS = ("exists", "is_directory")
 
 
 class Fault(NamedTuple):
-    """How a call fails: with an errno, after an append or a replacement wrote this part of its bytes (0 to 1)."""
+    """The failure of a call: an errno, after a write, append or replacement wrote this part of its bytes (0 to 1)."""
 
     code: int
     landed_ratio: float = 0.0
 
 
 Plan = Callable[[str, Path], Fault | None]
-"""Asked before each call: operation and path."""
+"""Called before each operation, with its name and path."""
 
 
 def no_faults(_operation: str, _path: Path) -> None:
-    """Let everything succeed."""
+    """Let all calls succeed."""
 
 
 def by_ordinal(faults: Mapping[tuple[str, int], Fault]) -> Plan:
@@ -58,7 +58,7 @@ def by_ordinal(faults: Mapping[tuple[str, int], Fault]) -> Plan:
 
 
 def by_chance(seed: int, probability: float) -> Plan:
-    """Let each call fail with this probability, writes in any length. The seed decides which calls fail and how."""
+    """Let each call fail with this probability, writes at any length. The seed decides on calls and faults."""
     chance = random.Random(seed)  # noqa: S311 - faults, not a secret
 
     def plan(_operation: str, _path: Path) -> Fault | None:
@@ -70,7 +70,7 @@ def by_chance(seed: int, probability: float) -> Plan:
 
 
 class FaultyMappedFile:
-    """A mapped file, of which the calls that meet the disk may fail."""
+    """A mapped file whose calls to the disk may fail."""
 
     def __init__(self, mapped: MappedFile, fs: "FaultyFs") -> None:
         self._mapped = mapped
@@ -108,9 +108,9 @@ class FaultyMappedFile:
 
 
 class FaultyFs:
-    """`Fs` over another one. `plan` and `is_full` may be changed at any time; `is_full` refuses what needs space.
+    """`Fs` over another `Fs`. `plan` and `is_full` may be changed at any time; `is_full` refuses calls that need space.
 
-    A method of `Fs` that is not below fails as a whole or does its work, unless it is one of UNFAILING_OPERATIONS.
+    A method of `Fs` that is not defined here fails as a whole or succeeds. UNFAILING_OPERATIONS always succeed.
     """
 
     def __init__(self, fs: Fs, plan: Plan = no_faults) -> None:
@@ -141,7 +141,7 @@ class FaultyFs:
         return FaultyMappedFile(self._fs.open_mapped(path, writable=writable), self)
 
     def write_atomic(self, path: Path, data: bytes) -> None:
-        """See `Fs.write_atomic`. What lands of a write that fails stays under the temporary name."""
+        """See `Fs.write_atomic`. The written bytes of a failed write stay under the temporary name."""
         fault = self._fault("write_atomic", path)
         if fault is not None:
             temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
@@ -160,7 +160,7 @@ class FaultyFs:
         self._fs.append(path, data)
 
     def make_directory(self, path: Path, *, is_durable: bool = True) -> None:
-        """See `Fs.make_directory`. A directory that is there needs no space."""
+        """See `Fs.make_directory`. An existing directory needs no space."""
         if not self._fs.is_directory(path):
             self.check("make_directory", path)
         self._fs.make_directory(path, is_durable=is_durable)
@@ -181,7 +181,7 @@ class FaultyFs:
         return self._fs.lock_directory(path)
 
     def check(self, operation: str, path: Path, needed_bytes: int = 0) -> None:
-        """Raise the error that the plan has for this call, or that of a full disk."""
+        """Raise the error of the plan for this call, or the error of a full disk."""
         fault = self._fault(operation, path)
         if fault is not None:
             raise _error(fault, path, needed_bytes)

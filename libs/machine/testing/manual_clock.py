@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ManualClock: time that passes when a test says so."""
+"""ManualClock: a clock that a test controls."""
 
 
 class ManualClock:
-    """A clock that stands still until a test moves it. Wall time may also be set back, as real clocks are."""
+    """A clock that does not move until a test moves it. Wall time may also be set back, like a real clock."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MemoryFs: the exact twin of PosixFs in memory, which remembers what was synced and can lose the rest.
+"""MemoryFs: the exact twin of PosixFs in memory. It keeps synced bytes and can lose all others.
 
-The model is that of a page cache over a disk. A file has bytes as processes see them and bytes as the disk has them; a
-sync copies the former to the latter. A directory has names as processes see them and names as the disk has them;
-`sync_directory` copies those. `crash` throws away what processes saw and starts again from the disk, where the
-caller may let any unsynced page or name survive, because a kernel writes back on its own whenever it likes, and of a
-page any of its sectors, because a disk writes no more than a sector at once. `PowerCut` decides all that by chance.
-Handles from before a crash stay usable but no longer belong to any file, as those of a dead process.
+The model is a page cache over a disk. A file has bytes as processes see them and bytes as the disk has them; a sync
+copies the former to the latter. A directory has names as processes see them and names as the disk has them;
+`sync_directory` copies the names. `crash` drops the view of the processes and starts again from the disk. The caller
+may let any unsynced page or name survive, because a kernel writes back at any time. Of a page it may let any sectors
+survive, because a disk writes at most a sector at once. `PowerCut` decides all of this by chance.
+Handles from before a crash stay usable but no longer belong to any file, like the handles of a dead process.
 Paths are absolute; the root directory exists. Safe to use from any thread, with the limits of `Fs`.
 """
 
@@ -42,7 +42,7 @@ CAPACITY_BYTES = 1 << 40
 
 
 class MemoryMappedFile:
-    """A view of a file's bytes, shared by all mappings as the page cache is."""
+    """A view of a file's bytes. All mappings share it, like the page cache."""
 
     def __init__(self, fs: "MemoryFs", path: Path, file: File, *, writable: bool) -> None:
         self._fs = fs
@@ -64,7 +64,7 @@ class MemoryMappedFile:
         self._file.sync()
 
     def fail_sync(self) -> None:
-        """Do to the file what a failing sync does: its dirty pages are lost, and later syncs do not know of them."""
+        """Simulate a failed sync: the dirty pages of the file are lost, and later syncs do not know them."""
         self._file.fail_sync()
 
     def write(self, position: int, data: memoryview) -> None:
@@ -74,19 +74,19 @@ class MemoryMappedFile:
         self._file.write(position, data)
 
     def reserve(self, position: int, size_bytes: int) -> None:
-        """See `MappedFile.reserve`. Blocks begin at the start of a file, so those before `position` come along."""
+        """See `MappedFile.reserve`. Blocks begin at the start of a file, so blocks before `position` are included."""
         assert 0 <= position < position + size_bytes <= self.size_bytes
         failpoint("file.reserve")
         self._fs.reserve(self.path, self._file, position + size_bytes)
 
     def lock(self) -> None:
-        """See `MappedFile.lock`. Memory stays."""
+        """See `MappedFile.lock`. Memory always stays."""
 
     def unlock(self) -> None:
         """See `MappedFile.unlock`."""
 
     def write_out(self, position: int, size_bytes: int) -> None:
-        """See `MappedFile.write_out`. What a power cut leaves of what was not synced is chance anyway."""
+        """See `MappedFile.write_out`. It has no effect: chance decides which unsynced bytes survive a power cut."""
 
     def populate(self, position: int, size_bytes: int) -> None:
         """See `MappedFile.populate`. Memory is always present."""
@@ -114,7 +114,7 @@ class MemoryMappedFile:
 
 
 class MemoryReadableFile:
-    """A file and the directory entry under which it was found. Nothing is ever waited for."""
+    """A file and the directory entry under which it was found. It never waits."""
 
     def __init__(self, fs: "MemoryFs", path: Path, file: File) -> None:
         self._fs = fs
@@ -147,7 +147,7 @@ class MemoryLock:
 
 
 class MemoryFs:
-    """`Fs` in memory. `capacity_bytes` bounds what all files take; tests may change it at any time."""
+    """`Fs` in memory. `capacity_bytes` bounds the size of all files; tests may change it at any time."""
 
     def __init__(self, capacity_bytes: int = CAPACITY_BYTES, *, root: Directory | None = None) -> None:
         self.capacity_bytes = capacity_bytes
@@ -156,17 +156,17 @@ class MemoryFs:
         self._mutex = workers().lock()
 
     def after_crash(self, survives: Survives = nothing_survives, tear: Tear = whole_pages) -> Self:
-        """Return another disk: what a `crash` would make of this one now."""
+        """Return another disk: the state of this disk after a `crash` now."""
         return type(self)(self.capacity_bytes, root=self._root.after_crash(Path("/"), survives, tear))
 
     def crash(self, survives: Survives = nothing_survives, tear: Tear = whole_pages) -> None:
-        """Cut the power: go back to what the disk has. Locks end, and handles from before belong to no file."""
+        """Cut the power: return to the state of the disk. Locks end, and existing handles belong to no file."""
         with self._mutex:
             self._root = self._root.after_crash(Path("/"), survives, tear)
             self._locked = set()
 
     def used_bytes(self) -> int:
-        """Return how many bytes all files occupy together."""
+        """Return the bytes that all files occupy together."""
         with self._mutex:
             return _used_bytes(self._root)
 
@@ -206,7 +206,7 @@ class MemoryFs:
             return MemoryReadableFile(self, path, self.file(path))
 
     def reserve(self, path: Path, file: File, end: int) -> None:
-        """Give a file blocks up to `end`, if there is room."""
+        """Give a file blocks up to `end`. Raises DiskFull without room."""
         with self._mutex:
             old_bytes, old_reserved_bytes = file.allocated_bytes, file.reserved_bytes
             file.reserve(end)
@@ -215,7 +215,7 @@ class MemoryFs:
                 raise DiskFull(path, needed_bytes=needed_bytes)
 
     def has(self, path: Path, file: File) -> bool:
-        """Return whether this very file still has this name."""
+        """Return whether this file still has this name."""
         with self._mutex:
             return self.exists(path) and self._node(path) is file
 
@@ -360,7 +360,7 @@ class MemoryFs:
         return node
 
     def file(self, path: Path) -> File:
-        """Return the file itself, for a test that looks into it or harms it. Raises OSError as a disk does."""
+        """Return the file itself, for a test that reads or damages it. Raises OSError like a disk."""
         node = self._node(path)
         if isinstance(node, Directory):
             raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files and directories of MemoryFs: bytes, blocks and names as processes see them and as the disk has them.
 
-`after_crash` says what a crash leaves of them. `Survives` and `Tear` decide which pages and names survive, and
+`after_crash` returns their state after a crash. `Survives` and `Tear` decide which pages and names survive, and
 `PowerCut` makes both by chance. Not handled: paths, locks, room on the disk (MemoryFs).
 """
 
@@ -12,27 +12,27 @@ from pathlib import Path
 from libs.machine.fs import PAGE_SIZE_BYTES
 
 Survives = Callable[[Path, int | None], bool]
-"""Decides in a crash what outlives it although it was not synced: a page of a file by its number, or, with None, the
-change of a name (made, removed or replaced) in its directory."""
+"""Decides whether unsynced data survives a crash: a page of a file by its number, or, with None, the change of a name
+(created, removed or replaced) in its directory."""
 
 
 def nothing_survives(_path: Path, _page: int | None) -> bool:
-    """Lose all that was not synced: the harshest crash."""
+    """Lose all unsynced data: the worst crash."""
     return False
 
 
 def everything_survives(_path: Path, _page: int | None) -> bool:
-    """Keep all that was written: what a killed process leaves on a machine that runs on."""
+    """Keep all written data, as after a killed process on a running machine."""
     return True
 
 
 SECTOR_BYTES = 512
-"""What a disk writes whole."""
+"""Size of the data that a disk writes as a whole."""
 
 SECTORS_PER_PAGE = PAGE_SIZE_BYTES // SECTOR_BYTES
 
 Tear = Callable[[Path, int], int]
-"""Decides which sectors of a page that survives are new, as bits, the first sector's the lowest."""
+"""Returns the new sectors of a surviving page, as bits. The lowest bit is the first sector."""
 
 ALL_SECTORS = (1 << SECTORS_PER_PAGE) - 1
 
@@ -43,7 +43,7 @@ def whole_pages(_path: Path, _page: int) -> int:
 
 
 class PowerCut:
-    """What outlives a crash by chance: each page and each name with its probability; some of the pages are torn."""
+    """A crash by chance: each page and each name survives with its probability; some of the pages are torn."""
 
     def __init__(self, chance: random.Random, *, page_ratio: float, name_ratio: float, torn_ratio: float) -> None:
         self._chance = chance
@@ -64,11 +64,11 @@ class PowerCut:
 class File:
     """Bytes as seen, bytes on the disk, and what the kernel believes to be on the disk.
 
-    The last two differ after a failed sync: it marks the dirty pages clean, so that later syncs succeed without writing
-    them, as Linux does. Only a write makes them dirty again, even one of the same bytes, if it goes through `write`:
-    a store into a mapping can't be told from none when it changes nothing.
-    `reserved_bytes` is where the file's blocks end; None if it has all. A file whose size is not durable, as one that
-    was made without a sync, may be empty after a crash. `is_removed` is true when the file's name was
+    The last two differ after a failed sync: like Linux, it marks the dirty pages clean, so that later syncs succeed
+    without writing them. Only a write makes them dirty again. A call of `write` does so even with the same bytes; a
+    store into a mapping that changes nothing can't be detected.
+    `reserved_bytes` is the end of the file's blocks; None if it has all blocks. A file whose size is not durable, for
+    example after a creation without a sync, may be empty after a crash. `is_removed` is true when the file's name was
     removed or given to another file. A crash does not set it, because a crash makes new files.
     """
 
@@ -91,7 +91,7 @@ class File:
 
     @property
     def allocated_bytes(self) -> int:
-        """How many bytes the file occupies on the disk."""
+        """The bytes that the file occupies on the disk."""
         return len(self.data) if self.reserved_bytes is None else self.reserved_bytes
 
     def reserve(self, end: int) -> None:
@@ -101,12 +101,12 @@ class File:
             self.reserved_bytes = max(self.reserved_bytes, end)
 
     def write(self, position: int, data: memoryview) -> None:
-        """Write, and make the pages dirty whatever they held."""
+        """Write bytes, and make their pages dirty, even if no byte changes."""
         self.data[position : position + len(data)] = data
         self._written_pages.update(range(position // PAGE_SIZE_BYTES, -(-(position + len(data)) // PAGE_SIZE_BYTES)))
 
     def sync(self) -> None:
-        """Write the dirty pages. None may be in a hole: on a full disk that store would have ended the process."""
+        """Write the dirty pages. None may be in a hole: on a full disk, a store there would have ended the process."""
         kept = bytearray(self.durable)
         for start in self._dirty_pages():
             assert start < self.allocated_bytes, f"a store at {start}, where the file has no blocks"
@@ -116,7 +116,7 @@ class File:
         self._make_clean()
 
     def fail_sync(self) -> None:
-        """Lose the dirty pages, as a disk error does, and forget that they were dirty."""
+        """Lose the dirty pages, like a disk error, and forget that they were dirty."""
         self._make_clean()
 
     def after_crash(self, path: Path, survives: Survives, tear: Tear) -> "File":
@@ -161,7 +161,7 @@ class Directory:
         self.durable: dict[str, File | Directory] = {}
 
     def sync(self) -> None:
-        """Write the names to the disk as they are."""
+        """Write the current names to the disk."""
         self.durable = dict(self.names)
 
     def after_crash(self, path: Path, survives: Survives, tear: Tear) -> "Directory":

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Call: one call on a connection, from its head to its end, as a servicer's handler sees it.
+"""Call: a call on a connection, from its head to its end, as a servicer's handler sees it.
 
-To a handler it is what grpc.aio calls the ServicerContext, as far as `libs.runtime.rpc` asks for it.
-Invariants: a handler runs at most once, in a task of its own; what the request holds in memory is counted until the
-handler has taken it; nothing is sent after the end.
+For a handler it is the ServicerContext of grpc.aio, with the methods that `libs.runtime.rpc` uses.
+Invariants: a handler runs at most once, in its own task; the bytes of the request are counted until the handler
+has taken them; nothing is sent after the end.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from libs.runtime.http2.heads import OK, Fields, Head, Metadata, trailers
 
 Handler = Callable[[Any, "Call"], Any]
 QUEUE_BYTES_MAX: Final = 512 << 10
-"""Of requests of one stream that nobody has taken; more stay with the caller."""
+"""Bytes of requests of a stream that its handler has not taken yet. Further bytes stay with the caller."""
 
 ACCOUNT_BYTES: Final = 64 << 10
-"""Bytes of a request are accounted for when so many have come, or a message is whole."""
+"""Bytes of a request are accounted for when so many have arrived, or a message is complete."""
 
 _log = logging.getLogger(__name__)
 
 
 class Way(Protocol):
-    """What a call needs of its connection."""
+    """The part of a connection that a call needs."""
 
     loop: asyncio.AbstractEventLoop
     peer: str
@@ -42,7 +42,7 @@ class Way(Protocol):
         ...
 
     async def sent(self, call: "Call") -> None:
-        """Return when what was sent is not held here any more."""
+        """Wait until the sent messages are not held here any more."""
         ...
 
     def finish(self, call: "Call", fields: Fields) -> None:
@@ -50,7 +50,7 @@ class Way(Protocol):
         ...
 
     def acknowledge(self, call: "Call", size_bytes: int) -> None:
-        """Let the caller send so many bytes more."""
+        """Allow the caller to send `size_bytes` more bytes."""
         ...
 
     def admit(self, size_bytes: int) -> None:
@@ -68,7 +68,7 @@ class Way(Protocol):
 
 
 class Call:
-    """See the module. A method with a stream of requests begins with its head, others with their request."""
+    """A call to this server. The handler of a stream of requests starts with the head, any other with its request."""
 
     __slots__ = (
         "_aborted", "_began_s", "_behaviour", "_callbacks", "_has_request_stream", "_has_response_stream",
@@ -96,23 +96,23 @@ class Call:
         self._aborted: Fields = ()
         self._is_running = False
         self.has_spoken = False
-        """Whether the caller has said more than its head."""
+        """Whether the caller has sent more than its head."""
         self.is_begun = False
         """Whether its head was sent."""
         self.is_expired = False
         """Whether its time has passed."""
         self.is_half_closed = False
-        """Whether the caller has said all."""
+        """Whether the caller has sent its whole request."""
         self.is_over = False
-        """Whether its end was sent, or the caller is gone."""
+        """Whether its end was sent, or the connection to the caller was lost."""
         self.tick: int | None = None
         if self._has_request_stream:
             self._start(self._requests())
 
-    # What comes from the connection.
+    # Methods for the connection
 
     def feed(self, data: bytes, *, is_last: bool) -> None:
-        """Take bytes of the request. Raises CallRefused."""
+        """Handle bytes of the request. Raises CallRefused."""
         self.has_spoken = True
         messages = self._reader.feed(data, self._admit)
         self._new_bytes += len(data)
@@ -127,7 +127,7 @@ class Call:
             self.close_half()
 
     def close_half(self) -> None:
-        """Note that the caller has said all. Raises CallRefused."""
+        """Record that the caller has sent its whole request. Raises CallRefused."""
         self.is_half_closed = self.has_spoken = True
         if not self._reader.is_between:
             raise CallRefused(grpc.StatusCode.INTERNAL, "the last message of the request is not whole")
@@ -139,20 +139,20 @@ class Call:
             self._start(self._queue.popleft())
 
     def expire(self) -> None:
-        """End it, for its deadline has passed."""
+        """End the call because its deadline has passed."""
         self.tick = None
         self.is_expired = True
         self.cancel()
 
     def cancel(self) -> None:
-        """Let its handler end."""
+        """Cancel its handler."""
         if self._task is not None:
             self._task.cancel()
         if not self._is_running:
             self._end_cancelled()
 
     def drop(self) -> None:
-        """The caller is gone, or has all of the answer."""
+        """Release all that is held for the call: the caller is gone, or has the whole answer."""
         was_over, self.is_over = self.is_over, True
         if not was_over and self._task is not None:
             self._task.cancel()
@@ -165,43 +165,43 @@ class Call:
 
     @property
     def task(self) -> "asyncio.Task[None] | None":
-        """What runs the handler."""
+        """The task that runs the handler. None before it starts."""
         return self._task
 
-    # What a handler asks for, by the names of grpc.aio.
+    # Methods for the handler, with the names of grpc.aio
 
     def peer(self) -> str:
-        """Return the caller's address as gRPC writes it."""
+        """Return the caller's address in gRPC's notation."""
         return self._way.peer
 
     def invocation_metadata(self) -> Metadata:
-        """Return what the caller said beside its request."""
+        """Return the metadata that the caller sent."""
         return self.head.invocation_metadata
 
     def time_remaining(self) -> float | None:
-        """Return the seconds until the deadline, None if there is none."""
+        """Return the seconds until the deadline. None without a deadline."""
         timeout_s = self.head.timeout_s
         return None if timeout_s is None else max(0.0, self._began_s + timeout_s - self._way.loop.time())
 
     def trailing_metadata(self) -> Metadata:
-        """Return what goes with the status: nothing until then."""
+        """Return the trailing metadata, which is empty until the call ends."""
         return ()
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Call back when nothing of the call is held any more."""
+        """Call `callback` when nothing of the call is held any more."""
         if self.is_over:
             callback(self)
         else:
             self._callbacks.append(callback)
 
     async def send_initial_metadata(self, metadata: Iterable[tuple[str, str | bytes]]) -> None:
-        """Send the head at once, for callers that wait for it. It can say nothing of a servicer's own."""
+        """Send the head at once, for callers that wait for it. It can't contain metadata of a servicer."""
         assert not tuple(metadata)
         if not self.is_over:
             self._way.begin(self)
 
     async def write(self, message: bytes) -> None:
-        """Send a message of a stream. Returns when it is not held here any more."""
+        """Send a message of a stream. Waits until the message is not held here any more."""
         if self.is_over:
             raise asyncio.CancelledError
         self._way.send(self, message)
@@ -212,7 +212,7 @@ class Call:
         self._aborted = trailers(code, text, metadata)
         raise grpc.aio.AbortError
 
-    # How it runs.
+    # Execution
 
     def _start(self, argument: Any) -> None:
         self._task = self._way.loop.create_task(self._run(argument))
@@ -243,7 +243,7 @@ class Call:
         if not self.is_over:
             self._way.finish(self, fields)
 
-    # The request.
+    # Request
 
     def _admit(self, size_bytes: int) -> None:
         if not self._has_request_stream:
@@ -262,7 +262,7 @@ class Call:
         self._wake()
 
     def _account(self) -> None:
-        """Count what has come of the request, and let the caller send more."""
+        """Count the new bytes of the request, and allow the caller to send more."""
         size_bytes, self._new_bytes = self._new_bytes, 0
         self._held_bytes += size_bytes
         if self._has_request_stream:
@@ -271,7 +271,7 @@ class Call:
         self._let_more_come()
 
     def _let_more_come(self) -> None:
-        """Let the caller send more, unless enough waits to be taken."""
+        """Allow the caller to send more, unless enough requests wait for the handler."""
         if self._held_bytes and self._queue_bytes <= (0 if self._way.is_pressed else QUEUE_BYTES_MAX):
             self._way.acknowledge(self, self._held_bytes)
             self._held_bytes = 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connection: one caller's connection, whose calls it begins, feeds, answers and ends.
+"""Connection: the connection of a caller. It begins, feeds, answers and ends the calls of this caller.
 
-All calls whose bytes arrive together begin in one turn of the loop.
-Invariants: those of an endpoint; when it is gone, so are its calls.
+All calls whose bytes arrive together begin in the same turn of the loop.
+Invariants: the invariants of an endpoint; the end of the connection ends its calls.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from libs.runtime.http2.heads import HEAD, Fields, Head, HttpRefused
 
 NO_ERROR: Final = 0
 FLOOD_COUNT, FLOOD_S = 1_000, 5.0
-"""A connection that ends after so many calls were taken back in so many seconds is one that floods."""
+"""A connection floods when it ends after the caller has reset `FLOOD_COUNT` calls within `FLOOD_S`."""
 
 
 class Budget(Protocol):
@@ -47,24 +47,24 @@ class Budget(Protocol):
 
 
 class Server(Protocol):
-    """What a connection needs of its server."""
+    """The part of a server that a connection needs."""
 
     connections: Connections
     deadlines: Deadlines
     incoming: Budget
-    """Bytes of requests that no handler has taken, over all connections."""
+    """Bytes of requests that no handler has taken yet, over all connections."""
     arriving: memoryview
     request_size_bytes_max: int
     call_count: int
     call_count_max: int
-    """Calls whose answers have not left, over all connections."""
+    """Maximum number of calls whose answers have not left, over all connections."""
 
     def handler_of(self, head: Head) -> "grpc.RpcMethodHandler[Any, Any] | None":
-        """Return who answers, or None."""
+        """Return the handler of a call. None for an unknown method."""
         ...
 
     def ending(self, refusal: CallRefused) -> Fields:
-        """Return how a call ends that no handler sees."""
+        """Return the end of a call that is refused before a handler sees it."""
         ...
 
     def open_wire(self) -> h2.Wire:
@@ -73,7 +73,7 @@ class Server(Protocol):
 
 
 class Connection(Endpoint):
-    """See the module."""
+    """The connection of a caller."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(
@@ -90,13 +90,13 @@ class Connection(Endpoint):
         self._server = server
         self._calls: dict[int, Call] = {}
         self._unfinished: set[int] = set()
-        """Streams whose one request is not whole, and has less time for that than the call has."""
+        """Streams whose single request is incomplete, and has less time to arrive than the call's deadline allows."""
         self._reset_count, self._resets_since_s = 0, self.loop.time()
-        """Calls that their caller took back since a moment."""
+        """Number of calls that the caller has reset, and the time since which they are counted."""
         self._ends = Ends(self._say_end, self._cut_request)
 
     def connection_made(self, transport: Any) -> None:
-        """Greet the caller."""
+        """Begin HTTP/2 with the caller."""
         self._greet(transport, self._server.open_wire())
         self.peer = peer_of(transport)
         if not self._server.connections.opened(self):
@@ -106,7 +106,7 @@ class Connection(Endpoint):
         self.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End what the caller has begun."""
+        """End all calls of the caller."""
         self._is_broken = True
         for call in list(self._calls.values()):
             self._forget(call)
@@ -115,7 +115,7 @@ class Connection(Endpoint):
         self._ends.close()
         self._server.connections.closed(self)
 
-    # Way, for its calls.
+    # Methods for its calls: it is their Way
 
     def begin(self, call: Call) -> None:
         """Send the head, unless it was sent."""
@@ -129,7 +129,7 @@ class Connection(Endpoint):
         self._send(call.stream_id, message)
 
     async def sent(self, call: Call) -> None:
-        """Return when few enough bytes of the call's answers are held here."""
+        """Wait until few enough bytes of the call's answers are held here."""
         await self._sent(call.stream_id)
 
     def finish(self, call: Call, fields: Fields) -> None:
@@ -149,7 +149,7 @@ class Connection(Endpoint):
             self._ends.note_early(call.stream_id)
 
     def acknowledge(self, call: Call, size_bytes: int) -> None:
-        """Let the caller send so many bytes more."""
+        """Allow the caller to send `size_bytes` more bytes."""
         self._acknowledge(call.stream_id, size_bytes)
 
     def admit(self, size_bytes: int) -> None:
@@ -165,7 +165,7 @@ class Connection(Endpoint):
         """Whether so many bytes are held that callers should wait."""
         return self._server.incoming.is_half_used
 
-    # What the server does to it.
+    # Methods for the server
 
     @property
     def calls(self) -> Collection[Call]:
@@ -174,7 +174,7 @@ class Connection(Endpoint):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has no call, none is about to begin, and all that was answered has left."""
+        """Whether it has no call, no call is about to begin, and all answers have left."""
         return not self._calls and not self._events and not self._transport.get_write_buffer_size()
 
     def shut(self) -> None:
@@ -182,7 +182,7 @@ class Connection(Endpoint):
         self._say(h2.Wire.send_shutdown_notice)
 
     def cancel(self) -> list["asyncio.Task[None]"]:
-        """Let all handlers end. Returns them."""
+        """Cancel all handlers. Returns their tasks."""
         tasks = []
         for call in list(self._calls.values()):
             call.cancel()
@@ -193,7 +193,7 @@ class Connection(Endpoint):
     # Events
 
     def _worth_taking(self, arrived: list[Any]) -> list[Any]:
-        """Leave out calls that were taken back together with their beginning."""
+        """Leave out calls whose beginning and reset have arrived together."""
         gone = {event.stream_id for event in arrived if type(event) is h2.StreamReset}
         if gone:
             self._note_resets(len(gone))
@@ -240,7 +240,7 @@ class Connection(Endpoint):
                 self._feed(call, b"", is_last=True)
 
     def _set_deadline(self, call: Call, *, is_whole: bool) -> None:
-        """Let a call end in its time, and one whose request does not come to its end sooner than that."""
+        """Set the deadline of a call. A call whose request is incomplete ends sooner, after the limit for requests."""
         timeout_s = call.head.timeout_s
         request_s = self._server.connections.limits.call_request_timeout_ms / 1000
         if not is_whole and (timeout_s is None or timeout_s > request_s):
@@ -295,7 +295,7 @@ class Connection(Endpoint):
         self._tell(partial(h2.Wire.send_response, end_stream=True), stream_id, fields)
 
     def _cut_request(self, stream_id: int) -> bool:
-        """Stop a request, unless its answer is not out: that would be cut, too. Returns whether it is stopped."""
+        """Stop a request, and return True. Returns False while its answer is unsent: a reset would cut it, too."""
         if self._is_broken:
             return True
         try:
@@ -309,7 +309,7 @@ class Connection(Endpoint):
         return True
 
     def _end(self, call: Call, fields: Fields) -> None:
-        """End a call whose handler has not seen its request, or sees no more of it."""
+        """End a call whose handler has not seen its request, or gets no more of it."""
         self.finish(call, fields)
         if call.task is not None:
             call.task.cancel()
@@ -328,7 +328,7 @@ class Connection(Endpoint):
         super()._break(error)
 
     def _close(self) -> None:
-        """Close it, or let one that floods wait for that: it would come again at once."""
+        """Close it. The close of a flooding connection is delayed, because its caller would connect again at once."""
         if self._reset_count < FLOOD_COUNT or self.loop.time() - self._resets_since_s > 2 * FLOOD_S:
             super()._close()
         elif self._last_moment is None:
@@ -338,7 +338,7 @@ class Connection(Endpoint):
 
 
 def peer_of(transport: asyncio.BaseTransport) -> str:
-    """Return the address of whoever is on the other side, as gRPC writes it."""
+    """Return the address of the other side, in gRPC's notation."""
     connection = transport.get_extra_info("socket")
     name = transport.get_extra_info("peername")
     if connection is not None and connection.family == socket.AF_UNIX:

@@ -4,7 +4,7 @@
 Invariants: at most the limit of connections stay. No more connections are displaced while as many are leaving. A
 connection with a call, or with an answer that was not sent yet, is never displaced. A connection that is closed for its
 age, its idleness or a newer connection was asked to leave before.
-Callers: one event loop.
+Callers: a single event loop.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deadlines: what is to happen later unless it is taken back, which most of it is.
+"""Deadlines: the deadlines of calls. Most deadlines are taken back before they pass.
 
-One timer for all: setting a deadline and taking it back cost a look into a table. It passes some `TICK_S` late.
-The timer is set for the first deadline there is, or for one that was there and was taken back since.
-Callers: one event loop.
+All deadlines share a single timer: setting and taking back a deadline cost a look-up in a table. A deadline passes up
+to about a `TICK_S` late. The timer is set for the first deadline, or for an earlier deadline that was taken back since.
+Callers: a single event loop.
 """
 
 import asyncio
@@ -13,19 +13,19 @@ from typing import Final, Protocol
 TICK_S: Final = 0.02
 
 ROUNDING_S: Final = 0.001
-"""A loop counts its timers in milliseconds: one that came too early would look in vain."""
+"""A loop rounds its timers to milliseconds. This addition keeps the timer from firing before its tick."""
 
 
 class Bound(Protocol):
-    """What a deadline ends."""
+    """An object with a deadline."""
 
     def expire(self) -> None:
-        """The deadline has passed."""
+        """End it, because the deadline has passed."""
         ...
 
 
 class Deadlines:
-    """See the module."""
+    """The deadlines of an event loop."""
 
     def __init__(self) -> None:
         self._ticks: dict[int, set[Bound]] = {}
@@ -33,10 +33,10 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._timer_tick = 0
-        """For which tick the timer is set; it means nothing without a timer."""
+        """The tick for which the timer is set. Without a timer it has no meaning."""
 
     def set(self, bound: Bound, timeout_s: float) -> int:
-        """Let `bound` expire after so many seconds. Returns the tick to take it back with."""
+        """Let `bound` expire after `timeout_s`. Returns the tick, which `take_back` needs."""
         tick = int((self._now_s() + timeout_s) / TICK_S) + 1
         waiting = self._ticks.get(tick)
         if waiting is None:
@@ -47,7 +47,7 @@ class Deadlines:
         return tick
 
     def take_back(self, bound: Bound, tick: int) -> None:
-        """Let it not expire."""
+        """Remove the deadline of `bound`."""
         waiting = self._ticks.get(tick)
         if waiting is not None:
             waiting.discard(bound)
@@ -55,7 +55,7 @@ class Deadlines:
                 del self._ticks[tick]
 
     def close(self) -> None:
-        """Let nothing expire any more."""
+        """Remove all deadlines, and let none expire any more."""
         self._is_closed = True
         self._ticks.clear()
         if self._timer is not None:
@@ -71,7 +71,7 @@ class Deadlines:
         self._timer = None
         now = int(self._now_s() / TICK_S)
         for tick in sorted(tick for tick in self._ticks if tick <= now):
-            for bound in self._ticks.pop(tick, ()):  # what expires may take others back
+            for bound in self._ticks.pop(tick, ()):  # an expiry may take other deadlines back
                 bound.expire()
         if self._ticks:
             first = min(self._ticks)

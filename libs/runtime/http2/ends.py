@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends: how calls end whose requests have not ended.
+"""Ends: the ends of calls whose requests have not ended.
 
-Invariants: a refusal waits until its caller has begun to speak, or a moment; a request is cut only after its answer was
-out, and time was to see it. Callers: the connection, on its loop.
+Invariants: a refusal is sent when its caller has sent data, at the latest after `SPEAK_S`; a request is cut only after
+its answer was sent, and the caller had time to see it. Callers: the connection, on its loop.
 """
 
 import asyncio
@@ -12,23 +12,26 @@ from typing import Final
 from libs.runtime.http2.heads import Fields
 
 CUT_S: Final = 0.5
-"""So long after the end of its answer a caller is told to send nothing more of its request. Most stop by themselves."""
+"""Time from the end of an answer until the stream of its request is reset. Most callers stop by themselves."""
 
 SPEAK_S: Final = 0.1
-"""So long a refusal waits for the first message of its call: gRPC's asyncio client for Python takes an end that comes
-before it has sent one for an error of its own, and says INTERNAL."""
+"""Maximum time that a refusal waits for the first message of its call. When the end arrives before the first message
+was sent, gRPC's asyncio client for Python takes it for its own error, and reports INTERNAL."""
 
 
 class Ends:
-    """`say` answers a stream with its end alone. `cut` stops a stream's request if its answer is out, and tells so."""
+    """The ends of a connection. `say` answers a stream with its end alone.
+
+    `cut` stops the request of a stream if its answer was sent, and returns whether it stopped the request.
+    """
 
     def __init__(self, say: Callable[[int, Fields], None], cut: Callable[[int], bool]) -> None:
         self._say, self._cut = say, cut
         self._loop = asyncio.get_running_loop()
         self._refusals: dict[int, tuple[Fields, bool]] = {}
-        """Ends of calls whose callers have said nothing but their head, and whether they will."""
+        """Ends of calls whose callers have sent only their head, and whether their request has ended with it."""
         self._early: dict[int, float] = {}
-        """When to cut the requests of streams whose answers have ended."""
+        """Maps each stream whose answer has ended to the time at which its request is cut."""
         self._timer: asyncio.TimerHandle | None = None
 
     def refuse(self, stream_id: int, fields: Fields, *, has_spoken: bool, is_last: bool) -> None:
@@ -40,7 +43,7 @@ class Ends:
             self._loop.call_later(SPEAK_S, self.heard, stream_id)
 
     def heard(self, stream_id: int) -> None:
-        """Take note that a caller speaks."""
+        """Send the refusal of a stream, because its caller has sent data or the wait is over."""
         found = self._refusals.pop(stream_id, None)
         if found is not None:
             fields, is_last = found
@@ -49,13 +52,13 @@ class Ends:
                 self.note_early(stream_id)
 
     def note_early(self, stream_id: int) -> None:
-        """Take note of an answer that ends before its request does."""
+        """Record an answer that ends before its request."""
         self._early[stream_id] = self._loop.time() + CUT_S
         if self._timer is None:
             self._timer = self._loop.call_later(CUT_S, self._cut_some)
 
     def forget(self, stream_id: int) -> None:
-        """Take note that a stream is closed."""
+        """Forget a closed stream."""
         self._refusals.pop(stream_id, None)
         self._early.pop(stream_id, None)
 

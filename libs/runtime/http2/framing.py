@@ -2,8 +2,8 @@
 """gRPC's messages in the bytes of a stream: a prefix of five bytes, a flag and a size, and then the message.
 
 Source: PROTOCOL-HTTP2.md of gRPC, "Length-Prefixed-Message". No I/O.
-Invariants: nothing is set aside for a message before its size was admitted; a compressed one never becomes larger than
-the limit; a message is put together once.
+Invariants: no memory is reserved for a message before its size was admitted; a compressed message never becomes larger
+than the limit; the parts of a message are joined once.
 """
 
 import zlib
@@ -14,16 +14,16 @@ import grpc
 
 PREFIX_SIZE_BYTES: Final = 5
 COPIED_BYTES_MAX: Final = 16 << 10
-"""Up to so many bytes, a copy costs less than another piece."""
+"""Up to this size, a copy costs less than another piece."""
 
 IDENTITY: Final = b"identity"
 _WINDOW_BITS: Final = {b"gzip": 31, b"deflate": 15}
 ENCODINGS: Final = b"identity,gzip,deflate"
-"""What callers may compress with, for the header that tells them."""
+"""The accepted compressions, for the header that announces them."""
 
 
 class CallRefused(Exception):
-    """A call that breaks gRPC's own rules, or that there is no room for. No servicer sees it."""
+    """A call that violates gRPC's own rules, or exceeds the room for calls. No servicer sees it."""
 
     def __init__(self, code: grpc.StatusCode, text: str, metadata: Sequence[tuple[str, str | bytes]] = ()) -> None:
         super().__init__(text)
@@ -49,13 +49,13 @@ class TooManyCalls(CallRefused):
 
 
 def framed(message: bytes) -> tuple[bytes, ...]:
-    """Return a message as it travels, in pieces: a large one is not copied."""
+    """Return a message with its prefix, in pieces: a large message is not copied."""
     prefix = b"\0" + len(message).to_bytes(PREFIX_SIZE_BYTES - 1, "big")
     return (prefix + message,) if len(message) <= COPIED_BYTES_MAX else (prefix, message)
 
 
 class MessageReader:
-    """The messages of one stream."""
+    """The reader of the messages of a stream."""
 
     __slots__ = ("_encoding", "_is_compressed", "_missing_bytes", "_parts", "_prefix", "_size_bytes_max")
 
@@ -63,21 +63,21 @@ class MessageReader:
         self._encoding = encoding
         self._size_bytes_max = size_bytes_max
         self._prefix = b""
-        """What is there of a prefix that is not whole."""
+        """The first bytes of a prefix that is incomplete."""
         self._parts: list[bytes] = []
         self._missing_bytes = 0
-        """Of the message whose prefix was there; its parts are what has come of it."""
+        """Bytes that still miss of the message whose prefix has arrived. `_parts` are its arrived bytes."""
         self._is_compressed = False
 
     @property
     def is_between(self) -> bool:
-        """Whether nothing of a message is there that has not ended."""
+        """Whether no message is incomplete."""
         return not self._missing_bytes and not self._prefix
 
     def feed(self, data: bytes, admit: Callable[[int], None]) -> list[bytes]:
-        """Return the messages that end in these bytes. Raises CallRefused, and what `admit` does.
+        """Return the messages that end in these bytes. Raises CallRefused, and the exceptions of `admit`.
 
-        `admit` hears of the size of each message that is not there yet, and may refuse it.
+        `admit` gets the size of each message that has not arrived completely, and may refuse it.
         """
         missing_bytes = self._missing_bytes
         if not missing_bytes:
@@ -93,7 +93,7 @@ class MessageReader:
         return [message] if len(data) == missing_bytes else self._split(data[missing_bytes:], [message], admit)
 
     def _split(self, data: bytes, messages: list[bytes], admit: Callable[[int], None]) -> list[bytes]:
-        """Add the messages of bytes that begin with a prefix, and keep what is left."""
+        """Append the messages in bytes that begin with a prefix, and keep the rest of the bytes."""
         if self._prefix:
             data, self._prefix = self._prefix + data, b""
         at, end = 0, len(data)
@@ -112,7 +112,7 @@ class MessageReader:
         return messages
 
     def _begin(self, data: bytes, at: int) -> int:
-        """Take note of a prefix, and return the size of its message."""
+        """Read a prefix, and return the size of its message."""
         size_bytes = int.from_bytes(data[at + 1 : at + PREFIX_SIZE_BYTES], "big")
         if size_bytes > self._size_bytes_max:
             raise MessageTooLarge(size_bytes, self._size_bytes_max)
@@ -126,14 +126,14 @@ class MessageReader:
 
 
 def check_encoding(encoding: bytes) -> None:
-    """Raise CallRefused for an encoding that is not known."""
+    """Raise CallRefused for an unknown encoding."""
     if encoding != IDENTITY and encoding not in _WINDOW_BITS:
         text = f"grpc-encoding {encoding[:40].decode('latin-1')!r} is not known here, but {ENCODINGS.decode()} are"
         raise CallRefused(grpc.StatusCode.UNIMPLEMENTED, text)
 
 
 def decompressed(encoding: bytes, data: bytes, size_bytes_max: int) -> bytes:
-    """Return what was compressed. Raises CallRefused for what is damaged or too large."""
+    """Return the decompressed message. Raises CallRefused if the message is damaged or too large."""
     stream = zlib.decompressobj(_WINDOW_BITS[encoding])
     try:
         message = stream.decompress(data, size_bytes_max + 1)

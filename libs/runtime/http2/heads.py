@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The header fields of a call: what a caller asks for, and how a call ends.
+"""The header fields of a call: its head, and its end.
 
 Source: PROTOCOL-HTTP2.md of gRPC, "Requests" and "Responses". No I/O.
 """
@@ -23,20 +23,20 @@ HEAD: Final = (
     (b"grpc-accept-encoding", ENCODINGS),
 )
 RICH_STATUS: Final = b"grpc-status-details-bin"
-"""Of all that begins with grpc-, gRPC shows this alone to those who call."""
+"""The only field with the prefix grpc- that gRPC shows to callers."""
 
 OK: Final = ((b"grpc-status", b"0"),)
 
 _UNITS_S: Final = {72: 3600.0, 77: 60.0, 83: 1.0, 109: 1e-3, 117: 1e-6, 110: 1e-9}
-"""Of grpc-timeout, by the letters H M S m u n."""
+"""Maps the units of grpc-timeout, the letters H M S m u n, to seconds."""
 
 _TIMEOUT: Final = re.compile(rb"[0-9]{1,8}[HMSmun]")
 _UNSAFE: Final = re.compile(rb"[^ -$&-~]")
-"""What grpc-message carries as %XX: all but printable ASCII, and the percent sign."""
+"""Bytes that grpc-message contains as %XX: the percent sign, and all bytes but printable ASCII."""
 
 
 class HttpRefused(Exception):
-    """A request that is none of gRPC's. It is answered with an HTTP status."""
+    """A request that is no request of gRPC. It is answered with an HTTP status."""
 
     def __init__(self, status: int) -> None:
         super().__init__(str(status))
@@ -44,7 +44,7 @@ class HttpRefused(Exception):
 
 
 class Head:
-    """What a caller asks for. It is what gRPC calls HandlerCallDetails, too."""
+    """The head of a call. It is also the HandlerCallDetails of gRPC."""
 
     __slots__ = ("_fields", "_metadata", "encoding", "method", "timeout_s")
 
@@ -73,12 +73,12 @@ class Head:
         self.method: Final = path.decode("latin-1")
 
     def check(self) -> None:
-        """Raise CallRefused for what a servicer should not see."""
+        """Raise CallRefused for a head that no servicer should see."""
         check_encoding(self.encoding)
 
     @property
     def invocation_metadata(self) -> Metadata:
-        """What the caller says beside its request. Values of keys that end in -bin are bytes."""
+        """The metadata of the caller. Values of keys that end in -bin are bytes."""
         if self._metadata is None:
             self._metadata = metadata_of(self._fields)
         return self._metadata
@@ -101,7 +101,7 @@ def trailers(code: grpc.StatusCode, text: str, metadata: Iterable[tuple[str, str
 
 
 def fields_of(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return what is said beside a message, as it travels. Keys of bytes end in -bin."""
+    """Return the header fields of metadata. Keys of bytes end in -bin."""
     return [
         (key.encode(), base64.b64encode(value).rstrip(b"=") if isinstance(value, bytes) else value.encode())
         for key, value in metadata
@@ -109,17 +109,17 @@ def fields_of(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[bytes, 
 
 
 def metadata_of(fields: Fields) -> Metadata:
-    """Return what was said beside the messages. Raises CallRefused for a value of bytes that is not in base64."""
+    """Return the metadata of header fields. Raises CallRefused for a value of bytes that is not in base64."""
     return tuple(_item(name, value) for name, value in fields if not _is_reserved(name))
 
 
 def ending(refusal: CallRefused) -> Fields:
-    """Return the fields that end a call which is refused."""
+    """Return the fields that end a refused call."""
     return trailers(refusal.code, str(refusal), refusal.metadata)
 
 
 def percent_encoded(text: str) -> bytes:
-    """Return a status text as grpc-message carries it."""
+    """Return a status text in the encoding of grpc-message."""
     return _UNSAFE.sub(lambda found: b"%%%02X" % ord(found[0]), text.encode("utf-8", "replace"))
 
 

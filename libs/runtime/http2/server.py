@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Http2Server: gRPC in the event loop itself, without gRPC's own server: connections, their calls and their end.
 
-To `libs.runtime.rpc.server` it is what grpc.aio's server is: handlers are added, it listens, it stops with a grace.
+`libs.runtime.rpc.server` uses it like the server of grpc.aio: it adds handlers, listens, and stops with a grace.
 Invariants: bytes of requests are bounded over all connections, and so are calls.
 """
 
@@ -29,7 +29,7 @@ BACKLOG: Final = 1_024
 
 
 class Http2Server:
-    """See the module. Callers: one event loop."""
+    """A server of gRPC. Callers: a single event loop."""
 
     def __init__(
         self, limits: ConnectionLimits, *, request_size_bytes_max: int, incoming: Budget, call_count_max: int
@@ -47,7 +47,7 @@ class Http2Server:
         self.open_wire = h2.Opener(limits).open
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        """Ask these, too, who answers a call. The first one that knows counts."""
+        """Add handlers. The first added handler that knows a method answers its calls."""
         self._handlers.extend(handlers)
 
     async def listen_tcp(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
@@ -65,23 +65,23 @@ class Http2Server:
         return int(listener.sockets[0].getsockname()[1])
 
     async def listen_unix(self, path: Path) -> None:
-        """Listen on a Unix socket, in place of what a killed process left there. Raises OSError."""
+        """Listen on a Unix socket. Replaces the socket that a killed process left there. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):
             path.unlink()  # noqa: ASYNC240 - quick
         listener = await asyncio.get_running_loop().create_unix_server(self._connection, str(path), backlog=BACKLOG)
         self._listeners.append(listener)
 
     def close_listeners(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         for listener in self._listeners:
             listener.close()
 
     async def start(self) -> None:
-        """Look after the connections. Calls are answered since it listens."""
+        """Start the periodic checks of the connections. Calls are answered as soon as the server listens."""
         self._looking = asyncio.create_task(self.connections.look_after(), name="connections")
 
     async def stop(self, grace_s: float) -> None:
-        """Listen no more. Calls that still run after the grace are cancelled."""
+        """Stop listening. Calls that still run after the grace are cancelled."""
         self.close_listeners()
         self.connections.shut()
         await _until(lambda: not self.call_count, grace_s)
@@ -96,10 +96,10 @@ class Http2Server:
             await asyncio.wait([self._looking])
         self.deadlines.close()
 
-    # Server, for its connections.
+    # Methods for its connections: it is their Server
 
     def handler_of(self, head: Head) -> "grpc.RpcMethodHandler[Any, Any] | None":
-        """Return who answers, or None."""
+        """Return the handler of a call. None for an unknown method."""
         for handler in self._handlers:
             found = handler.service(cast("grpc.HandlerCallDetails", head))
             if found is not None:
@@ -107,7 +107,7 @@ class Http2Server:
         return None
 
     def ending(self, refusal: CallRefused) -> Fields:
-        """Return how a call ends that no handler sees."""
+        """Return the end of a call that is refused before a handler sees it."""
         return ending(refusal)
 
     def _connection(self) -> Connection:
@@ -117,7 +117,7 @@ class Http2Server:
 
 
 async def _until(is_so: Callable[[], bool], timeout_s: float) -> None:
-    """Wait until it is so, or the time is over."""
+    """Wait until `is_so` returns True, at most `timeout_s`."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             while not is_so():  # noqa: ASYNC110 - it has no event

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP/2 without I/O, by the package ngh2 (libnghttp2): bytes in, events out; answers in, bytes out.
 
-The one place that names the package. Its connection belongs to one loop; once it has raised an error of a connection,
-it is asked for nothing more. Limits against floods (resets, CONTINUATION, SETTINGS, PING, header lists, glitches) are
-the library's, set here and in `ConnectionLimits`.
+Only this module names the package. A connection of the package belongs to a single loop; after it has raised an error
+of the connection, it is not used any more. The limits against floods (resets, CONTINUATION, SETTINGS, PING, header
+lists, glitches) are limits of the library, which are set here and in `ConnectionLimits`.
 """
 
 from typing import Final
@@ -43,23 +43,23 @@ __all__ = [
 Wire = ngh2.Connection
 WireError = ngh2.NGH2Error
 StreamError = ngh2.StreamProtocolError
-"""One stream can't be used; its connection can."""
+"""An error of a stream. Its connection can still be used."""
 
 FRAME_SIZE_BYTES_MAX: Final = 32 << 10
-"""Of callers. The library puts a frame together before it tells of it: 1 MiB falls out of the processor's cache
+"""Maximum frame of callers. The library reports only complete frames: a frame of 1 MiB leaves the processor's cache
 meanwhile, which cost batches of 1 MiB a seventh of their rate."""
 
 HEADER_COUNT_MAX: Final = 128
 ANSWER_HEADER_SIZE_BYTES_MAX: Final = 64 << 10
 ANSWER_WINDOW_BYTES: Final = 8 << 20
-"""Of what a server may send of one call before it was read."""
+"""Bytes of the answers of a call that a server may send before the caller has read them."""
 
 CALLING_WINDOW_BYTES: Final = 32 << 20
-"""The same for all calls of a connection."""
+"""The same limit for all calls of a connection."""
 
 
 class Opener:
-    """Makes the server's side of connections."""
+    """Creates the wires of a server's connections."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self._window_bytes = limits.connection_window_size_bytes
@@ -77,7 +77,7 @@ class Opener:
         }
 
     def open(self) -> Wire:
-        """Return a new one, whose settings are ready to be sent."""
+        """Return a new wire, whose settings are ready to be sent."""
         wire = ngh2.Connection(ngh2.Role.SERVER, self._configuration)
         wire.initiate_connection(self._settings)
         wire.set_local_window_size(self._window_bytes)

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CallBounds: how many calls may run at once, how many bytes of answers may wait for their readers, and for how long.
+"""CallBounds: the maximum of running calls, and of the bytes and the time of answers that wait for their readers.
 
-gRPC holds an answer until its reader has received it, and can't be told to let go: so what may be handed to gRPC is
+gRPC holds an answer until its reader has received it, and can't be made to drop it. So the bytes that gRPC may hold are
 bounded. Callers: the event loop.
 """
 
 from libs.runtime.rpc.errors import ServerFull
 
 SMALL_ANSWER_BYTES = 32 << 10
-"""Answers up to this size are not counted: what all calls together may hold of them is bounded by their number."""
+"""Answers up to this size are not counted: the maximum number of calls bounds their total size."""
 
 
 REQUEST_SLACK_BYTES = 1 << 20
-"""A front refuses, before any method sees it, only what is this much above the service's own limit."""
+"""A front refuses a request, before any method sees it, only if it exceeds the service's own limit by this much."""
 
 
 class CallLimit:
-    """Calls that run, at most `limit` at once. A `with` block counts as one call and allocates nothing."""
+    """The running calls, at most `limit` at once. A `with` block counts as a call and allocates nothing."""
 
     def __init__(self, limit: int) -> None:
         self.count = 0
@@ -33,7 +33,7 @@ class CallLimit:
 
 
 class ByteBudget:
-    """Bytes that are held for others, at most `limit`; `text` says what for, to whoever comes too late."""
+    """Bytes that are held for callers, at most `limit`. `text` names their purpose in the error of a refused caller."""
 
     def __init__(self, text: str, limit: int) -> None:
         self.charged_bytes = 0
@@ -42,7 +42,7 @@ class ByteBudget:
 
     @property
     def is_half_used(self) -> bool:
-        """Whether half of it is used."""
+        """Whether more than half of the budget is used."""
         return 2 * self.charged_bytes > self._limit
 
     def charge(self, size_bytes: int) -> None:
@@ -58,10 +58,10 @@ class ByteBudget:
 
 
 class CallBounds:
-    """The bounds of the calls of one server. `unread_timeout_s` is how long one answer of a stream may wait."""
+    """The bounds of the calls of a server. `unread_timeout_s` is the maximum wait of an answer of a stream."""
 
     def __init__(self, *, call_count_max: int, answer_bytes_max: int, unread_timeout_s: float) -> None:
         self.calls = CallLimit(call_count_max)
         self.answers = ByteBudget("readers leave too many bytes of answers untaken", answer_bytes_max)
-        """Of answers above SMALL_ANSWER_BYTES that their readers have not received."""
+        """Bytes of answers above SMALL_ANSWER_BYTES that their readers have not received."""
         self.unread_timeout_s = unread_timeout_s

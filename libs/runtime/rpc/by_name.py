@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an object and a message have under the same names: who adds a fact to both adds no line between them."""
+"""Copies an object's attributes to the fields of a message with the same names, without a line for each field."""
 
 import enum
 from collections.abc import Collection
@@ -11,14 +11,14 @@ M = TypeVar("M", bound=Message)
 
 
 _KNOWN: dict[tuple[type, type], dict[str, str]] = {}
-"""Fields of a message that objects of a type have, and their names there."""
+"""Maps a type of message and a type of object to the common fields, with their names in the object."""
 
 
 def named(kind: type[M], source: object, *, later: Collection[str] = (), **others: Any) -> M:
-    """Return a message with what the source has under the names of its fields, and the others as they are given.
+    """Return a message with the attributes of the source that have the names of its fields, and with the `others`.
 
-    `queue_count` of a message is `queues_total` of statistics. A field that nobody fills is a programmer's mistake;
-    `later` are those that the caller fills itself.
+    `queue_count` of a message is `queues_total` of statistics. A field without a value is a programmer's mistake,
+    except the fields in `later`, which the caller fills itself.
     """
     pair = kind, type(source)
     if (known := _KNOWN.get(pair)) is None:

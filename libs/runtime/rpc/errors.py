@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a raised error to `google.rpc.Status`: each service has one table, and this module applies it.
+"""From a raised error to `google.rpc.Status`: each service has a table, and this module applies it.
 
-Invariants: every failed call carries one ErrorInfo with domain "reput" and a reason of the ErrorReason proto; arguments
-at fault also a BadRequest, refusals that pass a RetryInfo. An error that no table knows is a bug: the caller learns
-INTERNAL and no detail, the log gets the traceback. docs/errors.md tells what clients do about each reason.
+Invariants: the status of every failed call has an ErrorInfo with domain "reput" and a reason of the ErrorReason proto.
+A wrong argument adds a BadRequest, a temporary refusal adds a RetryInfo. An error that no table knows is a bug: the
+caller gets INTERNAL and no detail, the log gets the traceback. docs/errors.md describes how clients handle each reason.
 """
 
 import logging
@@ -29,26 +29,27 @@ DOMAIN = "reput"
 SERVICE_SHOWN = 100
 
 STATUS_METADATA_KEY = "grpc-status-details-bin"
-"""Trailing metadata in which gRPC carries the serialized google.rpc.Status."""
+"""The trailing metadata in which gRPC carries the serialized google.rpc.Status."""
 
 
 TEXT_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX = 600, 300
-"""What a status repeats of a request at most, per text and per value of its metadata. All of a call's metadata must
-fit into 8 KiB, where the text is percent-encoded and the details are in base64; else the caller would learn nothing."""
+"""Maximum size of a status text, and of a value of its metadata, which may repeat parts of a request. All metadata of a
+call must fit into 8 KiB, with the text percent-encoded and the details in base64. Otherwise the caller would get no
+status."""
 
 PASSING = frozenset({"NOT_ENOUGH_REPLICAS", "WINDOW_FULL"})
-"""Reasons of a log that goes on to lead, and takes the same batch a moment later."""
+"""Reasons of a log that stays leader, and accepts the same batch a moment later."""
 
 LEFT_OUT = " … ".encode()
-"""In place of what is left out."""
+"""The mark that replaces the middle of a long text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """How one class of errors travels.
+    """The status of a class of errors.
 
     `reason` is a name of ErrorReason without its prefix. `metadata` names attributes of the error that go into
-    ErrorInfo under the same names; one that is None is left out. `retry_after_ms` adds a RetryInfo.
+    ErrorInfo under the same names; an attribute that is None is left out. `retry_after_ms` adds a RetryInfo.
     """
 
     code: grpc.StatusCode
@@ -64,7 +65,7 @@ ErrorTable = Mapping[type[Exception], ErrorRow]
 
 
 class RequestTooLarge(Exception):
-    """A request has more of something than its method accepts. It was not parsed."""
+    """A request exceeds a limit of its method. It was not parsed."""
 
     def __init__(self, what: str, *, value: int, limit: int) -> None:
         super().__init__(f"the request has {value} {what} or more, the limit is {limit}")
@@ -72,7 +73,7 @@ class RequestTooLarge(Exception):
 
 
 class NotReady(Exception):
-    """The server recovers its store and takes no calls yet."""
+    """The server recovers its store and accepts no calls yet."""
 
 
 class Unauthenticated(Exception):
@@ -80,7 +81,7 @@ class Unauthenticated(Exception):
 
 
 class NotPermitted(Exception):
-    """The caller is known, but not as one that may make this call."""
+    """The caller is known, but its roles do not permit this call."""
 
     def __init__(self, method: str, role: Role) -> None:
         self.role = str(role.name).lower()
@@ -89,7 +90,7 @@ class NotPermitted(Exception):
 
 
 class ServerFull(Exception):
-    """As many calls run, or as many bytes of answers wait for their readers, as may at once."""
+    """The maximum of running calls, or of bytes of answers that wait for their readers, is reached."""
 
     def __init__(self, what: str, *, limit: int) -> None:
         super().__init__(f"{what}, the limit is {limit}")
@@ -105,7 +106,7 @@ class StreamNotRead(Exception):
 
 
 class ServiceNotFound(Exception):
-    """Health was asked for a service that nobody here serves."""
+    """A health call names a service that this server does not have."""
 
     def __init__(self, service: str) -> None:
         self.service = service[:SERVICE_SHOWN]
@@ -133,7 +134,7 @@ BASE_TABLE: ErrorTable = {
     StreamNotRead: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STREAM_NOT_READ", ("limit_ms",)),
     ServiceNotFound: ErrorRow(grpc.StatusCode.NOT_FOUND, "SERVICE_NOT_FOUND", ("service",)),
 }
-"""Errors that the shell itself raises or all services share. A service's own table comes first."""
+"""Errors of the shell itself, and errors that all services share. A service's own table has priority."""
 
 _INTERNAL = ErrorRow(grpc.StatusCode.INTERNAL, "INTERNAL")
 
@@ -156,12 +157,12 @@ def status_of(error: Exception, table: ErrorTable) -> Status:
 
 
 def code_of(status: Status) -> grpc.StatusCode:
-    """Return gRPC's name for the code of a status."""
+    """Return the code of a status as gRPC's StatusCode."""
     return next(code for code in grpc.StatusCode if code.value[0] == status.code)
 
 
 def error_info(error: grpc.aio.AioRpcError) -> ErrorInfo:
-    """Return what a failed call says besides code and text, nothing if it says no more."""
+    """Return the ErrorInfo of a failed call. It is empty if the call has none."""
     info = ErrorInfo()
     for key, value in error.trailing_metadata() or ():
         if key == STATUS_METADATA_KEY and isinstance(value, bytes):
@@ -170,17 +171,17 @@ def error_info(error: grpc.aio.AioRpcError) -> ErrorInfo:
             except DecodeError:
                 continue
             for detail in status.details:
-                detail.Unpack(info)  # does nothing to a detail of another type
+                detail.Unpack(info)  # has no effect for a detail of another type
     return info
 
 
 def is_passing(error: Exception) -> bool:
-    """Return whether a call was refused for want of something that comes back by itself."""
+    """Return whether a call was refused for a temporary reason, which ends by itself."""
     return isinstance(error, grpc.aio.AioRpcError) and error_info(error).reason in PASSING
 
 
 def describe(error: Exception) -> str:
-    """Return what a failed call says, as a part of a line."""
+    """Return the code and text of a failed call, as a part of a line."""
     return f"{error.code().name}: {error.details()}" if isinstance(error, grpc.aio.AioRpcError) else str(error)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guard: the first handler that gRPC asks about a call: refuses whoever has not the role that the method needs.
+"""Guard: the first handler that gRPC asks about a call. It refuses callers without the role that the method needs.
 
-It decides before the request is read. A call that needs no token costs it a look into a table, nothing more.
-Health checks pass, because orchestrators make them without a token; everything else that has no rule is for clients.
+It decides before the request is read. A call that needs no token costs only a look-up in a table.
+Health checks pass, because orchestrators send no token. Every other method without a rule is for clients.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ BEARER = "Bearer "
 
 
 class Guard(grpc.GenericRpcHandler):
-    """See the module. Raises ConfigError for a token file that can't be used."""
+    """The guard of a server. Raises ConfigError for a token file that can't be used."""
 
     def __init__(self, config: ServerConfig, telemetry: Telemetry, trail: Trail) -> None:
         self._telemetry = telemetry
@@ -37,7 +37,7 @@ class Guard(grpc.GenericRpcHandler):
             self._tokens.append((Role.CLIENT, TokenFile("token_file", config.token_file)))
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
-        """Return None to let the call through to the handlers behind this one, else the handler that refuses it."""
+        """Return None if the call is permitted, so that the next handlers get it; else the handler that refuses it."""
         method = handler_call_details.method
         if method in self._open_methods or method.startswith(f"/{HEALTH_SERVICE}/"):
             return None
@@ -53,7 +53,7 @@ class Guard(grpc.GenericRpcHandler):
         return self._refusal(method, Unauthenticated(text))
 
     def _roles_of(self, token: bytes) -> Role:
-        """Return all roles that a token gives. Every token is compared, so that the time tells nothing."""
+        """Return all roles of a token. Every known token is compared, so that the time reveals nothing."""
         roles = Role.NOBODY
         for given, file in self._tokens:
             if file.has(token):
@@ -73,7 +73,7 @@ class Guard(grpc.GenericRpcHandler):
 
 
 def service_token_of(config: ServerConfig) -> TokenFile:
-    """Return the token by which the services of a store know each other. Raises ConfigError."""
+    """Return the token that the services of a store show to each other. Raises ConfigError."""
     return _token_of("service_token_file", config)
 
 

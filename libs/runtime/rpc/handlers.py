@@ -2,8 +2,9 @@
 """From a servicer object to gRPC handlers that move raw bytes.
 
 Every method is registered without (de)serializers, so that a malformed request is our INVALID_ARGUMENT and not gRPC's
-INTERNAL, and hot methods can have the bytes as they came. The wrapper around each method does, once for all services:
-refuse while not ready or too many, parse, trace, count, turn raised errors into rich statuses, let cancellation pass.
+INTERNAL, and hot methods can get the unparsed bytes. The wrapper around each method does the work that all services
+share: refuse a call while the server is not ready or full, parse, trace, count, turn raised errors into rich statuses,
+let cancellation pass.
 Servicer methods have the names of the RPCs. Unary answers are returned; streamed answers come from async generators.
 """
 
@@ -32,14 +33,14 @@ from libs.runtime.trust.trail import TOLD, Trail
 Context = grpc.aio.ServicerContext[bytes, bytes]
 Handler = Callable[[Any, Context], Awaitable[bytes | None]]
 Around = Callable[[], contextlib.AbstractContextManager[Callable[[], None]]]
-"""Makes the block that a call is answered in. What the block gives is called before an answer of a stream leaves."""
+"""Makes the context in which a call is answered. Its value is called before each answer of a stream is sent."""
 
 OWN_PACKAGE = "reput."
-"""Services elsewhere (health, reflection) have no rule: who may call them is the Guard's to know."""
+"""The package of our services. Other services (health, reflection) have no rule here: the Guard decides on them."""
 
 
 class Gate(Protocol):
-    """Whether calls may come in. The server owns it."""
+    """The state that permits calls. The server owns it."""
 
     is_ready: bool
     is_stopping: bool
@@ -47,9 +48,9 @@ class Gate(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
-    """What surrounds all calls of a server.
+    """The objects that all calls of a server share.
 
-    Methods that clients may not call are within `trusted_bounds`, so that clients never use up their room.
+    `trusted_bounds` is for methods that clients may not call, so that clients never use up their room.
     """
 
     errors: ErrorTable
@@ -71,13 +72,13 @@ def service_handler(
     limits: Limits = MappingProxyType({}),
     served_as: str = "",
 ) -> grpc.GenericRpcHandler:
-    """Make the handler of one proto service. Methods named in `raw` get each request as bytes, whatever its size.
+    """Return the handler of a proto service.
 
-    Those named in `early` are called also before the service is ready. `around` makes the blocks that calls of the
-    methods that it names are answered in. `limits` are those of methods not named in `raw`. `served_as` is the name
-    that callers know the service by, where it is not the proto's.
+    Methods in `raw` get each request as bytes, of any size. Methods in `early` are called also before the service is
+    ready. `around` maps a method to the context in which its calls are answered. `limits` are the limits of methods
+    that are not in `raw`. `served_as` is the service's name for callers, if it differs from the proto's name.
 
-    A response may be a message or its serialized bytes, whatever the method. A method that the servicer lacks is not
+    The response of every method may be a message or its serialized bytes. A method that the servicer lacks is not
     served: callers get UNIMPLEMENTED.
     """
     offered = {name for name in dir(servicer) if name[0].isupper()} | {*raw, *early, *around}
@@ -118,11 +119,11 @@ _MAKERS: dict[tuple[bool, bool], Callable[[Any], grpc.RpcMethodHandler[Any, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Call:
-    """One method with all that surrounds it."""
+    """A method, with the objects that its calls need."""
 
     method: MethodDescriptor
     name: str
-    """What it is called by, and counted as."""
+    """The name of the method in calls and metrics."""
     behaviour: Callable[..., Any]
     parse: Callable[[bytes], Any]
     is_early: bool
@@ -158,7 +159,7 @@ class _Call:
                     telemetry.count_rpc(name, code.name, time.monotonic() - started_s)
                     if trail is not None:
                         trail.ended(f"/{name}", argument, peer=context.peer(), outcome=code.name + text)
-            # gRPC keeps the exception of an abort, and with it this frame, until the cyclic collector comes by.
+            # gRPC keeps the exception of an abort, and with it this frame, until the cyclic collector runs.
             request = argument = None
             metadata = (*context.trailing_metadata(), (STATUS_METADATA_KEY, status.SerializeToString()))
             return await context.abort(code, status.message, metadata)
@@ -191,7 +192,7 @@ class _Call:
                     await self._write(_serialized(reply), context)
 
     async def _write(self, reply: bytes, context: Context) -> None:
-        """Send an answer of a stream, and wait until gRPC does not hold it any more."""
+        """Send an answer of a stream, and wait until gRPC has released it."""
         size_bytes = len(reply) if len(reply) > SMALL_ANSWER_BYTES else 0
         if size_bytes:
             self.bounds.answers.charge(size_bytes)
@@ -204,7 +205,7 @@ class _Call:
             if isinstance(error, TimeoutError):
                 raise StreamNotRead(self.bounds.unread_timeout_s) from error
             if isinstance(error, grpc.aio.InternalError):
-                # The caller went away while this was being sent; gRPC's own cancellation comes a moment later.
+                # The caller left while the answer was being sent; gRPC's own cancellation follows a moment later.
                 raise asyncio.CancelledError from error
             raise
         if size_bytes:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""grpc.health.v1.Health: whether the server and each of its services serve, asked for once or watched.
+"""grpc.health.v1.Health: the health of the server and each of its services, for single checks and for watches.
 
-Invariants: watchers are bounded, and checks need no room of other calls, so that an orchestrator always gets its answer
-and nobody who watches keeps callers out. A watch ends when the server stops.
+Invariants: watchers are bounded, and checks need no room of other calls. So an orchestrator always gets its answer, and
+watchers keep no callers out. A watch ends when the server stops.
 """
 
 import asyncio
@@ -14,37 +14,37 @@ from libs.runtime.rpc.bounds import CallLimit
 from libs.runtime.rpc.errors import ServiceNotFound
 
 WATCH_COUNT_MAX = 128
-"""Watchers at once; an orchestrator or a client's load balancer needs one for each connection."""
+"""Maximum number of watchers; an orchestrator or a client's load balancer needs a watcher for each connection."""
 
 CALL_COUNT_MAX = 1_024
-"""Health calls at once, watchers counted. They have this room beside the one of all other calls."""
+"""Maximum number of health calls, watches included. This room is separate from the room of all other calls."""
 
 _STATUSES = health_pb2.HealthCheckResponse
 
 
 class HealthServicer:
-    """The health of "" (all) and of the services with these names. All of them always have the same health."""
+    """The health of "" (all services) and of the added services. All of them always have the same health."""
 
     def __init__(self) -> None:
         self._names: set[str] = {""}
         self.is_serving = False
-        """From any thread."""
+        """Whether health says SERVING. From any thread."""
         self._is_over = False
         self._changed = asyncio.Event()
         self._watches = CallLimit(WATCH_COUNT_MAX)
 
     def add(self, names: Iterable[str]) -> None:
-        """Answer for these services, too."""
+        """Add services."""
         self._names.update(names)
 
     def set_serving(self, is_serving: bool) -> None:
-        """Tell whoever asks, and all who watch."""
+        """Set the health, and notify all watchers."""
         self.is_serving = is_serving
         self._changed.set()
         self._changed = asyncio.Event()
 
     def end(self) -> None:
-        """End the watches. Nothing changes any more."""
+        """End all watches. The health does not change any more."""
         self._is_over = True
         self.set_serving(False)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LateServicer: stands for a servicer that can be made only when its service has opened.
+"""LateServicer: replaces a servicer that can be created only when its service has opened.
 
-Invariants: it offers the methods of the servicer's class, and looks each up when it is called. No call comes in before
-the server admits calls, but to the methods of `early`, which needs nothing of what is opened.
+Invariants: it offers the methods of the servicer's class, and looks each method up when it is called. Before the server
+admits calls, only the methods of `early` are called. They need no part of the service that is opened later.
 """
 
 from typing import Any, Generic, TypeVar
@@ -11,7 +11,7 @@ S = TypeVar("S")
 
 
 class LateServicer(Generic[S]):
-    """Give it to a server in the place of the servicer; set `made` before the server admits calls."""
+    """The replacement for a servicer. Its owner sets `made` before the server admits calls."""
 
     def __init__(self, kind: type[S], *, early: object = None) -> None:
         self.made: S | None = None
@@ -24,7 +24,7 @@ class LateServicer(Generic[S]):
     def __getattr__(self, name: str) -> Any:
         if hasattr(self._early, name):
             return getattr(self._early, name)
-        getattr(self._kind, name)  # AttributeError if there will be none
+        getattr(self._kind, name)  # AttributeError if the class has no such method
 
         def call(*arguments: Any) -> Any:
             return getattr(self.made, name)(*arguments)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A channel from one service to another: address, TLS, token, reconnects, traces. For bootstraps only."""
+"""A channel from a service to another service: address, TLS, token, reconnects, traces. For bootstraps only."""
 
 import asyncio
 import logging
@@ -24,37 +24,37 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 RESPONSE_SIZE_BYTES_MAX = 64 << 20
-"""Bound of what a peer may answer at once; it answers far less."""
+"""Maximum size of a single answer of a peer. Real answers are far smaller."""
 
 RECONNECT_MS_MIN = 100
-"""First wait of grpcio's channel before another attempt; its own is a second, and grows to two minutes."""
+"""First wait of grpcio's channel before another attempt. Its default is a second, and grows to two minutes."""
 
 _PLAIN_TARGET = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^/:\[\]]+):[0-9]{1,5}|unix:.+")
-"""Other forms name what only gRPC's own channel knows, as lists of addresses or other resolvers."""
+"""Only gRPC's own channel knows other forms, such as lists of addresses or other resolvers."""
 
 Metadata = tuple[tuple[str, str], ...]
 MetadataSource = Callable[[], Metadata]
-"""What a call carries, asked anew for each call: a token may be renewed."""
+"""Returns the metadata of a call. It is called for each call, because a token may be renewed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A channel to a peer, and what calls over it carry."""
+    """A channel to a peer, with the deadline and the metadata of its calls."""
 
     channel: grpc.aio.Channel
     timeout_s: float
     metadata: MetadataSource
 
     def options(self) -> dict[str, Any]:
-        """Return the deadline and the metadata of a call that is made now."""
+        """Return the deadline and the metadata of a call that begins now."""
         return {"timeout": self.timeout_s, "metadata": self.metadata()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """How to reach a service, and the token that makes the caller a service of the same store.
+    """The address of a service, and the token that makes the caller a service of the same store.
 
-    `name` begins the settings of `config`.
+    `name` is the prefix of the settings of `config`.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Peer:
     token: TokenFile
 
     def at(self, target: str) -> "Peer":
-        """Return how to reach another service of the same kind, by host:port."""
+        """Return the peer at another address, host:port, of the same kind of service."""
         return replace(self, config=replace(self.config, target=target))
 
     def connect(self, *, interceptors: Sequence[grpc.aio.ClientInterceptor], reconnect_ms_max: int) -> Connection:
@@ -106,7 +106,7 @@ class Peer:
             ("grpc.max_receive_message_length", RESPONSE_SIZE_BYTES_MAX),
             ("grpc.initial_reconnect_backoff_ms", min(RECONNECT_MS_MIN, reconnect_ms_max)),
             ("grpc.max_reconnect_backoff_ms", reconnect_ms_max),
-            ("grpc.enable_http_proxy", 0),  # `http_proxy` is for the world outside, not for services of one store
+            ("grpc.enable_http_proxy", 0),  # `http_proxy` is for the world outside, not for the services of a store
         ]
         if not self._has_tls:
             return grpc.aio.insecure_channel(target, options=options, interceptors=interceptors)
@@ -120,7 +120,7 @@ class Peer:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["h2"])
-        self._credentials()  # names a file that can't be read
+        self._credentials()  # raises ConfigError with the name of a file that can't be read
         try:
             context.load_verify_locations(self.config.tls_ca_file)
             if self.config.tls_certificate_file is not None:
@@ -146,8 +146,9 @@ class Peer:
 class RenewedChannel:
     """A channel that is replaced when its files change, because a channel reads its certificates once.
 
-    Calls that are under way stay with the channel before, until the next change. Has what stubs and bootstraps use of a
-    channel. Callers: one event loop. Making it raises ConfigError for a file that can't be read.
+    Calls that are under way stay with the previous channel until the next change. It has the part of a channel that
+    stubs and bootstraps use. Callers: a single event loop. The constructor raises ConfigError for a file that can't be
+    read.
     """
 
     def __init__(self, make: Callable[[], grpc.aio.Channel], files: Sequence[Path]) -> None:

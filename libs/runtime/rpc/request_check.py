@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests are checked before they are parsed: size, number of values, and whether they are messages of their type.
+"""Checks requests before they are parsed: size, number of values, and whether they are messages of their type.
 
-Parsing makes an object for each part, and all calls wait meanwhile; so what is too large is refused before it. The
-kernel counts the values in one pass that ends with the first one too many.
+Parsing creates an object for each part, and all calls wait meanwhile. So a request that is too large is refused before
+it is parsed. The kernel counts the values in a single pass, which ends at the first value beyond the limit.
 """
 
 from array import array
@@ -21,17 +21,18 @@ from libs.runtime.rpc.errors import RequestTooLarge
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What one request of a method may be: bytes, and values (fields, and elements of repeated ones)."""
+    """The limits of a request of a method: bytes, and values (fields, and elements of repeated fields)."""
 
     size_bytes_max: int = 128 << 10
     value_count_max: int = 1_000
 
 
 DEFAULT_LIMITS = RequestLimits()
-"""For methods without lists in their requests; the longest texts are an expression of tags, an id and a page token."""
+"""The limits of methods without lists in their requests. The longest texts are an expression of tags, an id and a page
+token."""
 
 Limits = Mapping[str, RequestLimits]
-"""By the name of the method; others have DEFAULT_LIMITS."""
+"""Maps the name of a method to its limits; other methods have DEFAULT_LIMITS."""
 
 _KINDS = {
     FieldDescriptor.TYPE_FIXED64: layout.KIND_FIXED64,
@@ -43,11 +44,11 @@ _KINDS = {
     FieldDescriptor.TYPE_STRING: layout.KIND_BYTES,
     FieldDescriptor.TYPE_BYTES: layout.KIND_BYTES,
 }
-"""Of scalar fields; all others are varints."""
+"""The kinds of scalar fields; all other scalar fields are varints."""
 
 
 class RequestParser:
-    """Parses the requests of one type."""
+    """The parser of the requests of a type."""
 
     def __init__(self, message_type: Descriptor, limits: RequestLimits) -> None:
         self._limits = limits
@@ -56,7 +57,7 @@ class RequestParser:
         self._types, self._kinds = _tables(message_type)
 
     def parse(self, data: bytes) -> Message:
-        """Return the message. Raises RequestTooLarge before anything is made of the bytes, and MalformedRequest."""
+        """Return the message. Raises RequestTooLarge before the bytes are parsed, and MalformedRequest."""
         if len(data) > self._limits.size_bytes_max:
             raise RequestTooLarge("bytes", value=len(data), limit=self._limits.size_bytes_max)
         value_count_max = self._limits.value_count_max
@@ -72,11 +73,11 @@ class RequestParser:
 
 
 def _tables(message_type: Descriptor) -> tuple["array[int]", "array[int]"]:
-    """Return the message type and those within, as the kernel wants them."""
+    """Return the message type and the types of its fields, in the format of the kernel."""
     numbers = {message_type.full_name: 0}
     found = [message_type]
     types, kinds = array("i"), array("i")
-    for described in found:  # grows meanwhile
+    for described in found:  # the list grows meanwhile
         fields = described.fields_by_number
         types.extend((len(kinds), max(fields, default=0)))
         for number in range(types[-1] + 1):

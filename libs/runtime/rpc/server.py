@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GrpcServer: a gRPC server with what every service of ours serves: health, reflection, limits, TLS, tokens.
+"""GrpcServer: a gRPC server with the parts that all our services share: health, reflection, limits, TLS, tokens.
 
 States: made -> add_service... -> start (listens, answers RECOVERING to all but early calls) -> admit (serves)
 -> drain (answers STOPPING) -> stop. Health says SERVING only between set_healthy, which comes after admit, and drain.
 Callers: the event loop that it was started on.
-Not handled: what the calls mean (servicers), when to change state (libs.runtime.process).
+Not handled: the meaning of calls (servicers), the time of a change of state (libs.runtime.process).
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from libs.runtime.telemetry import Telemetry
 from libs.runtime.trust.tokens import is_loopback
 
 TRUSTED_CALL_COUNT_MAX = 256
-"""Calls of other services and of operators at once."""
+"""Maximum number of running calls of other services and of operators."""
 
 REFLECTION_CALL_COUNT_MAX = 64
-"""Reflection streams at once; a tool needs one, for a moment."""
+"""Maximum number of reflection streams. A tool needs a single stream, for a moment."""
 
 
 CALLS_LOOK_S = 0.005
 
 
 class _AlwaysOpen:
-    """The gate of what answers in every state."""
+    """The gate of services that answer in every state."""
 
     is_ready = True
     is_stopping = False
 
 
 class GrpcServer:
-    """See the module. `errors` is the service's table; `telemetry` counts and traces the calls."""
+    """The gRPC server of a service. `errors` is the service's table; `telemetry` counts and traces the calls."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class GrpcServer:
         self._limits = limits
         self.bounds = self._room(config.concurrent_rpc_max)
         self.trusted_bounds = self._room(TRUSTED_CALL_COUNT_MAX)
-        """Room of callers, and that of services and operators."""
+        """The room of services and operators; `bounds` is the room of clients."""
         self._surroundings = Surroundings(
             errors=errors, gate=self, bounds=self.bounds, trusted_bounds=self.trusted_bounds, telemetry=telemetry
         )
@@ -106,7 +106,7 @@ class GrpcServer:
         self._service_names.append(served_as or service.full_name)
 
     def _room(self, call_count_max: int) -> CallBounds:
-        """Make room for so many calls and their answers, which no others use."""
+        """Return the bounds of a separate room for calls and their answers."""
         return CallBounds(
             call_count_max=call_count_max,
             answer_bytes_max=self._config.answer_inflight_bytes_max,
@@ -114,7 +114,7 @@ class GrpcServer:
         )
 
     def _add_own_services(self) -> None:
-        """Add health and reflection, which answer in every state and have a room of their own each."""
+        """Add health and reflection, which answer in every state. Each has its own room."""
         self._health.add(self._service_names)
         self._add("Health", health_pb2, self._health, self._room(HEALTH_CALL_COUNT_MAX))
         names = [*self._service_names, HEALTH_SERVICE, reflection.SERVICE_NAME]
@@ -134,15 +134,15 @@ class GrpcServer:
         await self._front.start()
 
     def admit(self) -> None:
-        """Let calls in."""
+        """Accept calls."""
         self.is_ready = True
 
     def hold(self) -> None:
-        """Let no calls in until `admit`. Those that are under way go on."""
+        """Refuse new calls until `admit`. Running calls continue."""
         self.is_ready = False
 
     async def wait_calls(self, timeout_s: float, *, but_count: int) -> None:
-        """Wait at most so long until the services' calls have ended, but for so many, whose handlers wait here."""
+        """Wait at most `timeout_s` until at most `but_count` calls of the services run: their handlers wait here."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self.bounds.calls.count + self.trusted_bounds.calls.count > but_count:  # noqa: ASYNC110 - it has no event
@@ -159,7 +159,7 @@ class GrpcServer:
         self._health.set_serving(True)
 
     async def drain(self) -> None:
-        """Refuse new calls with STOPPING, so that load balancers and clients go elsewhere. Running calls go on."""
+        """Refuse new calls with STOPPING, so that load balancers and clients go elsewhere. Running calls continue."""
         self.is_stopping = True
         self._health.end()
 

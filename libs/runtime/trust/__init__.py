@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what: roles of methods, tokens, certificates."""
+"""Access control: roles of methods, tokens, certificates."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server's TLS: certificate, key and authorities from files, read again when one of them changes.
+"""The server's TLS: certificate, key and authorities from files, which are read again when a file changes.
 
-gRPC asks at each handshake, from a thread of its own; connections that are open stay as they are. Files that can't be
-read, or that do not fit each other because only one of them is new yet, leave what was served before.
+gRPC asks at each handshake, from its own thread. Open connections are not affected. If files can't be read, or do not
+fit each other because not all of them are new yet, the previous certificate stays in use.
 """
 
 import logging
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 def server_credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
-    """Return None for a server without TLS. Raises ConfigError for a file that can't be read."""
+    """Return the credentials of a server. None without TLS. Raises ConfigError for a file that can't be read."""
     if config.tls_certificate_file is None or config.tls_key_file is None:
         return None
     watched = _watched(config)
@@ -36,16 +36,16 @@ def server_credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
         _log.info("the files of the certificate have changed and are read")
         return configuration
 
-    fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", renewed)  # None is for: as before
+    fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", renewed)  # None means: unchanged
     return grpc.dynamic_ssl_server_credentials(
         _configuration(config), fetch, require_client_authentication=config.tls_client_ca_file is not None
     )
 
 
 def ssl_context(config: ServerConfig) -> ssl.SSLContext | None:
-    """Return None for a server without TLS. Raises ConfigError for a file that can't be used.
+    """Return the TLS context of a server. None without TLS. Raises ConfigError for a file that can't be used.
 
-    As with gRPC's own, the files are looked at again at handshakes.
+    As with gRPC's own server, the files are checked again at handshakes.
     """
     if config.tls_certificate_file is None or config.tls_key_file is None:
         return None

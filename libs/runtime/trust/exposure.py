@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exposure: which directories and secrets of a service other users of its machine can read.
+"""Exposure: finds directories and secrets of a service that other users of its machine can read.
 
-As with ssh's keys, only what belongs to this user counts: of anything else, as a volume of Kubernetes or a mounted
-Secret, its owner decides, and this user can't change it.
+As with ssh's keys, only files of this user are checked. Another owner, such as the owner of a volume of Kubernetes or
+of a mounted Secret, decides about its files, and this user can't change them.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 DIRECTORY_MASK = 0o077
 SECRET_MASK = 0o037
-"""The group of a file with a secret may read it: a pod gets its Secrets so."""
+"""The group of a file with a secret may read it: Kubernetes gives a pod its Secrets in this way."""
 
 DIRECTORIES = ("data_dir", "log_dirs", "log_dirs_read_only")
 SECRET_SUFFIXES = ("token_file", "key_file")

@@ -5,7 +5,7 @@ Clients produce, consume and query. Services are trusted: a false statement of a
 take decisions that can't be undone. Services and operators are clients as well. A service is not an operator, and an
 operator is not a service.
 A method without a rule can't be served: `service_handler` refuses it at the start of the process.
-docs/security.md tells how a caller shows its role.
+docs/security.md describes how a caller shows its role.
 """
 
 import enum
@@ -81,4 +81,4 @@ _RULES: Mapping[str, Mapping[str, Role]] = {
 ROLES: Mapping[str, Role] = {
     f"/{service}/{method}": role for service, methods in _RULES.items() for method, role in methods.items()
 }
-"""The role that each method needs, by its path as a call has it."""
+"""Maps the path of each method, as in a call, to the role that it needs."""

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens in files: read again when the file changes, and one that is made for the user of this machine.
+"""Tokens in files: a file is read again when it changes. The local token is created for the user of this machine.
 
-A file holds one token a line. Each of them is good where it is asked for, and the first one is shown to others: so a
-token is renewed by putting the new one in front, everywhere, before the old one is removed.
-The local token is what a store on one machine needs no setting for: whoever can read the file (its user) may be service
-and operator of the stores that this user runs, as with Erlang's cookie. The token is made when it is first needed.
+A file has a token in each line. Each of them is accepted from callers, and the first token is shown to other services.
+To renew a token, an operator puts the new token in front, everywhere, before the old token is removed.
+With the local token, a store on a single machine needs no setting: a program that can read the file (a program of its
+user) may be service and operator of the stores of this user, as with Erlang's cookie. The token is created when it is
+first needed.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ CHECK_INTERVAL_S = 1.0
 """Minimum time between two checks of a file."""
 
 TOKEN_SIZE_BYTES_MAX = 4_096
-"""Longest token; gRPC's metadata have 8 KiB in all."""
+"""Maximum size of a token. All of gRPC's metadata have 8 KiB."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ class TokenFile:
         return self._current()[0].decode()
 
     def has(self, given: bytes) -> bool:
-        """Return whether this is one of the tokens. A wrong token needs as long as a right one."""
+        """Return whether the file has this token. A wrong token takes the same time as a right token."""
         from hmac import compare_digest  # a command that shows a token does not wait for OpenSSL
 
         is_right = False
@@ -108,7 +109,7 @@ def _read_tokens(setting: str, path: Path) -> list[bytes]:
 
 
 def local_token_path() -> Path:
-    """Return where the local token is: $XDG_STATE_HOME/reput/token, by default ~/.local/state/reput/token.
+    """Return the path of the local token: $XDG_STATE_HOME/reput/token, by default ~/.local/state/reput/token.
 
     Raises ConfigError for a user without a home.
     """
@@ -123,9 +124,10 @@ def local_token_path() -> Path:
 
 
 def ensure_local_token() -> Path:
-    """Make the local token if there is none, and return where it is. Raises ConfigError.
+    """Create the local token if there is none, and return its path. Raises ConfigError.
 
-    Safe where several processes begin at once. A file that others may read is refused, as ssh refuses such a key.
+    Several processes may call this at the same time. A file that other users may read is refused, as ssh refuses such
+    a key.
     """
     path = local_token_path()
     try:
@@ -144,7 +146,7 @@ def ensure_local_token() -> Path:
 
 
 def _make(path: Path) -> None:
-    """Make the file with its content in one step: a link to a finished file."""
+    """Create the file with its content in a single step: a link to a finished file."""
     import secrets  # as above
 
     draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
@@ -162,7 +164,7 @@ def _make(path: Path) -> None:
 def find_local_token(targets: Iterable[str]) -> str | None:
     """Return the local token for a program that calls these targets, or None.
 
-    It is shown to this machine alone, never to a host elsewhere.
+    It is shown only to this machine, never to another host.
     """
     if not all(_is_local(target) for target in targets):
         return None
@@ -178,7 +180,7 @@ def _is_local(target: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address or name of a host is this machine's own."""
+    """Return whether an address or name of a host is a loopback address of this machine."""
     if host == "localhost":
         return True
     try:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trail: a log line for each call that changes what others rely on, and for calls that were refused for their token.
+"""Trail: logs each call that changes shared state, such as topics and groups, and calls that the Guard refused.
 
-It tells what was asked, from which address, and how it ended. Messages and acknowledgements are not told: they are
-many, and the log has them. What only asks what would happen (`dry_run`) is not told either.
-Lines are bounded, so that a greedy caller fills no disk with them. Lines of operators have a bound of their own, which
-clients can't use up, and so have refusals. A line says how many before it were left out.
-Callers: one event loop.
+A line has the request, the address of the caller, and the outcome. Calls that append or acknowledge messages are not
+logged: they are many, and the store records them. Calls that change nothing (`dry_run`) are not logged either.
+Lines are bounded, so that a greedy caller can't fill the disk. Lines of operators have a separate bound, which clients
+can't use up, and so have refusals. A line gives the number of lines that were left out before it.
+Callers: a single event loop.
 """
 
 import logging
@@ -28,21 +28,21 @@ CLIENTS_CALLS = frozenset(
         "/reput.indexer.v1.ConsumerOffsetService/DeleteConsumerGroup",
     }
 )
-"""What clients may ask for, too, and others of the same topic or group must be able to look up."""
+"""Calls that clients may make, too. Other clients of the topic or group must be able to look them up."""
 TOLD = CLIENTS_CALLS | {path for path, role in ROLES.items() if role is Role.OPERATOR}
 
 TEXT_LENGTH_MAX = 300
-"""Characters of a request and of an outcome that a line has."""
+"""Maximum number of characters of a request, and of an outcome, in a line."""
 LINE_COUNT_MAX, LINE_AGAIN_S = 100, 1.0
-"""Lines of one role at once, and the time after which there may be one more."""
+"""Maximum number of lines of a role at once, and the time after which another line is permitted."""
 REFUSAL_COUNT_MAX, REFUSAL_AGAIN_S = 10, 10.0
-"""The same for refusals."""
+"""The same limits for refusals."""
 
 _log = logging.getLogger(__name__)
 
 
 class _Bound:
-    """Lets so many lines through at once, and one more after each `again_s`."""
+    """A limit of lines: `line_count_max` at once, and another line after each `again_s`."""
 
     def __init__(self, line_count_max: int, again_s: float, now_s: Callable[[], float]) -> None:
         self._line_count_max, self._again_s, self._now_s = line_count_max, again_s, now_s
@@ -65,7 +65,7 @@ class _Bound:
 
 
 class Trail:
-    """See the module."""
+    """The trail of a server."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         roles = (Role.OPERATOR, Role.CLIENT)
@@ -73,7 +73,7 @@ class Trail:
         self._refusals = _Bound(REFUSAL_COUNT_MAX, REFUSAL_AGAIN_S, now_s)
 
     def ended(self, path: str, request: object, *, peer: str, outcome: str) -> None:
-        """Note the end of a call. `path` is the method's, and `outcome` the name of its code with the reason."""
+        """Log the end of a call. `path` is the path of the method, `outcome` the name of the code with the reason."""
         if path not in TOLD or getattr(request, "dry_run", False):
             return
         role = ROLES[path]
@@ -81,12 +81,12 @@ class Trail:
         self._bounds[role].tell(logging.INFO, f"{asked}: {_cut(outcome)}")
 
     def refused(self, path: str, *, peer: str, reason: str) -> None:
-        """Note a call that was refused before its request was read."""
+        """Log a call that was refused before its request was read."""
         self._refusals.tell(logging.WARNING, f"{_short(path)}, asked by {peer}: refused, {reason}")
 
 
 def _short(path: str) -> str:
-    """Service and method, without the package."""
+    """Return service and method, without the package."""
     return path.rpartition(".")[2]
 
 

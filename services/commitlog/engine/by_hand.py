@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ByHand: people decide who leads, by settings and calls.
+"""ByHand: operators choose the leader, by settings and calls.
 
-Invariant: what was decided is on the disk before the log changes, so that a process that dies in between does it at its
-next start.
+Invariant: a decision is on the disk before the log changes, so after a crash in between, the next start carries it out.
 Callers: the loop that owns the log.
 """
 
@@ -20,14 +19,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ByHand:
-    """`_leads` asks whether a log leads. `_settings` are this log's own."""
+    """The decider for logs without a coordinator. `_leads` asks a log whether it leads. `_settings` are this log's."""
 
     _roles: Roles
     _settings: Seat
     _leads: Callable[[str], Awaitable[bool]]
 
     async def promote(self, role: RoleName, *, epoch: int, end_physical_offset: int, accepts_loss: bool) -> Epoch:
-        """See `Decider`. A log that leads goes on in its own epoch. Raises MayLoseData without a proof."""
+        """See `Decider`. A leader continues in its own epoch. Raises MayLoseData without a proof."""
         with self._roles.asking():
             await self._roles.no_change()
             log = self._roles.log
@@ -57,12 +56,12 @@ class ByHand:
             try:
                 await self._roles.change(self._sit(Seat(SLAVE, leader_target)))
             except OSError:
-                log.handover.take_back()  # nothing is written down, so the log leads
+                log.handover.take_back()  # nothing was saved, so the log still leads
                 raise
             return former, last_epoch, end
 
     def move(self, leader_target: str) -> None:
-        """Begin to follow another leader, who was named by the one that was followed, if it does lead."""
+        """Begin to follow another leader, named by the former leader, if it does lead."""
         if leader_target not in ("", self._roles.seat.leader_target):
             self._roles.try_change(lambda: self._move(leader_target))
 

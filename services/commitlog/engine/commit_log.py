@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CommitLog: the life of a log in a process: it starts and it stops.
+"""CommitLog: the life of a log in a process, its start and its stop.
 
-States: made -> `open` -> in use -> `close`, and perhaps once more from there. What is done with it meanwhile is done
-with the parts of the OpenLog. A write, a commit or a sync that fails seals it: reads go on, appends do not, and
-`on_failure` hears of it so that the process can end.
-Callers: one asyncio loop, which is the one that called `open`; worker threads only sync, delete and write small files.
+States: created -> `open` -> in use -> `close`, and perhaps `open` again. While it is in use, callers use the parts of
+the OpenLog. A failed write, commit or sync seals the log: reads continue, appends do not, and `on_failure` is called so
+that the process can end.
+Callers: the asyncio loop that called `open`; worker threads only sync, delete and write small files.
 Not handled: protobuf, streams and their limits (rpc).
 """
 
@@ -26,7 +26,7 @@ from services.commitlog.engine.write.gate import Reason
 
 
 class CommitLog:
-    """See the module. `log` is None before it is recovered and after it was closed."""
+    """A log that can be opened and closed. `log` is None before the recovery and after `close`."""
 
     def __init__(
         self, config: CommitLogConfig, fs: Fs, clock: Clock, *, on_failure: Callable[[BaseException], None]
@@ -50,7 +50,10 @@ class CommitLog:
         reign: Reign = BY_HAND,
         role: RoleName | None = None,
     ) -> OpenLog:
-        """Recover and start, but for the loops with the names in `idle`. See `OpenLog`. `role` replaces the setting."""
+        """Recover the log and start its loops, except loops with a name in `idle`. See `OpenLog`.
+
+        `role` replaces the setting.
+        """
         if role is not None:
             self.config = replace(self.config, role=role)
         log = self.log = await asyncio.to_thread(
@@ -98,7 +101,7 @@ class CommitLog:
             log.files.release()
 
     async def take_leave(self) -> None:
-        """Tell the leader, if there is one, that this log is about to stop in order."""
+        """Announce an orderly stop to the leader, if this log follows a leader."""
         if self.log is not None and self.log.following is not None:
             await self.log.following.take_leave()
 
@@ -113,5 +116,5 @@ class CommitLog:
         await log.small_files.write(log.small_files.ballast.give_way)
         await log.snapshot.save()
         await log.checkpoint.save()
-        if log.following is None:  # whoever begins as a leader after a follower begins an epoch, as after a crash
+        if log.following is None:  # a start as a leader after a follower begins an epoch, as after a crash
             await log.small_files.write(log.files.mark_clean)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenLog: an open log, all parts of it, each made once, after those that it needs."""
+"""OpenLog: an open log with all its parts. Each part is created once, after the parts that it needs."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -43,16 +43,16 @@ from services.commitlog.engine.write.tail import LogTailWriter
 
 
 class Standing(NamedTuple):
-    """Of a log among its copies."""
+    """The position of a log among its copies."""
 
     is_follower: bool
-    """It takes no appends."""
+    """Whether it follows a leader, so it accepts no appends."""
     is_replicated: bool
-    """It has copies, or is one."""
+    """Whether it has copies, or is a copy."""
 
 
 class OpenLog:
-    """The parts, which stay what they are. Nothing runs by itself before the loops are started."""
+    """The parts of an open log, which are never replaced. Nothing runs by itself before the loops are started."""
 
     def __init__(
         self,
@@ -67,10 +67,10 @@ class OpenLog:
         cut: Cut | None = None,
         reign: Reign = BY_HAND,
     ) -> None:
-        """Recover the store and build all parts. Blocks. Raises what `recover_store` does.
+        """Recover the store and build all parts. Blocks. Raises the errors of `recover_store`.
 
-        `listen_host` stands in records unless the configuration has another. `leader` is whom a slave follows, `cut`
-        what it has to give up before. `on_failure` hears of the failure that seals the log, if one does.
+        `listen_host` is the store host of records unless the configuration has another. A slave follows `leader`, and
+        first gives up the bytes of `cut`. `on_failure` is called with the failure that seals the log.
         """
         self.store_host: Final = Host.parse(config.store_host) if config.store_host else listen_host
         self.small_files: Final = SmallFiles(config.ballast(fs))
@@ -127,12 +127,12 @@ class OpenLog:
 
     @cached_property
     def topic_changes(self) -> TopicChanges:
-        """What changes topics, in a log that leads."""
+        """The topic changes of a leader."""
         return TopicChanges(self.topics, self.in_sync, self.replicas.wake, self.gate.check_told)
 
     @property
     def keepers(self) -> tuple[SupervisedLoop, ...]:
-        """Loops that follow a leader or keep account of those that follow, write small files and look at the disk."""
+        """Loops that follow a leader or track the followers, write small files and check the disk."""
         side = self.following or self.in_sync
         assert side is not None
         return side.loop, self.disk.loop, self.checkpoint.loop, self.snapshot.loop
@@ -145,12 +145,12 @@ class OpenLog:
 
     @property
     def replicated_physical_offset(self) -> int:
-        """End of what all members of the in-sync set have on their disks. One that follows knows it from its leader."""
+        """End of the bytes on the disks of all members of the in-sync set. A follower learns it from its leader."""
         return (self.identity if self.in_sync is None else self.in_sync).replicated_physical_offset
 
     @property
     def standing(self) -> Standing:
-        """Whether it follows, and whether it is alone."""
+        """Whether the log is a follower, and whether it has copies or is a copy."""
         is_follower = self.following is not None
         is_replicated = is_follower or self._is_shared() or bool(self.replicas.connected)
         return Standing(is_follower, is_replicated)
@@ -159,7 +159,7 @@ class OpenLog:
         return self.in_sync is not None and self.in_sync.set.size > 1
 
     async def abandon(self) -> None:
-        """End all that runs, without the last steps of a stop: the files stay as a killed process leaves them."""
+        """Stop all loops and threads without the last steps of a stop. The files stay as after a killed process."""
         for loop in (*self.keepers, *self.syncers):
             await loop.stop()
         for thread in (self.committer, self.flusher, self.small_files):

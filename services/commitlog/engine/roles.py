@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Roles: what the log does, leads or follows, and how that changes while the process runs.
+"""Roles: the role of the log, leader or follower, and its changes while the process runs.
 
 A log that begins or ceases to lead, or is cut, is closed and opened anew; calls get RECOVERING meanwhile.
-Invariants: one change at a time; whoever asked for one and went away changes nothing about it.
-Callers: the loop that owns the log. Who decides: `by_hand`, or `elect` where there is a coordinator.
+Invariants: a single change runs at a time. It runs to its end even if its caller is gone.
+Callers: the loop that owns the log. The decider is `by_hand`, or `elect` with a coordinator.
 """
 
 import asyncio
@@ -23,42 +23,42 @@ from services.commitlog.errors import StaleEpoch
 
 SLAVE: Final = "slave"
 CUT_PAUSE_S = 30.0
-"""A cut that failed is tried again after this: each attempt closes the log, and opens it again."""
+"""Pause before a failed cut is retried: each attempt closes the log and opens it again."""
 
 _log = logging.getLogger(__name__)
 
 
 class Decider(Protocol):
-    """Whoever decides about a log's role."""
+    """The decider about a log's role: operators or an election."""
 
     async def promote(self, role: RoleName, *, epoch: int, end_physical_offset: int, accepts_loss: bool) -> Epoch:
-        """Lead, in the epoch that is returned. Raises StaleEpoch, MayLoseData and NotElected."""
+        """Lead in the returned epoch. Raises StaleEpoch, MayLoseData and NotElected."""
         ...
 
     async def demote(self, replica_id: str, leader_target: str, *, epoch: int) -> tuple[Seat, Epoch, int]:
-        """Hand over to one that follows, and follow it. Returns the seat until now, its last epoch, and the log's end.
+        """Hand over to a follower, and follow it. Returns the former seat, its last epoch and the log's end.
 
-        Raises NotLeader, StaleEpoch and ReplicaBehind, after which nothing has changed.
+        Raises NotLeader, StaleEpoch and ReplicaBehind; then nothing has changed.
         """
         ...
 
     def move(self, leader_target: str) -> None:
-        """Take note that another log leads, as the one said that was followed."""
+        """Record that another log leads, as the former leader reported."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RoleStatistics:
-    """Of one process."""
+    """The counts of a process's role changes."""
 
     changes_total: int
-    """Times that the log was closed and opened anew, for another role or a cut."""
+    """How often the log was closed and opened anew, for another role or a cut."""
     cuts_total: int
 
 
 @dataclass(slots=True, eq=False)
 class Roles:
-    """`_open` opens the log on a seat: after a cut, or as one that was elected, if there is that."""
+    """The role of the log and its changes. `_open` opens the log on a seat, after a cut or an election if any."""
 
     seat: Seat
     _open_log: Callable[[], OpenLog]
@@ -67,13 +67,13 @@ class Roles:
     _leader_at: Callable[[str], LeaderAt]
     _on_failure: Callable[[BaseException], None]
     asking_count: int = 0
-    """Calls that wait for a change."""
+    """Number of calls that wait for a change."""
     change_count: int = 0
     cut_count: int = 0
     _change: asyncio.Task[None] | None = None
     cut_pause_s: float = CUT_PAUSE_S
     _cut_at_s: float = 0.0
-    """From then on a cut may be tried."""
+    """Event loop time from which a cut may be tried."""
 
     @property
     def log(self) -> OpenLog:
@@ -81,37 +81,37 @@ class Roles:
         return self._open_log()
 
     def statistics(self) -> RoleStatistics:
-        """Return a snapshot, for telemetry. Quick, and safe from any thread."""
+        """Return a snapshot for telemetry. Fast, and safe from any thread."""
         return RoleStatistics(self.change_count, self.cut_count)
 
     @property
     def is_changing(self) -> bool:
-        """Whether a change is under way."""
+        """Whether a change is running."""
         return self._change is not None
 
     def cut(self, cut: Cut) -> None:
-        """Begin to cut the log, unless something else is under way, or a cut failed a short while ago."""
+        """Begin to cut the log, unless another change is running, or a cut failed less than CUT_PAUSE_S ago."""
         if asyncio.get_running_loop().time() >= self._cut_at_s:
             self.try_change(lambda: self.reopen(self.seat, cut=cut))
 
     def try_change(self, change: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Begin a change that nobody waits for, unless another one is under way."""
+        """Begin a change without waiting for it, unless another change is running."""
         if self._change is None:
             self._begin(change()).add_done_callback(_consumed)
 
     async def change(self, change: Coroutine[None, None, None]) -> None:
-        """Carry out a change, to its end. There must be no other one: see `no_change`."""
+        """Run a change to its end. No other change may be running: see `no_change`."""
         await asyncio.shield(self._begin(change))
 
     async def no_change(self) -> None:
-        """Wait until no change is under way."""
+        """Wait until no change is running."""
         while self._change is not None:
             await asyncio.wait([self._change])
 
     async def reopen(self, seat: Seat, *, cut: Cut | None = None, reign: Reign = BY_HAND) -> None:
-        """Open the log anew. One that can't be cut, as for want of room for the copy, stays as it is for a while.
+        """Close the log and open it anew. If it can't be cut, for example without room for the copy, it stays uncut.
 
-        One that is sealed, or does not close, ends the process: what is on its disk is known to the next one alone.
+        A sealed log, or a failure to close it, ends the process: only the next process can find out the state on disk.
         """
         log = self.log
         self.seat = seat
@@ -138,7 +138,7 @@ class Roles:
             await self._open(seat, None, BY_HAND)
 
     async def turn(self, leader_target: str) -> None:
-        """Follow another leader, empty for none. A log that leads is opened anew for that."""
+        """Follow another leader, empty for none. A leader is opened anew for that."""
         following = self.log.following
         if following is None:
             await self.reopen(Seat(SLAVE, leader_target))
@@ -148,7 +148,7 @@ class Roles:
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
-        """A call waits for a change meanwhile, and no change for it."""
+        """Count a call that waits for a change. The change does not wait for this call."""
         self.asking_count += 1
         try:
             yield
@@ -156,7 +156,7 @@ class Roles:
             self.asking_count -= 1
 
     def check_epoch(self, epoch: int) -> None:
-        """Raise StaleEpoch if the log is in another epoch than this one, if it is given."""
+        """Raise StaleEpoch if the log is in another epoch than this epoch. 0 accepts any epoch."""
         if epoch not in (0, self.log.epochs.number):
             raise StaleEpoch(epoch=self.log.epochs.number, field="epoch")
 
@@ -171,6 +171,6 @@ class Roles:
 
 
 def _consumed(change: asyncio.Task[None]) -> None:
-    """Look at what became of a change that nobody waits for: the log and the process know it."""
+    """Retrieve the outcome of a change without a waiting caller. Its failure was already reported."""
     if not change.cancelled():
         change.exception()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters and gauges of a log, for telemetry and status: each is said once, here."""
+"""Counters and gauges of a log, for telemetry and status. Each is defined only here."""
 
 from collections.abc import Callable
 from dataclasses import make_dataclass
@@ -57,7 +57,7 @@ _Statistics = make_dataclass("_Statistics", [(name, int, 0) for name in _SOURCES
 
 
 def statistics_of(log: OpenLog | None) -> "DataclassInstance":
-    """Return a snapshot, zeros before the log is open. Quick, and safe from any thread."""
+    """Return a snapshot. Its values are zero before the log is open. Fast, and safe from any thread."""
     values = {} if log is None else {name: source(log) for name, source in _SOURCES.items()}
     found: DataclassInstance = _Statistics(**values)
     return found

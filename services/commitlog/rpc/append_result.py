@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AppendResult and what wraps it, as bytes: the columns of a batch travel as the kernel left them.
+"""AppendResult and its enclosing messages, as bytes: the columns of a batch are sent as the kernel wrote them.
 
 A test reads the bytes with the stubs of protos/reput/commitlog/v1/append_service.proto.
 """
@@ -18,14 +18,14 @@ assert sys.byteorder == "little", "packed columns are little-endian, as protobuf
 
 
 class AppendResultEncoder:
-    """Encodes results of one store, whose address is part of each."""
+    """The encoder of a store's results. Each result contains the store's address."""
 
     def __init__(self, store_host: Host) -> None:
         host = length_delimited(fields.HOST_ADDRESS, store_host.address) + int_field(fields.HOST_PORT, store_host.port)
         self._store_host = length_delimited(fields.APPEND_RESULT_STORE_HOST, host)
 
     def response(self, batch: AppendedBatch, durability: int, *, is_late: bool = False) -> bytes:
-        """Return a serialized AppendResponse. An AppendOutcome with a result is the same bytes."""
+        """Return a serialized AppendResponse. An AppendOutcome with a result has the same bytes."""
         numbers = AppendResult(
             start_physical_offset=batch.start_physical_offset,
             end_physical_offset=batch.end_physical_offset,

@@ -20,7 +20,7 @@ RAW_METHODS = ("Append", "AppendState", "AppendStream")
 
 @dataclass(slots=True, eq=False)
 class AppendServicer:
-    """Serves reput.commitlog.v1.AppendService. `_streams` bounds how many there are, `_inflight` their bytes."""
+    """The servicer of reput.commitlog.v1.AppendService. `_streams` bounds the streams, `_inflight` their bytes."""
 
     _pipeline: AppendPipeline
     _groups: AppendGroups
@@ -30,14 +30,14 @@ class AppendServicer:
     _inflight: InflightBudget
     _config: CommitLogConfig
     sessions: set[AppendStreamSession] = field(default_factory=set)
-    """The streams that run."""
+    """The open streams."""
 
     async def Append(self, request: bytes, context: Context) -> bytes:
-        """Append one batch. Answers at its durability."""
+        """Append a batch. Answers when the batch has its durability."""
         return await self._answer(request, context, self._groups.append)
 
     async def AppendState(self, request: bytes, context: Context) -> bytes:
-        """Append one batch of the store's own."""
+        """Append a batch of the store's own services."""
         return await self._answer(request, context, self._pipeline.append_state)
 
     async def _answer(
@@ -72,6 +72,6 @@ class AppendServicer:
                 self.sessions.discard(session)
 
     def drain(self) -> None:
-        """Let the streams end after the outcomes that they owe."""
+        """End the streams after their outstanding outcomes."""
         for session in self.sessions:
             session.stop()

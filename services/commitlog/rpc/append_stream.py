@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AppendStream: one pipelined stream of batches.
+"""AppendStream: a pipelined stream of batches.
 
-A reading task takes requests, appends them and queues their outcomes; the responder sends outcomes in request order,
-those that are there together in one response: of requests that came together, of one sync, or of the time that the
-response before took. A third task ends a stream that brings nothing for long.
-Invariants: one outcome for each request that was appended or refused, in order; the bytes of requests without a sent
-outcome are bounded, and while the bound is reached the stream is not read. A caller that does not read its outcomes
-fills its own window only: what no longer waits for durability is out of the common budget.
-Callers: one servicer call; the loop that owns the log.
+A reading task reads requests, appends them and queues their outcomes. The responder sends outcomes in request order.
+All ready outcomes share a response: outcomes of requests that came together, of the same sync, or of the time that the
+response before took. A third task ends a stream that brings no request for long.
+Invariants: each appended or refused request has a single outcome, in order. The bytes of requests without a sent
+outcome are bounded; at the bound the stream is not read. A caller that does not read its outcomes fills only its own
+window: requests that no longer wait for durability do not use the common budget.
+Callers: a single servicer call, in the loop that owns the log.
 """
 
 import asyncio
@@ -27,19 +27,19 @@ from services.commitlog.rpc.append_result import AppendResultEncoder, error_outc
 from services.commitlog.rpc.error_table import ERROR_TABLE
 
 RESPONSE_SIZE_BYTES_MAX = 1 << 20
-"""A response with this many bytes of outcomes is sent although more are ready."""
+"""A response with this many bytes of outcomes is sent even if more outcomes are ready."""
 
 OUTCOME_SIZE_BYTES = 1_024
-"""What an outcome takes in memory besides its request, so that many small requests are bounded too."""
+"""Memory of an outcome in addition to its request, so that many small requests are bounded, too."""
 
 
 _REFUSED = Acknowledgement(0)
-"""An error waits for nothing."""
+"""The acknowledgement of an error, which waits for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingOutcome:
-    """What became of one request: a batch, and what it waits for, or a serialized AppendOutcome with an error."""
+    """The outcome of a request: a batch with its acknowledgement, or a serialized AppendOutcome with an error."""
 
     size_bytes: int
     result: AppendedBatch | bytes
@@ -48,7 +48,7 @@ class PendingOutcome:
 
 @dataclass(slots=True, eq=False)
 class AppendStreamSession:
-    """One stream. `_inflight` bounds what waits for durability over all callers."""
+    """A stream of batches. `_inflight` bounds the bytes that wait for durability over all callers."""
 
     _pipeline: AppendPipeline
     _acknowledgements: Acknowledgements
@@ -58,7 +58,7 @@ class AppendStreamSession:
     _config: CommitLogConfig
     _window: InflightBudget = field(init=False)
     _idle_since_s: float | None = None
-    """When it began to wait for a request, by the loop's clock; None while it works on one."""
+    """When the wait for a request began, by the loop's clock. None while a request is processed."""
     _is_too_idle: bool = False
     _outcomes: deque[PendingOutcome] = field(default_factory=deque)
     _arrived: asyncio.Event = field(default_factory=asyncio.Event)
@@ -68,7 +68,7 @@ class AppendStreamSession:
         self._window = InflightBudget("bytes of one stream", self._config.append_stream_inflight_bytes_max)
 
     def stop(self) -> None:
-        """Read no further request. The stream ends with STOPPING after the outcomes that are left."""
+        """Read no further request. The stream ends with STOPPING after the remaining outcomes."""
         if self._reading is not None:
             self._reading.cancel()
 
@@ -93,7 +93,7 @@ class AppendStreamSession:
             idling.cancel()
 
     async def _end_when_idle(self) -> None:
-        """Stop reading when no request came for long. Looks only when that may be so."""
+        """Stop reading after no request came for too long. Wakes only when this may be due."""
         if not self._config.append_stream_idle_timeout_ms:
             return
         assert self._reading is not None

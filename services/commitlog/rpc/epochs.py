@@ -11,7 +11,7 @@ from libs.requests.checks import check_range
 
 
 def epochs_of(messages: Sequence[pb.Epoch], path: str) -> list[Epoch]:
-    """Return a table of epochs. Raises BadArgument for one that is too long or does not ascend."""
+    """Return a table of epochs. Raises BadArgument for a table that is too long or does not ascend."""
     check_range(len(messages), path, most=EPOCH_COUNT_MAX)
     epochs = [Epoch(one.number, one.start_physical_offset) for one in messages]
     for index, (earlier, later) in enumerate(pairwise([Epoch(-1, 0), *epochs])):

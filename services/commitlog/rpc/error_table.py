@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each of the CommitLog's errors travels: one row for each, nothing elsewhere. docs/errors.md has the reasons."""
+"""The gRPC status of each CommitLog error, a row for each, only here. docs/errors.md has the reasons."""
 
 import grpc
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large the CommitLog's requests may be that are parsed; methods that are not named have the default.
+"""Size limits of the CommitLog's parsed requests. Methods that are not listed have the default.
 
-Each has room for a little more than its lists may hold, so that a list that is too long is refused by its name.
-Append and AppendStream are read by the kernel and have settings.
+Each limit has some room above the longest permitted lists, so that the refusal of a longer list can name the list.
+The kernel reads Append, AppendState and AppendStream; settings limit their size.
 """
 
 from libs.formats.epoch import EPOCH_COUNT_MAX
@@ -12,7 +12,7 @@ from services.commitlog.engine.follow.queue_offset_check import QUEUE_END_COUNT_
 from services.commitlog.engine.keep.segments import DELETE_COUNT_MAX
 
 QUEUE_END_FIELD_COUNT = 5
-"""Fields of a queue's end, and the one that it is in."""
+"""Fields of a queue's end, and the field that contains it."""
 SPARE_COUNT = 1_000
 
 LIMITS: Limits = {

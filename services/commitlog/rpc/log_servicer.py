@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogService: reads records and follows the log's end. Records and columns are passed on as bytes."""
+"""LogService: reads records and follows the log's end. Records and columns stay bytes."""
 
 import contextlib
 from array import array
@@ -35,9 +35,9 @@ DISPATCH_COUNT_DEFAULT, DISPATCH_COUNT_MAX = 8_192, 32_768
 
 @dataclass(slots=True, eq=False)
 class LogServicer:
-    """Serves reput.commitlog.v1.LogService, but for its status.
+    """The servicer of reput.commitlog.v1.LogService, except its status.
 
-    Streams of clients and those of services have a budget each.
+    Streams of clients and streams of services have a budget each.
     """
 
     _reader: RecordReader
@@ -52,13 +52,13 @@ class LogServicer:
     _is_draining: bool = False
 
     def drain(self) -> None:
-        """Let the streams end with STOPPING."""
+        """End the streams with STOPPING."""
         self._is_draining = True
         for tail in self._tails:
             tail.wake()
 
     async def ReadRecords(self, request: pb.ReadRecordsRequest, _: object) -> bytes:
-        """Return the records that are kept, checked."""
+        """Return the records that are still in the log, checked."""
         offsets, sizes = request.physical_offsets, request.record_sizes_bytes
         check_range(len(offsets), "physical_offsets", least=1, most=READ_COUNT_MAX)
         if sizes and len(sizes) != len(offsets):
@@ -149,7 +149,7 @@ class LogServicer:
                 async for step in tail.steps():
                     self._check_draining()
                     begins = self._topics.begins.by_topic
-                    if begins is not told:  # before the records of a topic that was made again
+                    if begins is not told:  # before the records of a recreated topic
                         yield self._heartbeat(_topic_begins(begins, told))
                         told = begins
                     yield self._step(step)
@@ -157,7 +157,7 @@ class LogServicer:
                 self._tails.discard(tail)
 
     async def ReportProgress(self, request: pb.ReportProgressRequest, _: object) -> pb.ReportProgressResponse:
-        """Take note of how far the Indexer is."""
+        """Record the Indexer's progress."""
         names = [attribute.name for attribute in fields_of(IndexerReport)]
         self._followers.report(IndexerReport(**{name: getattr(request, name) for name in names}))
         self._others.note_own(request.history_id)
@@ -166,7 +166,7 @@ class LogServicer:
     async def CheckQueueOffsets(
         self, requests: AsyncIterator[pb.CheckQueueOffsetsRequest], _: object
     ) -> pb.CheckQueueOffsetsResponse:
-        """Compare the Indexer's queues with the numbers that are given next. The whole counts when the stream ends."""
+        """Compare the Indexer's queues with the next queue offsets. The comparison is complete when the stream ends."""
         raised_count = contradicting_count = 0
         is_complete = False
         with self._service_streams.held(1):
@@ -188,7 +188,7 @@ class LogServicer:
         )
 
     def _step(self, step: TailStep) -> bytes | pb.DispatchResponse:
-        """Return columns, or a heartbeat where nothing is new."""
+        """Return columns, or a heartbeat if nothing is new."""
         if step.columns is not None:
             return dispatch_columns.encode(step.columns, step.start_physical_offset, step.end_physical_offset)
         return self._heartbeat([])
@@ -208,7 +208,7 @@ class LogServicer:
 
 
 def _topic_begins(begins: Mapping[str, int], told: Mapping[str, int]) -> list[pb.DispatchTopicBegin]:
-    """Return the begins that are not what was told of them."""
+    """Return the begins that differ from the begins that were sent before."""
     changed = [topic for topic in {**told, **begins} if begins.get(topic, 0) != told.get(topic, 0)]
     return [pb.DispatchTopicBegin(topic=topic, begin_physical_offset=begins.get(topic, 0)) for topic in changed]
 
@@ -219,7 +219,7 @@ def _is_raw(view: int) -> bool:
 
 
 def _records(runs: list[RecordRun], *, is_raw: bool, raw_field: int, messages_field: int) -> bytes:
-    """Return the records in the form that was asked for, as fields of a response."""
+    """Return the records in the requested form, as fields of a response."""
     if is_raw:
         return length_delimited(raw_field, b"".join(piece for run in runs for piece in run.raw()))
     return b"".join(

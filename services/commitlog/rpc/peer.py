@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The caller's address, as records keep it for messages that do not say where they were born."""
+"""The caller's address in the form of records, for messages without a born host."""
 
 import functools
 from urllib.parse import unquote
@@ -8,7 +8,7 @@ from libs.formats.errors import FormatError
 from libs.formats.records.host import Host
 
 UNKNOWN_HOST = Host.parse("127.0.0.1:0")
-"""For a caller on a Unix socket, which has no address."""
+"""The host of a caller on a Unix socket, which has no address."""
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SegmentService: protobuf to and from the segment keeper, and the Janitor's verdict on the disk."""
+"""SegmentService: protobuf to and from the segment keeper, and the Janitor's reports on the disk."""
 
 import math
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ LIST = "segments"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SegmentServicer:
-    """Serves reput.commitlog.v1.SegmentService."""
+    """The servicer of reput.commitlog.v1.SegmentService."""
 
     _segments: SegmentKeeper
     _disk: DiskGuard
     _gate: WriteGate
 
     async def ListSegments(self, request: pb.ListSegmentsRequest, _: object) -> pb.ListSegmentsResponse:
-        """Return one page, oldest first."""
+        """Return a page of segments, oldest first."""
         size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         start = decode_number(LIST, (), request.page_token)
         found = self._segments.list_from(start, size + 1)
@@ -36,7 +36,7 @@ class SegmentServicer:
         return pb.ListSegmentsResponse(segments=[_segment(facts) for facts in found[:size]], next_page_token=token)
 
     async def DeleteSegments(self, request: pb.DeleteSegmentsRequest, _: object) -> pb.DeleteSegmentsResponse:
-        """Delete what may be deleted."""
+        """Delete the requested segments that may be deleted."""
         deletions = await self._segments.delete(request.base_physical_offsets, allow_unindexed=request.allow_unindexed)
         return pb.DeleteSegmentsResponse(
             outcomes=[_outcome(deletion) for deletion in deletions],
@@ -44,7 +44,7 @@ class SegmentServicer:
         )
 
     async def ReportDisk(self, request: pb.ReportDiskRequest, _: object) -> pb.ReportDiskResponse:
-        """Open or close the gate for appends."""
+        """Open or close the gate for appends by a report of the Janitor."""
         ratio = request.used_ratio
         if math.isnan(ratio) or not 0 <= ratio <= 1:
             raise BadArgument("a ratio is from 0 to 1", field="used_ratio", value=ratio, limit=1)

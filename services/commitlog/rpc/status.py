@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log's state as GetStatus tells it, also while the log is being recovered."""
+"""The log's state as the answer of GetStatus, also while the log is being recovered."""
 
 from reput.commitlog.v1 import log_service_pb2 as pb
 
@@ -19,18 +19,18 @@ _LATER = (
     *("indexed_time", "recovery", "log_directories", "replicas", "following", "in_sync_replica_ids"),
     "election",
 )
-"""Fields of the status that are filled apart: what is known before the log is open, and parts that are messages."""
+"""Fields of the status that are filled separately: fields known before the log is open, and fields with messages."""
 
 
 class StatusServicer:
-    """Serves GetStatus of reput.commitlog.v1.LogService."""
+    """The servicer of GetStatus of reput.commitlog.v1.LogService."""
 
     def __init__(self, commit_log: CommitLog, member: ElectedMember | None = None) -> None:
         self._commit_log = commit_log
         self._member = member
 
     async def GetStatus(self, _request: pb.GetStatusRequest, _: object) -> pb.GetStatusResponse:
-        """Tell the state of the log."""
+        """Return the state of the log."""
         status = status_of(self._commit_log)
         if self._member is not None:
             status.election.CopyFrom(_election(self._member))
@@ -38,7 +38,7 @@ class StatusServicer:
 
 
 def status_of(commit_log: CommitLog) -> pb.GetStatusResponse:
-    """Return the log's state: all of it once the log is open, before that what is known."""
+    """Return the log's state, complete after the log has opened, and as far as known before."""
     status = pb.GetStatusResponse(
         role=pb.Role.Value(f"ROLE_{commit_log.config.role.upper()}"),
         segment_size_bytes=commit_log.config.segment_size_bytes,

@@ -22,24 +22,24 @@ LIST = "topics"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopicServicer:
-    """Serves reput.commitlog.v1.TopicService."""
+    """The servicer of reput.commitlog.v1.TopicService."""
 
     _topics: TopicRegistry
     _changes: TopicChanges
     _gate: WriteGate
 
     async def CreateTopic(self, request: pb.CreateTopicRequest, _: object) -> pb.CreateTopicResponse:
-        """Make a topic. As durable as the log's other promises when it is answered, like the two below."""
+        """Create a topic. Answers when it is as durable as an acknowledged append, as the two changes below do."""
         topic = await self._leading.create(request.name, **_given(request))
         return pb.CreateTopicResponse(topic=self._topic(topic))
 
     async def UpdateTopic(self, request: pb.UpdateTopicRequest, _: object) -> pb.UpdateTopicResponse:
-        """Change what the request names."""
+        """Change the values that the request names."""
         topic = await self._leading.update(request.name, **_given(request))
         return pb.UpdateTopicResponse(topic=self._topic(topic))
 
     async def GetTopic(self, request: pb.GetTopicRequest, _: object) -> pb.GetTopicResponse:
-        """Return one topic. That there is none the log that leads alone can tell: others may not have it yet."""
+        """Return a topic. Only a leader answers that a topic does not exist: other logs may not have it yet."""
         try:
             topic = self._topics.get(request.name)
         except TopicNotFound:
@@ -48,7 +48,7 @@ class TopicServicer:
         return pb.GetTopicResponse(topic=self._topic(topic))
 
     async def ListTopics(self, request: pb.ListTopicsRequest, _: object) -> pb.ListTopicsResponse:
-        """Return one page, by name."""
+        """Return a page of topics, by name."""
         size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         token, arguments = request.page_token, (request.include_system,)
         last_name = decode_token(LIST, arguments, token, str) or ""
@@ -58,13 +58,13 @@ class TopicServicer:
         return pb.ListTopicsResponse(topics=[self._topic(topic) for topic in page], next_page_token=token)
 
     async def DeleteTopic(self, request: pb.DeleteTopicRequest, _: object) -> pb.DeleteTopicResponse:
-        """Forget one topic."""
+        """Delete a topic."""
         await self._leading.delete(request.name)
         return pb.DeleteTopicResponse()
 
     @property
     def _leading(self) -> TopicChanges:
-        """What changes topics. Raises NotLeader and Stopping."""
+        """The topic changes. Raises NotLeader and Stopping."""
         self._gate.check_leads()
         self._gate.check_lease()
         return self._changes

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acks: what many callers acknowledge, in few calls.
+"""Acks: combines the acknowledgements of many callers into few calls.
 
-What comes in one turn of the loop goes together; while two calls are under way, the rest gathers for the next one.
-Callers: the event loop's thread. Memory: the handles that wait, which is bounded by the calls that brought them.
+Acknowledgements of a turn of the event loop share a call. While two calls are under way, further acknowledgements wait
+and share the next call.
+Callers: the event loop's thread. Memory: the waiting handles, which is bounded by the requests that contain them.
 """
 
 import asyncio
@@ -12,10 +13,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 CALL_COUNT_MAX = 2
-"""A second one is on its way while the answer of the first comes back."""
+"""The second call is sent while the answer of the first is on its way back."""
 
 TOGETHER_SIZE_MAX = 256 << 10
-"""Characters of handles that go together: nobody's nonsense makes a call too large that has others' handles, too."""
+"""Characters of the handles of a shared call. So a caller's oversized handles can't make others' call too large."""
 
 Outcome = TypeVar("Outcome")
 
@@ -31,7 +32,7 @@ class _Waiting(Generic[Outcome]):
 
 
 class Acks(Generic[Outcome]):
-    """`settle` returns what became of each of at most `handle_count_max` handles."""
+    """The combiner of acknowledgements. `settle` returns an outcome for each of at most `handle_count_max` handles."""
 
     def __init__(
         self, settle: Callable[[Sequence[str]], Awaitable[Sequence[Outcome]]], *, handle_count_max: int
@@ -39,11 +40,14 @@ class Acks(Generic[Outcome]):
         self._settle, self._handle_count_max = settle, handle_count_max
         self._waiting: deque[_Waiting[Outcome]] = deque()
         self._call_count = 0
-        """Of calls that are under way or about to begin. Whoever ends one looks for what waits."""
+        """Calls that are under way or about to begin. When a call ends, its task sends the waiting acknowledgements."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def ack(self, handles: Sequence[str]) -> Sequence[Outcome]:
-        """Return what became of each handle. Raises what `settle` raises. Who goes meanwhile takes nothing back."""
+        """Return the outcome of each handle. Raises the errors of `settle`.
+
+        The handles of a cancelled caller are still sent.
+        """
         waiting = _Waiting[Outcome](handles, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if len(self._waiting) == 1 and self._call_count < CALL_COUNT_MAX:
@@ -57,9 +61,9 @@ class Acks(Generic[Outcome]):
         while some := self._some():
             try:
                 outcomes = await self._settle([handle for one in some for handle in one.handles])
-            except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to hear of it
+            except Exception as error:  # noqa: BLE001 - the waiting callers must get any error
                 for one in some:
-                    if not one.outcomes.done():  # else its caller has gone
+                    if not one.outcomes.done():  # else its caller was cancelled
                         one.outcomes.set_exception(error)
                 continue
             first = 0
@@ -70,7 +74,7 @@ class Acks(Generic[Outcome]):
         self._call_count -= 1
 
     def _some(self) -> list[_Waiting[Outcome]]:
-        """Take what goes in the next call."""
+        """Take the waiting acknowledgements for the next call."""
         some: list[_Waiting[Outcome]] = []
         count = size = 0
         while self._waiting:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies: compressed ones become what they were made of, since RocketMQ 5's clients read only some of the containers.
+"""Bodies: inflates compressed bodies, since RocketMQ 5's clients read only some of the compression formats.
 
-A body that stays small is inflated at once, and others have their turn after each. A larger one is inflated by one
-thread, which is all that a gateway spends on large bodies, however many of them there are. No body becomes larger than
-`size_bytes_max`.
+A body that stays small is inflated in the event loop, which runs other work after each. Larger bodies are inflated by a
+single thread, so a gateway spends at most this thread on them, for any number of large bodies. No body becomes larger
+than `size_bytes_max`.
 Callers: the event loop's thread. Memory: `size_bytes_max` for each body that a caller waits for.
 """
 
@@ -27,12 +27,12 @@ else:
     from backports import zstd
 
 ZLIB_FLAGS = COMPRESSED_FLAG | 0x300
-"""System flags of a body in a zlib stream, which all readers of RocketMQ's records know."""
+"""System flags of a body in a zlib stream. All readers of RocketMQ's records know this format."""
 GZIP_MAGIC = b"\x1f\x8b"
 AT_ONCE_SIZE_BYTES_MAX = 64 << 10
-"""A body that is and becomes no larger is inflated in the event loop: that takes less than half a millisecond."""
+"""A body of at most this size, before and after, is inflated in the event loop. This takes less than 0.5 ms."""
 ANY_HEADER = zlib.MAX_WBITS | 32
-"""A zlib stream or gzip: clients call both of them GZIP."""
+"""A zlib stream or a gzip file: clients call both GZIP."""
 
 _CODECS: dict[int, tuple[str, Callable[[], Any], type[Exception]]] = {
     0x000: ("zlib", lambda: zlib.decompressobj(ANY_HEADER), zlib.error),
@@ -40,42 +40,42 @@ _CODECS: dict[int, tuple[str, Callable[[], Any], type[Exception]]] = {
     0x200: ("zstd", zstd.ZstdDecompressor, zstd.ZstdError),
     0x300: ("zlib", lambda: zlib.decompressobj(ANY_HEADER), zlib.error),
 }
-"""By the type in the system flag: the codec, what opens its container, and what that raises for a damaged one."""
+"""By the type in the system flag: the codec's name, its decompressor, and the decompressor's error for damaged data."""
 
 T = TypeVar("T")
 
 
 class BadBodyError(Exception):
-    """A body can't be inflated; the text says why."""
+    """A body can't be inflated. The text says why."""
 
 
 class BodyTooLargeError(BadBodyError):
-    """A body becomes too large."""
+    """A body becomes too large when it is inflated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A body as it is handed out."""
+    """A body as a consumer gets it."""
 
     data: bytes
     digest: str
     fault: str = ""
-    """Why the body is still compressed, empty if it is not."""
+    """Why the body is still compressed. Empty if the body is plain."""
 
 
 class Bodies:
-    """See the module. `close` it."""
+    """The inflater of a gateway. `close` it."""
 
     def __init__(self, *, size_bytes_max: int) -> None:
         self._size_bytes_max = size_bytes_max
         self._thread = workers().one_thread("bodies")
 
     def close(self) -> None:
-        """End the thread, when what it does now is done."""
+        """End the thread after its current body, without a wait."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def inflated(self, data: bytes, sys_flag: int) -> Body:
-        """Return what a stored body was made of. One that can't be inflated is returned as it is, with the reason."""
+        """Return a stored body inflated. A body that can't be inflated is returned as stored, with the reason."""
         fault = ""
         if sys_flag & COMPRESSED_FLAG:
             try:
@@ -85,7 +85,7 @@ class Bodies:
         return Body(data, digest_of(data), fault)
 
     async def packed(self, data: bytes) -> bytes:
-        """Return a body that its sender calls GZIP as a zlib stream. Raises Refused for one that can't be inflated."""
+        """Return a body that its sender calls GZIP, as a zlib stream. Raises Refused if it can't be inflated."""
         try:
             return await self._done(len(data), lambda most: _repacked(data, most))
         except BodyTooLargeError as error:
@@ -94,7 +94,7 @@ class Bodies:
             raise Refused("MESSAGE_CORRUPTED", str(error)) from None
 
     async def _done(self, size_bytes: int, work: Callable[[int], T]) -> T:
-        """Return the result of work within a size: a small one's at once, else that of the thread."""
+        """Return the result of work on a body. Work on a small body runs here, work on a larger body in the thread."""
         at_once = min(AT_ONCE_SIZE_BYTES_MAX, self._size_bytes_max)
         if size_bytes <= at_once:
             try:
@@ -103,13 +103,13 @@ class Bodies:
                 if at_once == self._size_bytes_max:
                     raise
             else:
-                await asyncio.sleep(0)  # a request may have many
+                await asyncio.sleep(0)  # a request may have many bodies
                 return done
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._size_bytes_max)
 
 
 def inflate(data: bytes, sys_flag: int, size_bytes_max: int) -> bytes:
-    """Return what a compressed body was made of. Raises BodyTooLargeError, and BadBodyError for other faults."""
+    """Return a compressed body inflated. Raises BodyTooLargeError, and BadBodyError for other faults."""
     kind = sys_flag & COMPRESSION_TYPE_MASK
     if kind not in _CODECS:
         raise BadBodyError(f"the compression type {kind >> 8} of the body is none of RocketMQ's, which are 0 to 3")

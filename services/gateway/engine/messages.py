@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages: what a client says of one, as the properties that RocketMQ's own proxy stores, and back.
+"""Messages: turns a client's message into the properties that RocketMQ's own proxy stores, and back.
 
-What RocketMQ's proxy takes is taken, and comes back as it does there: keys are joined by a space and parted by it, and
-an empty property does not come back. The rest is refused, with what is wrong.
+A message that RocketMQ's proxy accepts is accepted, and consumers get it as from RocketMQ's proxy: keys are joined by a
+space and split at spaces, and an empty property is not returned. Other messages are refused, and the error names the
+fault.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ TRANSACTION, PRODUCER_GROUP, IMMUNITY = "TRAN_MSG", "PGROUP", "CHECK_IMMUNITY_TI
 TRANSACTION_ID = "__transactionId__"
 DELIVERY_TIME, TIME_DIGITS = "TIMER_DELIVER_MS", 15
 BODY_FAULT = "REPUT_BODY_FAULT"
-"""What a message is given for its receiver whose body can't be inflated: why. It is stored nowhere."""
+"""The property that tells a consumer why the body can't be inflated. It is never stored."""
 DELAYS = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
 
 HIDDEN = frozenset(
@@ -71,8 +72,8 @@ HIDDEN = frozenset(
         "__CRC32#",
     }
 )
-"""Names of properties that clients neither give nor see: those of MessageConst.STRING_HASH_SET in RocketMQ 5.3.3, and
-Reput's own. Besides there are all that begin with TIMER_.
+"""Names of properties that clients neither set nor see: names of MessageConst.STRING_HASH_SET in RocketMQ 5.3.3, and
+Reput's own names. All names that begin with TIMER_ are hidden, too.
 """
 FORBIDDEN = HIDDEN | {
     "CHECK_IMMUNITY_TIME_IN_SECONDS",
@@ -82,21 +83,21 @@ FORBIDDEN = HIDDEN | {
     "INNER_NUM",
     "TRANSACTION_CHECK_TIMES",
 }
-"""Names that senders can't give to a property. Of these six, which receivers see, RocketMQ takes what senders say, and
-acts upon it.
+"""Names of properties that producers can't set. Consumers see the six names above. RocketMQ accepts a producer's values
+of these six properties, and acts upon the values.
 """
 
 USER_PROPERTY_COUNT_MAX, USER_PROPERTIES_SIZE_BYTES_MAX = 128, 16 << 10
-"""Tag and keys count as user properties do, as far as the size goes."""
+"""The limit of the size includes the tag and the keys. The limit of the number does not."""
 GROUP_SIZE_BYTES_MAX = 64
 ID_SIZE_BYTES_MAX = 255
 DIGESTS = {"MD5": hashlib.md5, "SHA1": hashlib.sha1}
-"""Those that all clients write in the same way. A CRC-32 they don't, so it is not looked at."""
+"""The digests that all clients write in the same way. Clients write a CRC-32 differently, so it is not checked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """A message as clients see it. What it has not is empty."""
+    """A message as clients see it. Attributes that it lacks are empty."""
 
     id: str
     tag: str = ""
@@ -106,17 +107,17 @@ class Message:
     born_host: str = ""
     trace: str = ""
     producer_group: str = ""
-    """Of a message that is a transaction: who knows how it ends."""
+    """Of a half message: the producer group that knows how the transaction ends."""
     immunity_s: int = 0
-    """For how long that is not asked; 0: as the store says."""
+    """For how long the producer group is not asked. 0 means the store's default."""
     deliver_ms: int = 0
-    """When it is, or was, to be delivered."""
+    """The delivery time, which may be over."""
     origin_topic: str = ""
     origin_id: str = ""
-    """Where a dead letter came from."""
+    """Of a dead letter: the topic and the id of the original message."""
 
     def check(self) -> None:
-        """Return if it can be stored. Raises Refused."""
+        """Return if the message can be stored. Raises Refused."""
         _check_text(self.id, "ILLEGAL_MESSAGE_ID", "the message id", ID_SIZE_BYTES_MAX)
         if not self.id:
             raise Refused("ILLEGAL_MESSAGE_ID", "the message has no id: its sender makes one")
@@ -153,7 +154,7 @@ class Message:
             _check_text(name + value, code, f"the property {name[:64]!r}")
 
     def properties(self, born_ms: int) -> dict[str, str]:
-        """Return what is stored with the body: nothing that is empty. `born_ms` 0: it does not say when it was made."""
+        """Return the properties to store, without empty values. `born_ms` 0 means that the born time is unknown."""
         own = {
             UNIQ_KEY: self.id,
             TAGS: self.tag,
@@ -171,7 +172,7 @@ class Message:
 
 
 def from_properties(properties: Mapping[str, str], offset_message_id: str) -> Message:
-    """Return a stored message as clients see it. One that has no id has that of its place."""
+    """Return a stored message as clients see it. A message without an id gets its offset message id."""
     return Message(
         id=properties.get(UNIQ_KEY) or offset_message_id,
         tag=properties.get(TAGS, ""),
@@ -198,12 +199,12 @@ def kind_of(properties: Mapping[str, str]) -> str:
 
 
 def is_forbidden(name: str) -> bool:
-    """Return whether senders can't give this name to a property."""
+    """Return whether producers can't set a property of this name."""
     return name in FORBIDDEN or name.startswith("TIMER_")
 
 
 def _shown(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties that receivers see, as RocketMQ's proxy shows them."""
+    """Return the properties that consumers see, as RocketMQ's proxy shows them."""
     user = {name: value for name, value in properties.items() if name not in HIDDEN and not name.startswith("TIMER_")}
     if properties.get(TRANSACTION) == "true" and UNIQ_KEY in properties:
         user[TRANSACTION_ID] = properties[UNIQ_KEY]
@@ -216,13 +217,13 @@ def digest_of(body: bytes, kind: str = "MD5") -> str:
 
 
 def check_digest(body: bytes, kind: str, digest: str) -> None:
-    """Return if the body is what its sender says, as far as that can be told. Raises Refused."""
+    """Return if the body matches its digest, or if the digest is of a kind that is not checked. Raises Refused."""
     if kind in DIGESTS and digest_of(body, kind) != digest.upper():
         raise Refused("MESSAGE_CORRUPTED", f"the body is not what its {kind} says: send it again")
 
 
 def _check_text(text: str, code: str, what: str, size_bytes_max: int | None = None) -> None:
-    """Return if a text can be stored. A text without a limit of its own counts among the user properties."""
+    """Return if a text can be stored. A text without its own limit is limited by the user properties' size."""
     size = len(text.encode())
     if size_bytes_max is not None and size > size_bytes_max:
         raise Refused(code, f"{what} has {size} bytes, the limit is {size_bytes_max}")

@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of topics and groups: as clients have them, with a namespace beside, and as the store has them.
+"""Names of topics and groups: the clients' form, with a separate namespace, and the store's form.
 
-As RocketMQ writes them: the namespace, a percent sign, the name; what RocketMQ puts before a name stays in front.
+The store's form is RocketMQ's: the namespace, a percent sign, the name. RocketMQ's prefixes of names stay in front.
 """
 
 DEAD_LETTERS, RETRIES = "%DLQ%", "%RETRY%"
 
 
 def stored_name(namespace: str, name: str) -> str:
-    """Return what the store calls it."""
+    """Return the store's name of a topic or group."""
     prefix, rest = _split(name)
     return f"{prefix}{namespace}%{rest}" if namespace else name
 
 
 def shown_name(namespace: str, stored: str) -> str:
-    """Return what clients of the namespace call it."""
+    """Return the name of a topic or group for clients of the namespace."""
     prefix, rest = _split(stored)
     return prefix + rest.removeprefix(f"{namespace}%") if namespace else stored
 
 
 def is_of_group(stored: str) -> bool:
-    """Return whether a topic is a group's own: clients receive from it, and neither make it nor send to it."""
+    """Return whether a topic belongs to a group. Clients receive from it, but neither create it nor send to it."""
     return bool(_split(stored)[0])
 
 

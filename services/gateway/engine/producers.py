@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Producers: which clients publish which topics, so that one of them can be asked how a transaction ends.
+"""Producers: which clients publish which topics, so that a client can be asked how a transaction ends.
 
-A client says what it publishes in its settings, which some send again only after minutes; so what it sends counts, too.
-Clients that have sent transactional messages of a topic, or have ended transactions of it, know how these end; others
-of the topic may not: they are asked only where there are none of the former.
-Callers: the event loop's thread. Memory: CLIENT_COUNT_MAX clients that have no stream, and those that have one.
+A client names its topics in its settings. Some clients send the settings again only after minutes, so the topics of
+their messages are recorded, too. Clients that have sent half messages of a topic, or have ended transactions of it,
+know how its transactions end. Other clients of the topic may not know it: they are asked only if there are no such
+clients.
+Callers: the event loop's thread. Memory: CLIENT_COUNT_MAX clients.
 """
 
 from collections import OrderedDict
@@ -14,7 +15,7 @@ from typing import Any
 
 CLIENT_COUNT_MAX = 10_000
 TOPIC_COUNT_MAX = 1_000
-"""Topics of one client, the last ones that it named."""
+"""Topics of a client: the last that it named."""
 
 Ask = Callable[[Any], None]
 
@@ -22,19 +23,19 @@ Ask = Callable[[Any], None]
 @dataclass(slots=True)
 class _Client:
     topics: OrderedDict[str, bool] = field(default_factory=OrderedDict)
-    """Whether it had a transaction of the topic."""
+    """By topic: whether the client had a transaction of it."""
     ask: Ask | None = None
 
 
 class Producers:
-    """See the module."""
+    """The clients of this gateway that publish topics."""
 
     def __init__(self) -> None:
         self._clients: OrderedDict[str, _Client] = OrderedDict()
         self._turn = 0
 
     def publishes(self, client: str, topics: Iterable[str], *, in_transactions: bool = False) -> None:
-        """Note that a client publishes these topics, and whether it does so in transactions now."""
+        """Record that a client publishes these topics, and whether it does so in transactions now."""
         known = self._client(client).topics
         for topic in topics:
             known[topic] = known.pop(topic, False) or in_transactions
@@ -42,11 +43,11 @@ class Producers:
             known.popitem(last=False)
 
     def connected(self, client: str, ask: Ask) -> None:
-        """Note that a client has a stream, by which it can be asked. The last one counts."""
+        """Record that a client has a stream, by which it can be asked. The last stream is used."""
         self._client(client).ask = ask
 
     def disconnected(self, client: str, ask: Ask) -> None:
-        """Note that this stream has ended."""
+        """Record that this stream has ended."""
         found = self._clients.get(client)
         if found is not None and found.ask == ask:
             found.ask = None
@@ -57,9 +58,9 @@ class Producers:
         return list(found)
 
     def ask(self, topic: str, question: Any) -> bool:
-        """Ask one client that publishes a topic, another one each time. Returns whether there was one.
+        """Ask a client that publishes a topic, in turn. Returns whether there was such a client.
 
-        One that has had a transaction of the topic, if there is any.
+        Clients that have had a transaction of the topic are preferred.
         """
         found = [(one.topics[topic], one.ask) for one in self._clients.values() if one.ask and topic in one.topics]
         asks = [ask for knows, ask in found if knows] or [ask for _, ask in found]

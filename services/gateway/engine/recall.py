@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles that take a delayed message back: RocketMQ's own form, a text of base64url. They say all that is needed."""
+"""Recall handles, which cancel delayed messages, in RocketMQ's form: a text of base64url with all data for a recall."""
 
 import base64
 import binascii
@@ -14,20 +14,20 @@ PART_COUNT = 5
 
 @dataclass(frozen=True, slots=True)
 class RecallHandle:
-    """Of a message that waits for its time."""
+    """The recall handle of a message that waits for its delivery time."""
 
     topic: str
     deliver_ms: int
     message_id: str
 
     def encode(self) -> str:
-        """Return the text."""
+        """Return the handle as text."""
         parts = (VERSION, self.topic, BROKER, str(self.deliver_ms), self.message_id)
         return base64.urlsafe_b64encode(" ".join(parts).encode()).decode()
 
 
 def decode(text: str) -> RecallHandle:
-    """Return what a text says. Raises Refused."""
+    """Return the handle of a text. Raises Refused."""
     try:
         parts = base64.urlsafe_b64decode(text[:HANDLE_SIZE_BYTES_MAX]).decode().split(" ")
     except (binascii.Error, ValueError):
@@ -38,7 +38,7 @@ def decode(text: str) -> RecallHandle:
 
 
 def refused(handle: RecallHandle, error: PeerRefused, now_ms: int) -> Exception:
-    """Return why a message can't be recalled. It is too late, too, for one whose time was over when it came."""
+    """Return why a message can't be recalled. A message sent with a past delivery time is too late, too."""
     if error.reason == "DELAYED_NOT_FOUND" and handle.deliver_ms <= now_ms:
         return Refused("ILLEGAL_DELIVERY_TIME", f"message {handle.message_id} was delivered: its time is over")
     return error

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renewals: messages that push consumers work on stay theirs as long as the consumers live.
+"""Renewals: extends the invisible time of messages that push consumers work on, as long as the consumers live.
 
-A message is delivered for a minute, and renewed in time while its client has a stream or was heard of lately. Its
-handle stays the same, so a gateway that dies takes nothing along but the renewing: the message comes again after that
-minute, unless it is settled before, at any gateway.
+A message is delivered with an invisible time of a minute. It is renewed in time while its client has a stream or has
+called lately. Its handle stays the same, so the crash of a gateway ends only the renewals: the message is redelivered
+after this minute, unless the consumer settles it before, at any gateway.
 Callers: the event loop's thread. Memory: `count_max` messages, and a time for each of CLIENT_COUNT_MAX clients.
 """
 
@@ -18,36 +18,39 @@ from libs.requests.errors import ServiceError
 
 INVISIBLE_S = 60.0
 RENEW_BEFORE_S = 25.0
-"""A message is renewed when so much of its time is left."""
+"""A message is renewed when so much of its invisible time is left."""
 HELD_S_MAX = 3 * 3_600.0
-"""After so long a message is not renewed any more."""
+"""The longest time over which a message is renewed, from its delivery on."""
 SILENCE_S_MAX = 75.0
-"""Libraries tell every 10 s that they live, the one for Rust every 30 s."""
+"""A client without a stream is taken for dead after so long without a call. Libraries send a heartbeat every 10 s, the
+library for Rust every 30 s.
+"""
 CALL_COUNT_MAX = 500
 CLIENT_COUNT_MAX = 50_000
-"""So many clients without a stream are known at once; others' messages are not renewed. Names have up to a kilobyte."""
+"""So many clients are known at once. Further clients' messages are renewed only while the client has a stream. Names
+have up to a kilobyte."""
 
 _log = logging.getLogger(__name__)
 
 
 class Renewing(Protocol):
-    """What makes messages last."""
+    """The call that extends the invisible time of messages."""
 
     async def renew(self, handles: Sequence[str], invisible_s: float) -> Mapping[str, bool]:
-        """Return for each handle whether its message is its consumer's for so long, from now on."""
+        """Return for each handle whether its message is invisible for `invisible_s` from now on."""
         ...
 
 
 class Renewals:
-    """See the module. `tend` it about once a second."""
+    """The messages that a gateway renews. `tend` it about once a second."""
 
     def __init__(self, renewing: Renewing, clock: Clock, *, count_max: int) -> None:
         self._renewing, self._clock, self._count_max = renewing, clock, count_max
         self._clients: dict[str, float] = {}
-        """When each was heard of last."""
+        """By client: the time of its last call."""
         self._streams: dict[str, int] = {}
         self._held: dict[str, tuple[str, float]] = {}
-        """By handle: whose it is, and since when."""
+        """By handle: the client that has the message, and since when."""
         self._due: list[tuple[float, str]] = []
 
     @property
@@ -57,29 +60,29 @@ class Renewals:
 
     @property
     def clients(self) -> Collection[str]:
-        """Those that were heard of."""
+        """The known clients."""
         return self._clients.keys()
 
     def hear(self, client: str) -> None:
-        """Note that a client lives, if there is room."""
+        """Record that a client lives, if there is room."""
         if client in self._clients or len(self._clients) < CLIENT_COUNT_MAX:
             self._clients[client] = self._clock.monotonic_s()
 
     def connected(self, client: str) -> None:
-        """Note that a client has a stream."""
+        """Record that a client has a further stream."""
         self.hear(client)
         self._streams[client] = self._streams.get(client, 0) + 1
 
     def disconnected(self, client: str) -> None:
-        """Note that a stream has ended."""
+        """Record that a stream of a client has ended."""
         count = self._streams.pop(client, 0) - 1
-        if count >= 0:  # else it has said that it goes
+        if count >= 0:  # else the client has announced its termination
             self.hear(client)
         if count > 0:
             self._streams[client] = count
 
     def leave(self, client: str) -> None:
-        """Note that a client goes: its messages come again when their time is over."""
+        """Record that a client terminates. Its messages are redelivered when their invisible time is over."""
         self._clients.pop(client, None)
         self._streams.pop(client, None)
 
@@ -92,11 +95,11 @@ class Renewals:
             self._schedule(handle, now_s)
 
     def drop(self, handle: str) -> None:
-        """Renew a message no more: it is settled, or its consumer says itself how long it wants it."""
+        """Stop renewing a message: it is settled, or its consumer sets the invisible time itself."""
         self._held.pop(handle, None)
 
     async def tend(self) -> None:
-        """Renew what is due."""
+        """Renew the due messages, and forget silent clients."""
         now_s = self._clock.monotonic_s()
         due: list[str] = []
         while self._due and self._due[0][0] <= now_s:

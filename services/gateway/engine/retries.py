@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How clients are told to try again, by what their libraries understand.
+"""Retry policies for clients, in the form that each library understands.
 
-Java, Go, C++ and C# take a list of waits; so does Python, and nothing else. Node.js takes a first and a longest wait,
-and nothing else, and reads its seconds as milliseconds; so what it asks for after a failure is not what it means.
+Java, Go, C++ and C# accept a list of waits. Python accepts only a list of waits. Node.js accepts only a first and a
+longest wait, and reads the seconds as milliseconds, so it requests a wrong wait after a failure.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 NODE_WAIT_MS_MIN = 1_000
-"""Less than that a client for Node.js asks for only because it reads seconds as milliseconds."""
+"""A Node.js client requests a shorter wait only because it reads seconds as milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """Waits that grow."""
+    """Waits that grow by a factor, up to a limit."""
 
     initial_ms: int
     most_ms: int
@@ -23,11 +23,11 @@ class Exponential:
 
 PRODUCER_ATTEMPTS_MAX = 3
 PRODUCER = Exponential(10, 1_000, 2.0)
-"""How producers send again. Java does not begin without, nor does Node.js."""
+"""How producers retry a send. Producers for Java and Node.js do not start without it."""
 
 
 def of_consumer(backoffs_ms: Sequence[int], *, is_node: bool) -> Exponential | Sequence[int]:
-    """Return a consumer's waits after failures, from its group's."""
+    """Return a consumer's waits after failures, from the waits of its group."""
     if not is_node:
         return backoffs_ms
     first, most = backoffs_ms[0], max(backoffs_ms)
@@ -35,5 +35,5 @@ def of_consumer(backoffs_ms: Sequence[int], *, is_node: bool) -> Exponential | S
 
 
 def is_misread(invisible_ms: int, *, is_node: bool) -> bool:
-    """Return whether a wait after a failure is not what is meant, so that the group's own has to do."""
+    """Return whether a requested wait after a failure is misread, so that the group's own wait is used instead."""
     return is_node and invisible_ms < NODE_WAIT_MS_MIN

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signature: how a client shows that it knows the secret of its access key, in the metadata `authorization`.
+"""Signature: a client's proof in the metadata `authorization` that it knows the secret of its access key.
 
 `MQv2-HMAC-SHA1 Credential=KEY/…, SignedHeaders=x-mq-date-time, Signature=HEX`: the HMAC-SHA1 of the metadata
-`x-mq-date-time` with the secret. Clients write the digits in either case, and the time as they like: many write local
-time and call it UTC, so that nothing can be said of its age. Whoever reads along can use a signature again: use TLS.
+`x-mq-date-time` with the secret. Clients write the digits in upper or lower case, and the time in different forms. Many
+clients write local time and call it UTC, so the age of a signature can't be checked. An eavesdropper can use a
+signature again: use TLS.
 """
 
 import hashlib
@@ -20,14 +21,14 @@ SIZE_MAX = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a client shows."""
+    """A parsed signature: the name of the access key, and the digits."""
 
     key: str
     digits: str
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return what the text says. Raises Refused."""
+        """Return the signature of a metadata text. Raises Refused."""
         algorithm, _, rest = text.partition(" ")
         if algorithm != ALGORITHM or len(text) > SIZE_MAX:
             raise Refused("UNAUTHORIZED", f"the metadata authorization must begin with {ALGORITHM}: set an access key")
@@ -35,7 +36,7 @@ class Signature:
         return cls(fields.get("Credential", "").partition("/")[0], fields.get("Signature", "").lower())
 
     def check(self, secrets: Iterable[bytes], date_time: str) -> None:
-        """Return if it was made with one of the secrets. Raises Refused."""
+        """Return if the signature was made with any of the secrets. Raises Refused."""
         is_right = False
         for secret in secrets:
             made = hmac.new(secret, date_time.encode(), hashlib.sha1).hexdigest()

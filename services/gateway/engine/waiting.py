@@ -3,15 +3,15 @@
 
 WAIT_S_MAX = 20.0
 REQUEST_S = 3.0
-"""Libraries wait so long for an answer, and add it to the wait that they ask for."""
+"""Libraries wait so long for an answer, in addition to the wait that they ask for."""
 MARGIN_S = 0.5
-"""So long before the deadline an answer begins, that it may arrive."""
+"""An answer begins so long before the deadline, so that it arrives in time."""
 
 
 def wait_s(asked_s: float | None, remaining_s: float | None) -> float:
     """Return the seconds to wait.
 
-    `asked_s` is what the client asks for; simple consumers for Go ask for nothing, and have a deadline that says it.
+    `asked_s` is the wait that the client asks for. Simple consumers for Go ask for none: their deadline implies it.
     `remaining_s` is the time until the deadline.
     """
     if asked_s is None:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The RocketMQ 5 client protocol, and the gateway's clients of the log and of Delivery."""
+"""The RocketMQ 5 client protocol, and the gateway's clients of the CommitLog and of Delivery."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AccessKeys: who may call, by the keys of a file that is read again when it changes.
+"""AccessKeys: admits callers by the access keys of a file, which is read again when it changes.
 
-A line is a key, a space and its secret. A key that stands there twice is renewed: either secret is right. A file that
-became unreadable leaves the keys that were there.
+A line is a key, a space and its secret. A key may have several lines while its secret is replaced: each secret is
+right. When the file becomes unreadable, the keys of the last read remain.
 """
 
 import logging
@@ -16,13 +16,13 @@ from services.gateway.rpc.caller import Context, metadata_of
 
 SETTING = "access_keys_file"
 OTHERS = 0o037
-"""What others may not do with the file. Its group may read it: a pod gets its Secrets so."""
+"""Permissions that the file must not grant. Its group may read it, because a pod gets its Secrets in this way."""
 
 _log = logging.getLogger(__name__)
 
 
 class AccessKeys:
-    """Without a file everybody may call. Raises ConfigError for a file that can't be used."""
+    """The check of access keys. Without a file every client may call. Raises ConfigError for an unusable file."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -31,7 +31,7 @@ class AccessKeys:
             self._secrets = _read(path)
 
     def check(self, context: Context) -> None:
-        """Return if the caller has shown that it may call. Raises Refused."""
+        """Return if the caller's signature is right. Raises Refused."""
         if self._path is None:
             return
         if self._watched.have_changed():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Caller: who makes a call, by its metadata. Nothing is kept of it: any gateway serves any call."""
+"""Caller: the client that makes a call, by the call's metadata. It is not kept: any gateway serves any call."""
 
 import asyncio
 import functools
@@ -17,13 +17,13 @@ from services.gateway.rpc.wire import messaging_pb2 as wire
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 NODE = ("HTTP", "NODE_JS")
-"""What clients for Node.js call their language."""
+"""Names that clients for Node.js give for their language."""
 CLIENT_ID_SIZE_MAX = 1_024
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """See the module."""
+    """The client that makes a call."""
 
     client: str
     language: str
@@ -32,7 +32,7 @@ class Caller:
 
     @classmethod
     def of(cls, context: Context) -> Self:
-        """Return who makes this call. Raises Refused."""
+        """Return the client that makes this call. Raises Refused."""
         said = metadata_of(context)
         client = said.get("x-mq-client-id", "")
         if not client or len(client) > CLIENT_ID_SIZE_MAX:
@@ -41,23 +41,23 @@ class Caller:
 
     @property
     def is_node(self) -> bool:
-        """Whether the client is that for Node.js."""
+        """Whether the client is a client for Node.js."""
         return self.language.upper() in NODE
 
     def topic(self, resource: wire.Resource) -> str:
-        """Return what the store calls a topic. Raises Refused."""
+        """Return the store's name of a topic. Raises Refused."""
         return self._stored(resource, "ILLEGAL_TOPIC", "topic")
 
     def group(self, resource: wire.Resource) -> str:
-        """Return what the store calls a group. Raises Refused."""
+        """Return the store's name of a group. Raises Refused."""
         return self._stored(resource, "ILLEGAL_CONSUMER_GROUP", "group")
 
     def shown(self, stored: str) -> wire.Resource:
-        """Return a topic as the client knows it."""
+        """Return a topic by the client's name for it."""
         return wire.Resource(resource_namespace=self.namespace, name=shown_name(self.namespace, stored))
 
     def host(self) -> Host | None:
-        """Return where the client is, None if it is no address."""
+        """Return the client's address and port, None if the peer has no IP address."""
         return _host_of(self.peer)
 
     def _stored(self, resource: wire.Resource, code: str, what: str) -> str:
@@ -68,7 +68,7 @@ class Caller:
 
 @functools.lru_cache(1_024)
 def _host_of(peer: str) -> Host | None:
-    """Return the host that a peer is by gRPC's name of it. It is the same object for all calls of a connection."""
+    """Return the host of gRPC's name of a peer. The object is shared by the calls of a connection."""
     address, _, port = peer.partition(":")[2].rpartition(":")
     try:
         packed = ipaddress.ip_address(address.strip("[]").partition("%")[0]).packed
@@ -78,32 +78,32 @@ def _host_of(peer: str) -> Host | None:
 
 
 def metadata_of(context: Context) -> dict[str, str]:
-    """Return what a caller says beside its request, as text."""
+    """Return the text metadata of a call."""
     return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
 
 
 class Ending:
-    """Ends what waits when the gateway stops."""
+    """Cancels waiting work when the gateway stops."""
 
     def __init__(self) -> None:
         self._works: set[asyncio.Future[Any]] = set()
         self._is_over = False
 
     def end(self) -> None:
-        """Let nothing wait any more."""
+        """Cancel all waiting work, and further work at once."""
         self._is_over = True
         for work in self._works:
             work.cancel()
 
     def cancels(self, work: "asyncio.Future[Any]") -> None:
-        """Let work be cancelled when the gateway stops."""
+        """Cancel this work when the gateway stops."""
         if self._is_over:
             work.cancel()
         self._works.add(work)
         work.add_done_callback(self._works.discard)
 
     async def unless(self, work: "asyncio.Future[Any]") -> bool:
-        """Wait for work, and return whether it is done. It is cancelled when the gateway stops, or the caller goes."""
+        """Wait for work, and return whether it is done. A stop of the gateway, or of the caller, cancels it."""
         self.cancels(work)
         try:
             await asyncio.wait([work])

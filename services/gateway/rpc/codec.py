@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between the protocol and the store."""
+"""Translation of messages between the protocol and the store."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -31,7 +31,7 @@ OF_OTHER_KINDS: Sequence[OtherField] = (
     "lite_topic",
     "priority",
 )
-"""Fields that say that a message is of a kind that is not served."""
+"""Fields of messages of kinds that are not served."""
 
 IMMUNITY_MS_MAX = 1000 * IMMUNITY_S_MAX
 
@@ -42,7 +42,7 @@ DIGEST_NAMES = {wire.DIGEST_TYPE_MD5: "MD5", wire.DIGEST_TYPE_SHA1: "SHA1"}
 async def to_store(
     sent: wire.Message, topic: str, caller: Caller, bodies: Bodies, *, body_size_bytes_max: int
 ) -> AppendMessage:
-    """Return a message as it is appended. Raises Refused."""
+    """Return a sent message in the form for the append. Raises Refused."""
     system = sent.system_properties
     _check_kind(sent)
     if system.body_encoding not in ENCODINGS:
@@ -81,25 +81,25 @@ async def to_store(
 
 
 def is_transaction(sent: wire.Message) -> bool:
-    """Return whether a message is seen only when its producer says so."""
+    """Return whether a message is a half message: consumers see it only if its producer commits the transaction."""
     return sent.system_properties.message_type == wire.MESSAGE_TYPE_TRANSACTION
 
 
 def group_of(sent: wire.Message) -> str:
-    """Return the message group, which a sender may give as the property that RocketMQ keeps it in."""
+    """Return the message group. A producer may set it as the property in which RocketMQ stores it."""
     return sent.system_properties.message_group or sent.user_properties.get(messages.GROUP, "")
 
 
 def delivery_ms(system: wire.SystemProperties) -> int:
-    """Return when a message is to be delivered, at least 1 ms after 1970, 0 if it has no delivery time."""
+    """Return the delivery time in ms, at least 1 ms after 1970, and 0 if the message has no delivery time."""
     return max(milliseconds(system.delivery_timestamp), 1) if system.HasField("delivery_timestamp") else 0
 
 
 def _check_kind(sent: wire.Message) -> None:
     """Return if a message is of a kind that is served. Raises Refused.
 
-    What the message has decides, as with RocketMQ's proxy: libraries that say NORMAL of every message may give one a
-    message group or a delivery time. A message that lacks what its type promises is refused.
+    The fields decide about the kind, as with RocketMQ's proxy: some libraries give every message the type NORMAL, also
+    a message with a message group or a delivery time. A message without the field that its type needs is refused.
     """
     system = sent.system_properties
     what = NOT_YET.get(system.message_type)
@@ -135,7 +135,7 @@ def _check_kind(sent: wire.Message) -> None:
 async def to_client(
     received: ReceivedMessage, caller: Caller, bodies: Bodies, *, invisible_ms: int | None
 ) -> wire.Message:
-    """Return a message as its consumer gets it, with all that libraries can't do without."""
+    """Return a message as its consumer gets it, with all fields that libraries need."""
     message = await _shown(received.message, caller, bodies)
     system = message.system_properties
     system.receipt_handle = received.handle
@@ -146,7 +146,7 @@ async def to_client(
 
 
 async def question(check: TransactionCheck, caller: Caller, bodies: Bodies) -> wire.TelemetryResponse:
-    """Return what a producer is asked about a transaction."""
+    """Return the question to a producer about a transaction."""
     return wire.TelemetryResponse(
         recover_orphaned_transaction_command=wire.RecoverOrphanedTransactionCommand(
             message=await _shown(check.message, caller, bodies), transaction_id=check.transaction.transaction_id
@@ -157,8 +157,8 @@ async def question(check: TransactionCheck, caller: Caller, bodies: Bodies) -> w
 async def _shown(stored: StoredMessage, caller: Caller, bodies: Bodies) -> wire.Message:
     """Return a stored message as clients see it.
 
-    A body that can't be inflated is called IDENTITY, too: libraries that can't inflate a body drop all messages that
-    came with it.
+    The encoding of a body that can't be inflated is IDENTITY, too: a library that can't inflate a body drops all
+    messages of the same answer.
     """
     message = messages.from_properties(stored.properties, stored.offset_message_id)
     body = await bodies.inflated(stored.body, stored.sys_flag)
@@ -192,10 +192,10 @@ async def _shown(stored: StoredMessage, caller: Caller, bodies: Bodies) -> wire.
 
 
 def host_text(host: Host) -> str:
-    """Return a host as text, "" if there is none."""
+    """Return a host as text, "" without an address."""
     return str(StoredHost(host.address, host.port)) if host.address else ""
 
 
 def milliseconds(time: Timestamp | Duration) -> int:
-    """Return a time as whole milliseconds."""
+    """Return a time or duration in whole milliseconds."""
     return time.seconds * 1000 + time.nanos // 1_000_000

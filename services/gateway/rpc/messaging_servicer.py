@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MessagingService: every method of the protocol that is served. What goes wrong is a status in the answer."""
+"""MessagingService: the methods of the protocol. An error becomes a status in the answer."""
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
@@ -29,16 +29,16 @@ from services.gateway.rpc.wire import messaging_pb2 as wire
 SERVED_AS = "apache.rocketmq.v2.MessagingService"
 SEND_COUNT_MAX = 1_000
 SEND_STEP_COUNT = 50
-"""Messages of a request that are checked and translated before others have their turn: some milliseconds."""
+"""Messages of a request that are translated before the event loop runs other work. This takes some milliseconds."""
 
 COME_AGAIN = (wire.CODE_UNAUTHORIZED, wire.CODE_TOO_MANY_REQUESTS)
-"""Codes of streams that end in order, because the same settings may be taken later."""
+"""Codes with which a stream ends without an error, because the same settings may be accepted later."""
 
 R = TypeVar("R")
 
 
 def _answers(make: Callable[..., R]) -> Callable[[Any], Callable[..., Coroutine[Any, Any, R]]]:
-    """Let a method answer with a status: its own answer if it gives one, else that all went well."""
+    """Make a method answer with a status: its own answer, or OK if it returns None, or the status of its error."""
 
     def decorate(method: Any) -> Callable[..., Coroutine[Any, Any, R]]:
         async def answer(self: "MessagingServicer", request: Any, context: Context) -> R:
@@ -54,7 +54,7 @@ def _answers(make: Callable[..., R]) -> Callable[[Any], Callable[..., Coroutine[
 
 
 class MessagingServicer:
-    """See the module."""
+    """The servicer of the protocol."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class MessagingServicer:
         self._bodies, self._body_size_bytes_max, self._clock = bodies, body_size_bytes_max, clock
 
     def admit(self, context: Context) -> Caller:
-        """Return who calls. Raises Refused."""
+        """Return the caller, after the check of its access key. Raises Refused."""
         self._keys.check(context)
         return Caller.of(context)
 
@@ -89,23 +89,23 @@ class MessagingServicer:
     async def QueryAssignment(
         self, request: wire.QueryAssignmentRequest, caller: Caller
     ) -> wire.QueryAssignmentResponse:
-        """Return what a push consumer receives from."""
+        """Return the queues that a push consumer receives from."""
         return wire.QueryAssignmentResponse(status=OK, assignments=await self._routes.assignments(request, caller))
 
     @_answers(wire.HeartbeatResponse)
     async def Heartbeat(self, request: wire.HeartbeatRequest, caller: Caller) -> None:
-        """Hear that a client lives."""
+        """Record that a client lives."""
         check_client_type(request.client_type)
         self._renewals.hear(caller.client)
 
     @_answers(wire.NotifyClientTerminationResponse)
     async def NotifyClientTermination(self, _: wire.NotifyClientTerminationRequest, caller: Caller) -> None:
-        """Hear that a client goes."""
+        """Record that a client terminates."""
         self._renewals.leave(caller.client)
 
     @_answers(wire.SendMessageResponse)
     async def SendMessage(self, request: wire.SendMessageRequest, caller: Caller) -> wire.SendMessageResponse:
-        """Store messages of one topic, all of them or none."""
+        """Append messages of a topic, all of them or none."""
         count = len(request.messages)
         if not 1 <= count <= SEND_COUNT_MAX:
             raise Refused("BAD_REQUEST", f"the request has {count} messages, and must have 1 to {SEND_COUNT_MAX}")
@@ -130,7 +130,7 @@ class MessagingServicer:
     async def ReceiveMessage(
         self, request: wire.ReceiveMessageRequest, context: Context
     ) -> AsyncGenerator[wire.ReceiveMessageResponse, None]:
-        """Give messages to a consumer."""
+        """Deliver messages to a consumer."""
         try:
             caller = self.admit(context)
             async with contextlib.aclosing(self._receiving.receive(request, caller, context)) as answers:
@@ -141,14 +141,14 @@ class MessagingServicer:
 
     @_answers(wire.AckMessageResponse)
     async def AckMessage(self, request: wire.AckMessageRequest, _: Caller) -> wire.AckMessageResponse:
-        """Settle messages."""
+        """Acknowledge messages."""
         return await self._receiving.ack(request)
 
     @_answers(wire.ChangeInvisibleDurationResponse)
     async def ChangeInvisibleDuration(
         self, request: wire.ChangeInvisibleDurationRequest, caller: Caller
     ) -> wire.ChangeInvisibleDurationResponse:
-        """Set for how long a message is its consumer's."""
+        """Set the invisible time of a message."""
         handle = await self._receiving.change(request, caller)
         return wire.ChangeInvisibleDurationResponse(status=OK, receipt_handle=handle)
 
@@ -156,16 +156,16 @@ class MessagingServicer:
     async def ForwardMessageToDeadLetterQueue(
         self, request: wire.ForwardMessageToDeadLetterQueueRequest, _: Caller
     ) -> None:
-        """Put a message among the dead letters."""
+        """Make a message a dead letter."""
         await self._receiving.bury(request)
 
     async def Telemetry(
         self, requests: AsyncIterator[wire.TelemetryRequest], context: Context
     ) -> AsyncGenerator[wire.TelemetryResponse, None]:
-        """Tell a client by what rules it plays.
+        """Complete a client's settings, and ask it about transactions.
 
-        Settings that are refused end the stream with an error, as RocketMQ's proxy does it: clients for Java and Go end
-        their start by that. One for Node.js looks at the status. Raises BadArgument.
+        Refused settings end the stream with an error, as with RocketMQ's proxy: this ends the start of clients for Java
+        and Go. A client for Node.js looks at the status. Raises BadArgument.
         """
         try:
             caller = self.admit(context)
@@ -180,7 +180,7 @@ class MessagingServicer:
 
     @_answers(wire.EndTransactionResponse)
     async def EndTransaction(self, request: wire.EndTransactionRequest, caller: Caller) -> None:
-        """Let a transaction end. A producer that does not know how is asked again."""
+        """Commit or roll back a transaction. A producer that does not know the end yet is asked again."""
         topic = caller.topic(request.topic)
         name = request.transaction_id or request.message_id
         if not name:
@@ -192,7 +192,7 @@ class MessagingServicer:
 
     @_answers(wire.RecallMessageResponse)
     async def RecallMessage(self, request: wire.RecallMessageRequest, caller: Caller) -> wire.RecallMessageResponse:
-        """Take a message back that waits for its time."""
+        """Cancel a message that waits for its delivery time."""
         topic, handle = caller.topic(request.topic), recall.decode(request.recall_handle)
         if handle.topic != topic:
             raise Refused("BAD_REQUEST", f"the recall handle is of a message of topic {handle.topic}")
@@ -204,12 +204,12 @@ class MessagingServicer:
 
     @_answers(wire.SyncLiteSubscriptionResponse)
     async def SyncLiteSubscription(self, _: wire.SyncLiteSubscriptionRequest, __: Caller) -> None:
-        """Refuse."""
+        """Refuse the call: lite topics are not served."""
         raise Refused("UNSUPPORTED", "lite topics are not served yet")
 
 
 def _sent(message: wire.Message, topic: str, offset: int) -> wire.SendResultEntry:
-    """Return what became of a message that is stored."""
+    """Return the result entry of a stored message."""
     system = message.system_properties
     entry = wire.SendResultEntry(
         status=OK, message_id=system.message_id, transaction_id=system.message_id, offset=offset

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orphans: transactions whose producers have said nothing. One client that publishes the topic is asked, by its stream.
+"""Orphans: asks about transactions that their producers have not ended. A client that publishes the topic is asked.
 
-Any gateway may do it: Delivery gives each question to one of them.
+The question is sent on the client's stream. Any gateway may ask: Delivery gives each question to a single gateway.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from services.gateway.errors import PeerRefused
 from services.gateway.rpc.store.delivery_client import DeliveryClient
 
 WAIT_S = 1.0
-"""How long a question is waited for: then others may have begun to publish."""
+"""How long a call waits for a question. The next call includes clients that have begun to publish meanwhile."""
 TOPIC_COUNT_MAX = 1_000
 CHECK_COUNT = 100
 
 
 class Orphans:
-    """`start` it, `stop` it."""
+    """The loop that asks producers. `start` it, `stop` it."""
 
     def __init__(self, delivery: DeliveryClient, producers: Producers) -> None:
         self._delivery, self._producers = delivery, producers
@@ -31,11 +31,11 @@ class Orphans:
         )
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the loop."""
         self._loop.start()
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Stop the loop."""
         await self._loop.stop()
 
     async def _ask(self) -> None:
@@ -44,7 +44,7 @@ class Orphans:
             await asyncio.sleep(WAIT_S)
             return
         checks: Sequence[TransactionCheck] = await self._delivery.checks(topics, CHECK_COUNT, wait_s=WAIT_S)
-        for check in checks:  # one that nobody hears is given again, later
+        for check in checks:  # Delivery repeats an unanswered question later
             self._producers.ask(check.transaction.producer_group, check)
 
     def _next_topics(self) -> list[str]:

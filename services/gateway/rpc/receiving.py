@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receiving: messages that are a consumer's for a while, and what it says became of them."""
+"""Receiving: delivers messages to consumers, and settles them as the consumers request."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ INVISIBLE_MS_MAX = 12 * 3_600_000
 
 
 class Receiving:
-    """See the module."""
+    """The methods of consumers."""
 
     def __init__(
         self, delivery: DeliveryClient, renewals: Renewals, bodies: Bodies, ending: Ending, clock: Clock
@@ -44,11 +44,11 @@ class Receiving:
     async def receive(
         self, request: wire.ReceiveMessageRequest, caller: Caller, context: Context
     ) -> AsyncGenerator[wire.ReceiveMessageResponse, None]:
-        """Give the status, the messages, and the time. Those that its caller does not take come again at once.
+        """Yield the status, the messages, and the time. Messages that the caller does not take are redelivered at once.
 
-        The one that was on its way counts as an attempt, because its caller may have begun with it. Without a message
-        the status is that of RocketMQ's proxy, which libraries take for an empty list; only the simple consumer for Go
-        returns it as an error.
+        The message on its way to the caller counts as an attempt, because the caller may have begun to work on it.
+        Without a message the status is MESSAGE_NOT_FOUND, as from RocketMQ's proxy. Libraries take this status for an
+        empty list; only the simple consumer for Go returns it as an error.
         """
         await context.send_initial_metadata(())
         invisible_ms = _invisible_ms(request)
@@ -86,7 +86,7 @@ class Receiving:
         )
         try:
             return receiving.result() if await self._ending.unless(receiving) else ()
-        except asyncio.CancelledError:  # the caller went in the moment in which they came
+        except asyncio.CancelledError:  # the caller was cancelled just when the messages arrived
             if receiving.done() and not receiving.cancelled() and receiving.exception() is None:
                 self._give_back((), receiving.result())
             raise
@@ -102,11 +102,11 @@ class Receiving:
         task.add_done_callback(self._giving_back.discard)
 
     async def _settle(self, entries: Sequence[Entry]) -> None:
-        with contextlib.suppress(ServiceError):  # then they come again when their time is over
+        with contextlib.suppress(ServiceError):  # then they are redelivered after their invisible time
             await self._delivery.settle(entries)
 
     async def ack(self, request: wire.AckMessageRequest) -> wire.AckMessageResponse:
-        """Settle messages, each by itself."""
+        """Acknowledge messages. Each has its own outcome."""
         count = len(request.entries)
         if not 1 <= count <= ENTRY_COUNT_MAX:
             raise Refused("BAD_REQUEST", f"the request has {count} entries, and must have 1 to {ENTRY_COUNT_MAX}")
@@ -124,7 +124,7 @@ class Receiving:
         return wire.AckMessageResponse(status=statuses[0] if len(codes) == 1 else several, entries=entries)
 
     async def change(self, request: wire.ChangeInvisibleDurationRequest, caller: Caller) -> str:
-        """Set for how long a message is its consumer's. Returns its handle from now on."""
+        """Set the invisible time of a message. Returns its receipt handle from now on."""
         invisible_ms = milliseconds(request.invisible_duration)
         if not 0 <= invisible_ms <= INVISIBLE_MS_MAX:
             text = f"invisible_duration is {invisible_ms} ms, and must be 0 to {INVISIBLE_MS_MAX}"
@@ -141,13 +141,13 @@ class Receiving:
         return handle or request.receipt_handle
 
     async def bury(self, request: wire.ForwardMessageToDeadLetterQueueRequest) -> None:
-        """Put a message among the dead letters of its group."""
+        """Make a message a dead letter of its group."""
         await self._delivery.settle_one(Entry(handle=request.receipt_handle, bury=Bury()))
         self._renewals.drop(request.receipt_handle)
 
 
 def _invisible_ms(request: wire.ReceiveMessageRequest) -> int | None:
-    """Return for how long messages are the consumer's, None if that is its group's to say."""
+    """Return the invisible time in ms, None if the group's policy decides. Raises Refused."""
     if request.auto_renew:
         return round(INVISIBLE_S * 1000)
     if not request.HasField("invisible_duration"):
@@ -166,7 +166,7 @@ def _asked_s(request: wire.ReceiveMessageRequest) -> float | None:
 
 
 def _filter(expression: wire.FilterExpression) -> tuple[str, str]:
-    """Return tags and a condition of properties, one of which lets everything pass. Raises Refused."""
+    """Return tags and a condition on properties. At least either passes all messages. Raises Refused."""
     text = expression.expression
     try:
         if expression.type != wire.FILTER_TYPE_SQL:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes: the queues of a topic as clients see them, all of them at the address that the client has called.
+"""Routes: the queues of a topic as clients see them, all at the address that the client has called.
 
-So it finds the gateway behind load balancers and mapped ports, and keeps to the port that it has chosen. Messages of a
-topic come from any of its queues, so whatever a consumer receives from is the whole topic.
+So a client finds the gateway behind load balancers and mapped ports, and keeps to the port that it has chosen. Messages
+of a topic come from any of its queues, so a consumer always receives from the whole topic.
 """
 
 from reput.commitlog.v1.topic_service_pb2 import Topic
@@ -21,11 +21,11 @@ KINDS = (
     wire.MESSAGE_TYPE_DELAY,
     wire.MESSAGE_TYPE_TRANSACTION,
 )
-"""Kinds of messages that are served: libraries refuse others by themselves."""
+"""Types of messages that are served. Libraries refuse other types themselves."""
 
 
 class Routes:
-    """See the module. Raises Refused and PeerRefused."""
+    """The routes of topics. Raises Refused and PeerRefused."""
 
     def __init__(self, log: LogClient) -> None:
         self._log = log
@@ -38,7 +38,7 @@ class Routes:
         return [_queue(request.topic, topic, queue_id, broker) for queue_id in range(count)]
 
     async def assignments(self, request: wire.QueryAssignmentRequest, caller: Caller) -> list[wire.Assignment]:
-        """Return what a push consumer receives from."""
+        """Return the queue of a push consumer: a single queue that stands for the whole topic."""
         broker = _broker(request.endpoints)
         caller.group(request.group)
         topic = await self._log.topic(caller.topic(request.topic))
@@ -53,7 +53,7 @@ def _broker(endpoints: wire.Endpoints) -> wire.Broker:
 
 def _queue(name: wire.Resource, topic: Topic, queue_id: int, broker: wire.Broker) -> wire.MessageQueue:
     can_send = topic.is_writable and not is_of_group(topic.name) and queue_id < topic.write_queue_count
-    can_receive = topic.is_readable  # receivers get what is in any queue
+    can_receive = topic.is_readable  # consumers get messages of any queue
     permission = wire.PERMISSION_NONE
     if can_send:
         permission = wire.PERMISSION_READ_WRITE if can_receive else wire.PERMISSION_WRITE

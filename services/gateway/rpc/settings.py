@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings: what a client says of itself, completed by the rules that it is to play by.
+"""Settings: a client's own settings, completed by the gateway's settings for it.
 
-Each library needs some of them to begin at all; which ones, says docs/gateway.md.
+Each library needs some of them for its start. docs/gateway.md names them.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def check_client_type(kind: int) -> None:
 
 
 def check(settings: wire.Settings) -> None:
-    """Return if these are settings of a client that is served. Raises Refused."""
+    """Return if clients with these settings are served. Raises Refused."""
     kind = settings.WhichOneof("pub_sub")
     if kind is None:
         raise Refused("BAD_REQUEST", "one of publishing and subscription must be set")
@@ -39,7 +39,7 @@ def check(settings: wire.Settings) -> None:
 
 
 def of_producer(said: wire.Settings, *, body_size_bytes_max: int) -> wire.Settings:
-    """Return a producer's settings."""
+    """Return the completed settings of a producer."""
     settings = _echoed(said)
     settings.publishing.max_body_size = body_size_bytes_max
     settings.publishing.validate_message_type = True
@@ -49,7 +49,7 @@ def of_producer(said: wire.Settings, *, body_size_bytes_max: int) -> wire.Settin
 
 
 def of_consumer(said: wire.Settings, policy: GroupPolicy, *, is_node: bool) -> wire.Settings:
-    """Return a consumer's settings, of a group with this policy."""
+    """Return the completed settings of a consumer, whose group has this policy."""
     settings = _echoed(said)
     settings.subscription.fifo = policy.is_ordered
     settings.subscription.receive_batch_size = BATCH_SIZE
@@ -61,7 +61,7 @@ def of_consumer(said: wire.Settings, policy: GroupPolicy, *, is_node: bool) -> w
 
 
 def is_of_node(said: wire.Settings) -> bool:
-    """Return whether a client says that it is that for Node.js."""
+    """Return whether the settings are from a client for Node.js."""
     return said.user_agent.language == wire.LANGUAGE_NODE_JS
 
 
@@ -69,7 +69,7 @@ def _echoed(said: wire.Settings) -> wire.Settings:
     settings = wire.Settings()
     settings.CopyFrom(said)
     settings.ClearField("backoff_policy")
-    settings.metric.on = False  # else libraries send their metrics here
+    settings.metric.on = False  # else libraries send their metrics to the gateway
     return settings
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of a request, as the protocol tells it: by a status in an answer of a call that went well."""
+"""Statuses: an error becomes a status in the answer of a call that is itself OK for gRPC."""
 
 import logging
 from collections.abc import Mapping
@@ -43,26 +43,26 @@ CODES: Mapping[str, str] = {
     "WINDOW_FULL": "TOO_MANY_REQUESTS",
     "": "HA_NOT_AVAILABLE",
 }
-"""Codes of what the services behind the gateway refuse, by their reasons; what is not here is a bug of ours."""
+"""Codes for refusals of the services behind the gateway, by reason. A reason that is missing here is Reput's bug."""
 
 OF_FIELDS: Mapping[str, str] = {
     "group": "ILLEGAL_CONSUMER_GROUP",
     "tag_expression": "ILLEGAL_FILTER_EXPRESSION",
     "where": "ILLEGAL_FILTER_EXPRESSION",
 }
-"""Codes of what the services refuse as BAD_ARGUMENT, by the field at fault."""
+"""Codes for refusals with the reason BAD_ARGUMENT, by the field at fault."""
 PASSING = "HA_NOT_AVAILABLE"
 
 _log = logging.getLogger(__name__)
 
 
 def status(code: str, text: str) -> wire.Status:
-    """Return a status by the name of its code, without its prefix."""
+    """Return a status by the name of its code, without the prefix of the name."""
     return wire.Status(code=wire.Code.Value(f"CODE_{code}"), message=text)
 
 
 def status_of(error: ServiceError) -> wire.Status:
-    """Return the status that tells of an error."""
+    """Return the status of an error."""
     if isinstance(error, Refused):
         return status(error.code, str(error))
     assert isinstance(error, PeerRefused)
@@ -77,5 +77,5 @@ def status_of(error: ServiceError) -> wire.Status:
 
 
 def is_passing(error: ServiceError) -> bool:
-    """Return whether what was refused may be had later: a service is away, or begins."""
+    """Return whether a retry may succeed later: a service is unreachable or late, or is about to serve."""
     return isinstance(error, PeerRefused) and (error.is_late or CODES.get(error.reason) == PASSING)

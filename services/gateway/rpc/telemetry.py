@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Telemetry: the stream by which a client says what it is, hears by what rules it plays, and is asked questions."""
+"""Telemetry: the stream on which a client sends its settings, gets the completed settings, and gets questions."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -21,23 +21,23 @@ from services.gateway.rpc.store.delivery_client import DeliveryClient
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
 NODE_DELAY_S = 0.15
-"""A client for Node.js that hears of its settings before it has asked for all its topics waits for them for ever."""
+"""Delay of the settings for Node.js: a client that gets them before it has asked for all its topics waits for ever."""
 
 POLICY_TRIES, POLICY_INTERVAL_S = 16, 0.5
-"""A client that hears that its settings can't be had asks again after minutes, or never; so it had better wait."""
+"""The gateway retries for the client: a client whose settings fail asks again only after minutes, or never."""
 
 
 ANSWER_COUNT_MAX = 16
-"""Answers that wait for a client that does not read. It is not listened to then."""
+"""Answers that wait for a client that does not read. With more, the gateway stops reading the client's requests."""
 QUESTION_COUNT_MAX = 1_000
-"""Questions that wait for a client that does not read; what is left out is asked again."""
+"""Questions that wait for a client that does not read. Further questions are dropped, and asked again later."""
 
 _Told: TypeAlias = "asyncio.Queue[wire.TelemetryResponse | TransactionCheck | None]"
-"""Answers and questions for one client. None ends them."""
+"""Answers and questions for a client. None ends them."""
 
 
 class Telemetry:
-    """See the module."""
+    """The streams of this gateway's clients."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class Telemetry:
     async def answers(
         self, caller: Caller, requests: AsyncIterator[wire.TelemetryRequest], context: Context
     ) -> AsyncGenerator[wire.TelemetryResponse, None]:
-        """Answer what the client says until it, or the gateway, goes.
+        """Answer the client's requests until the client ends the stream or the gateway stops.
 
-        Raises Refused for a client too many, and Refused and PeerRefused for settings that are never taken.
+        Raises Refused for a stream beyond the limit, and Refused and PeerRefused for settings that are never accepted.
         """
         if self._stream_count >= self._stream_count_max:
             limit = f"client_stream_count_max, {self._stream_count_max}"
@@ -79,7 +79,7 @@ class Telemetry:
         reading.add_done_callback(lambda _: told.put_nowait(None))
         self._ending.cancels(reading)
         try:
-            await context.send_initial_metadata(())  # the library for Rust says nothing before it
+            await context.send_initial_metadata(())  # the library for Rust sends no request before it
             while (answer := await told.get()) is not None:
                 taken.set()
                 if isinstance(answer, TransactionCheck):
@@ -100,7 +100,7 @@ class Telemetry:
         told: _Told,
         taken: asyncio.Event,
     ) -> None:
-        """Answer what the client says, until it goes."""
+        """Answer the client's requests until the client ends the stream."""
         async for request in requests:
             while told.qsize() > ANSWER_COUNT_MAX:
                 taken.clear()
@@ -130,7 +130,7 @@ class Telemetry:
         return settings.of_consumer(said, policy, is_node=is_node)
 
     async def _policy(self, group: str) -> GroupPolicy:
-        """Return a group's policy. Raises PeerRefused when it is refused, or could not be had for a while."""
+        """Return a group's policy. Raises PeerRefused when the call is refused, or all retries have failed."""
         for _ in range(POLICY_TRIES - 1):
             try:
                 return await self._delivery.policy(group)

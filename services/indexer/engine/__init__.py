@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indexer's plain objects: no transport; file system, clock and log source arrive as arguments.
+"""Indexer's plain objects, without transport. File system, clock and log source are passed as arguments.
 
-`build` makes an Indexer with all of its parts in one pass; the Indexer opens, starts and closes them, and whoever
-serves calls gets those that it uses. The rooms, from below; each may use those above it in this list:
+`build` creates an Indexer with all of its parts; the Indexer opens, starts and closes them, and each servicer gets the
+parts that it uses. The rooms, from the lowest; each may use the rooms above it in this list:
 
-log      what the Indexer needs of the CommitLog: its stream (LogSource), its records (RecordSource, or its files), and
-         its front for delayed messages (LogSink). LogFiles is a source without any service.
-tables   ConsumeQueueTable has the queues, IndexTable the key index. UnsyncedFiles knows what a sync must cover,
-         QueueSums what all queues add up to, SteppedOver which records are in no queue. ProgressFile says what is
-         certain.
-follow   Indexes enters a batch into both tables and undoes it; `Indexes.reached` says how far that is. ReputLoop
-         follows the log and executes what libs.log.agreement decides, by the stages of ReputStates. FlushLoop syncs.
-         Completeness says whether the indexes hold all that was ever answered from them. LongPolls are woken.
+log      The CommitLog for the Indexer: its stream (LogSource), its records (RecordSource, or its files), and its
+         interface for appending delayed messages (LogSink). LogFiles is a source without any service.
+tables   ConsumeQueueTable has the queues, IndexTable the key index. UnsyncedFiles has the files that a sync must cover,
+         QueueSums the sums over all queues, SteppedOver the records without a unit in a queue. ProgressFile has the
+         durable progress.
+follow   Indexes enters a batch into both tables and undoes it; `Indexes.reached` is the progress. ReputLoop follows the
+         log and executes the verdicts of libs.log.agreement, by the stages of ReputStates. FlushLoop syncs.
+         Completeness tells whether the indexes hold all records that were ever answered from them. LongPolls are woken.
 answer   Answers: QueryEngine by key, time and id, Puller, ScanPlanner and Scanner.
-groups   ConsumerOffsets.
-share    Sharing: where the log has copies, what groups commit and how far delayed messages are delivered becomes
-         records of it (LocalChanges), which each Indexer takes over (StateQueue); DelayOffsets.
-upkeep   Trim, QueueRemoval and OnlineRebuild: what the Janitor and operators ask for.
-deliver  DelayDelivery follows the schedule topic and appends what is due.
+groups   ConsumerOffsets, GroupConfigs and TimerWheel.
+share    Sharing: if the log has copies, commits of groups and the progress of delayed messages become records of the
+         log (LocalChanges), which each Indexer applies (StateQueue); DelayOffsets.
+upkeep   Trim, QueueRemoval and OnlineRebuild: operations for the Janitor and for operators.
+deliver  DelayDelivery follows the schedule topic and appends due messages.
 
 A batch: ReputLoop.apply -> Indexes.prepare (room in files) -> Indexes.apply -> LongPolls.wake. A handshake: agree ->
-Indexes.undo, adopt, skip_to -> agree again, until the stream goes on. A round of the flush: UnsyncedFiles.begin_sync
--> sync -> ProgressFile.save -> files that were trimmed go -> the log hears how far that is. A start: the lock,
-Indexes.recover, the loops. A stop: the loops, delivery, consumer offsets, then one last sync and the mark of a clean
+Indexes.undo, adopt, skip_to -> agree again, until the stream continues. A round of the flush: UnsyncedFiles.begin_sync
+-> sync -> ProgressFile.save -> trimmed files are removed -> the progress is reported to the log. A start: the lock,
+Indexes.recover, the loops. A stop: the loops, delivery, consumer offsets, then a last sync and the mark of a clean
 stop.
 """

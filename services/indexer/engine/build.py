@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`build`: makes an Indexer with all of its parts, each from those above it. Opens nothing and starts nothing."""
+"""`build`: creates an Indexer with all of its parts, each from the parts above it. Opens nothing, starts nothing."""
 
 import functools
 from collections.abc import Callable

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indexer: one store's indexes from their recovery to their last sync. `build` makes it with all of its parts.
+"""Indexer: the indexes of a store from their recovery to their last sync. `build` creates it with all of its parts.
 
-Recovery: after a clean stop everything is as the progress file says. Otherwise queues are cut to what was synced for
-certain, index files after the last finished one are dropped, and the log is asked for everything from there on; what is
-there already is recognised and not entered again, and calls that need the indexes wait for it (Completeness). Without a
-progress file everything is built anew. Index files that RocketMQ has changed since a clean stop are dropped as after an
-unclean one. When the files hold less than was synced for certain, all of them are dropped and built anew.
+Recovery: after a clean stop the files are as the progress file states. Otherwise queues are cut to their synced end,
+index files after the last finished file are dropped, and the log is read from there on; existing entries are recognised
+and not entered again, and calls that need the indexes are refused meanwhile (Completeness). Without a progress file all
+indexes are built anew. Index files that RocketMQ has changed since a clean stop are dropped as after an unclean stop.
+When the files hold less than was synced for certain, all of them are dropped and built anew.
 Callers: the event loop's thread, except `open`, which blocks and may run in a worker thread before anything else.
 """
 
@@ -39,7 +39,7 @@ from services.indexer.engine.upkeep.trim import Trim
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """What happens as the log grows."""
+    """The parts that follow the log."""
 
     states: ReputStates
     reput: ReputLoop
@@ -53,7 +53,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What operators, the Janitor and Delivery ask for."""
+    """The operations for operators, the Janitor and Delivery."""
 
     trim: Trim
     removal: QueueRemoval
@@ -63,7 +63,7 @@ class Upkeep:
 
 
 class Indexer:
-    """The indexes of one store. `open` it, `start` it, `close` it; each once."""
+    """The indexes of a store. `open` it, `start` it, `close` it, each once."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Indexer:
     def open(self, *, anew: bool = False) -> None:
         """Lock the directory and recover. Blocks. Raises StoreLocked, StoreError, FormatError and OSError.
 
-        With `anew` nothing that was indexed is believed, so that all indexes are dropped.
+        With `anew` the progress is forgotten, so that all indexes are dropped.
         """
         self._fs.make_directory(self._data_dir / store_layout.REPUT)
         self._lock = self._fs.lock(self._data_dir / store_layout.INDEXER_LOCK)
@@ -123,7 +123,7 @@ class Indexer:
         self.follow.polls.close()
 
     async def close(self) -> None:
-        """Stop the loops, make everything durable, mark the stop as clean. Raises what keeps it from being clean."""
+        """Stop the loops, make everything durable, mark the stop as clean. Raises errors that prevent a clean stop."""
         await self._stop_loops()
         try:
             if self._is_open:
@@ -134,7 +134,7 @@ class Indexer:
             self._let_go()
 
     async def abandon(self) -> None:
-        """End without the last steps: nothing is made durable or written down."""
+        """End without the last steps: nothing is made durable or saved."""
         await self._stop_loops()
         self._let_go()
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`rebuild`: drops all indexes of a directory and builds them anew from the log's files, without any service.
 
-Invariants: before the first file is dropped the progress file says that nothing is certain, so a crash at any moment
-leaves what a later start or rebuild makes whole; consumer offsets, configuration and the log are left alone. At its end
-the indexes are as after a clean stop: the next start asks for nothing that was indexed.
-Callers: `reput index rebuild`, and tests that compare indexes. The caller locks the log's directory; that of the
-indexes is locked here.
+Invariants: before the first file is dropped the progress file says that nothing is certain, so after a crash at any
+moment a later start or rebuild completes the indexes; consumer offsets, configuration and the log stay unchanged. At
+its end the indexes are as after a clean stop: the next start requests no indexed record again.
+Callers: `reput index rebuild`, and tests that compare indexes. The caller locks the log's directory; `rebuild` locks
+the directory of the indexes.
 """
 
 import contextlib
@@ -28,12 +28,12 @@ from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.files import LogFiles
 
 SYNC_BYTES = 256 * MIB
-"""So much of the log is indexed between two syncs: memory stays bounded, and a later start goes on from there."""
+"""Bytes of the log that are indexed between two syncs: memory stays bounded, and a later start continues there."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildProgress:
-    """How far a rebuild is. Offsets are in bytes of the log; where it will end is an estimate until it is there."""
+    """The progress of a rebuild. Offsets are in bytes of the log. The target is an estimate until the rebuild ends."""
 
     start_physical_offset: int
     indexed_physical_offset: int
@@ -43,7 +43,7 @@ class RebuildProgress:
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
-    """What was built, and how the log ended."""
+    """The result of a rebuild, and the end of the log."""
 
     start_physical_offset: int
     end_physical_offset: int
@@ -69,7 +69,7 @@ async def rebuild(
 ) -> RebuildReport:
     """Fill the indexes of `config.data_dir` from the log of `log_data_dir`, which may be another directory.
 
-    With `end_physical_offset` a log that is still written may be read up to there. What was indexed is durable on
+    With `end_physical_offset` a log that is still written may be read up to there. The indexed records are durable on
     return, also when it ends with an error. Raises RecordDamaged, Inapplicable, StoreLocked, StoreError, FormatError
     (the epoch file) and OSError.
     """
@@ -127,7 +127,7 @@ def _report(indexer: Indexer, log: LogFiles) -> RebuildReport:
 
 
 def _epoch(fs: Fs, path: Path) -> int:
-    """Return the number of the log's epoch. It is 0 for a log that never had one, as RocketMQ's."""
+    """Return the number of the log's epoch. It is 0 for a log without epochs, such as RocketMQ's."""
     epochs = epoch_file.decode(fs.read(path)) if fs.exists(path) else []
     return epochs[-1].number if epochs else 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the telemetry room is told of an Indexer."""
+"""The values of an Indexer for the telemetry room."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class IndexerStatistics:
     running_scan_count: int
     stopped: int
     is_other_log: int
-    """1 while nothing is indexed because the log that was met is not the one that was indexed."""
+    """1 while nothing is indexed because the log is not the indexed log."""
     applied_records_total: int
     locally_read_records_total: int
     scanned_rows_total: int
@@ -37,11 +37,11 @@ class IndexerStatistics:
     removed_queues_total: int
     stepped_over_record_count: int
     log_silent_ms: int
-    """For how long nothing was heard of the log."""
+    """Milliseconds since the log was last heard."""
     damaged_record_count: int
-    """Places of the log that answers needed and could not be read, since the start."""
+    """Damaged places of the log that answers needed since the start."""
     is_log_away: int
-    """1 while calls that wait for what is new are refused because of that."""
+    """1 while calls that wait for new records are refused because the log is silent."""
 
 
 def statistics(indexer: Indexer) -> IndexerStatistics:

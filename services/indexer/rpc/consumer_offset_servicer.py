@@ -27,7 +27,7 @@ COMMIT_STEP_COUNT = 250
 
 
 class ConsumerOffsetServicer:
-    """Answers the five calls."""
+    """Serves reput.indexer.v1.ConsumerOffsetService."""
 
     def __init__(self, groups: ConsumerOffsets, answers: Answers, follow: Follow, timer_wheel: TimerWheel) -> None:
         self._groups = groups
@@ -40,7 +40,7 @@ class ConsumerOffsetServicer:
     async def CommitConsumerOffset(
         self, request: messages.CommitConsumerOffsetRequest, _: object
     ) -> messages.CommitConsumerOffsetResponse:
-        """Keep a group's offsets. Of two for the same queue the last counts."""
+        """Store offsets of a group. If a queue is named twice, its last offset is stored."""
         group = arguments.group(request.group)
         count = len(request.offsets)
         if not 1 <= count <= OFFSET_COUNT_MAX:
@@ -62,7 +62,7 @@ class ConsumerOffsetServicer:
     async def GetConsumerOffset(
         self, request: messages.GetConsumerOffsetRequest, _: object
     ) -> messages.GetConsumerOffsetResponse:
-        """Return the offset of a group in one queue."""
+        """Return the offset of a group in a queue."""
         group, topic = arguments.group(request.group), arguments.topic(request.topic)
         queue_id = arguments.queue_id(request.queue_id)
         self._sharing.check_known()
@@ -107,7 +107,7 @@ class ConsumerOffsetServicer:
     async def DeleteConsumerGroup(
         self, request: messages.DeleteConsumerGroupRequest, _: object
     ) -> messages.DeleteConsumerGroupResponse:
-        """Forget a group, or what it has of a topic. Synced, and in the log if that has copies, before the answer."""
+        """Delete a group, or its offsets of a topic. Synced, and in the log if that has copies, before the answer."""
         group = arguments.group(request.group)
         topic = arguments.topic(request.topic) if request.topic else None
         self._sharing.check_room()

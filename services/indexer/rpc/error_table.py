@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each of the Indexer's errors travels. The shell has its own table for the rest."""
+"""The gRPC codes and reasons of the Indexer's errors. The shell has its own table for the other errors."""
 
 import grpc
 

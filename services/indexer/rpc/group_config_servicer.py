@@ -15,7 +15,7 @@ BACKOFF_MS_MAX = 12 * 3600 * 1000
 
 
 class GroupConfigServicer:
-    """Answers the two calls."""
+    """Serves reput.indexer.v1.GroupConfigService."""
 
     def __init__(self, configs: GroupConfigs) -> None:
         self._configs = configs
@@ -23,7 +23,7 @@ class GroupConfigServicer:
     async def StoreGroupConfigs(
         self, request: messages.StoreGroupConfigsRequest, _: object
     ) -> messages.StoreGroupConfigsResponse:
-        """Store and forget."""
+        """Store settings of groups, and delete settings of other groups."""
         for field in ("configs", "deleted_groups"):
             check_range(len(getattr(request, field)), field, most=GROUP_COUNT_MAX)
         configs = {
@@ -36,7 +36,7 @@ class GroupConfigServicer:
     async def GetGroupConfig(
         self, request: messages.GetGroupConfigRequest, _: object
     ) -> messages.GetGroupConfigResponse:
-        """Return what there is."""
+        """Return the settings of a group, if it has settings."""
         found = self._configs.find(arguments.group(request.group))
         return messages.GetGroupConfigResponse(config=None if found is None else _message(request.group, found))
 

@@ -24,7 +24,7 @@ from services.indexer.engine.upkeep.queue_removal import QueueRemoval
 WAIT_S = 5.0
 """As in index_service.proto."""
 MARGIN_S = 0.5
-"""So long before the caller's deadline it is told how far the indexes are."""
+"""Time before the caller's deadline at which the call is answered at the latest."""
 CONSUMER_COUNT_MAX = 100
 REMOVED_QUEUE_COUNT_MAX = 1_000
 STEPPED_OVER_COUNT_MAX = 100
@@ -43,7 +43,7 @@ class IndexServicer:
         self._start_time_ms = start_time_ms
 
     async def GetStatus(self, _request: messages.GetStatusRequest, _: object) -> messages.GetStatusResponse:
-        """Tell how far the indexes are."""
+        """Return the state of the indexes."""
         disk = await self._indexer.upkeep.trim.disk_usage()
         indexes, follow = self._indexer.indexes, self._indexer.follow
         target = follow.completeness.target_physical_offset
@@ -68,14 +68,14 @@ class IndexServicer:
     async def WaitIndexed(
         self, request: messages.WaitIndexedRequest, context: grpc.aio.ServicerContext[bytes, bytes]
     ) -> messages.WaitIndexedResponse:
-        """Answer once a record is indexed, or while the caller still listens."""
+        """Answer once a record is indexed, or with an error shortly before the caller's deadline."""
         indexes, left_s = self._indexer.indexes, context.time_remaining()
         wait_s = WAIT_S if left_s is None else min(WAIT_S, left_s - MARGIN_S)
         await indexes.wait_for(check_range(request.physical_offset, "physical_offset"), wait_s)
         return messages.WaitIndexedResponse(indexed_physical_offset=indexes.reached.indexed_physical_offset)
 
     async def TrimTo(self, request: messages.TrimToRequest, _: object) -> messages.TrimToResponse:
-        """Forget old records, or tell what that would be. An Indexer beside another log forgets nothing."""
+        """Drop old records, or return how much that would be. An Indexer beside another log drops nothing."""
         offset = check_range(request.min_physical_offset, "min_physical_offset")
         self._indexer.follow.reput.check_same_log()
         queues = self._indexer.indexes.queues
@@ -94,7 +94,7 @@ class IndexServicer:
         )
 
     async def RemoveQueues(self, request: messages.RemoveQueuesRequest, _: object) -> messages.RemoveQueuesResponse:
-        """Remove queues that nobody needs, or tell which they are."""
+        """Remove queues that are not needed, or return their names."""
         remove = _REMOVALS.get(request.selection)
         if remove is None:
             raise BadArgument("must be EXPIRED or UNUSED_TOPICS", field="selection", value=request.selection)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large the Indexer's requests may be; methods that are not named have the default.
+"""The size limits of the Indexer's requests. Methods without an entry have the default.
 
-Each has room for a little more than its lists may hold, so that a list that is too long is refused by its name.
+Each limit is slightly larger than the lists of the request may be, so that the error names a list that is too long.
 """
 
 from libs.formats.limits import KIB, MIB, QUEUE_COUNT_MAX
@@ -11,7 +11,7 @@ from services.indexer.rpc.queue_servicer import SIZE_OFFSET_COUNT_MAX
 from services.indexer.rpc.scan_servicer import KEY_COUNT_MAX, RANGE_COUNT_MAX, TOPIC_COUNT_MAX
 
 FIELD_COUNT = 5
-"""Fields of a range or of an offset, and the one that it is in."""
+"""Fields of a range or of an offset, and the field that contains it."""
 SPARE_COUNT = 1_000
 
 SCAN = RequestLimits(
@@ -29,4 +29,4 @@ LIMITS: Limits = {
 }
 
 REQUEST_SIZE_BYTES_MAX = max(limit.size_bytes_max for limit in LIMITS.values())
-"""The largest of all: gRPC collects so much for each call before anybody may refuse it."""
+"""The largest limit: gRPC collects this many bytes of each call before the call can be refused."""

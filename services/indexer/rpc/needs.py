@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each method needs of the indexes while they do not hold all that was ever answered from them.
+"""The needs of each method while the indexes lack records that were answered from them.
 
-Methods are registered with what this table says; one that it lacks is not served, so that none is forgotten.
+Methods are registered with the needs in this table. A method without an entry fails the start, so that no method is
+forgotten.
 """
 
 import functools
@@ -17,11 +18,11 @@ from services.indexer.engine.follow.completeness import Completeness
 Need: TypeAlias = Callable[[Completeness], AbstractContextManager[Callable[[], None]]] | None
 
 ALL: Need = Completeness.answering
-"""An answer would lack messages: it is refused, before it begins or before it leaves."""
+"""An answer would lack messages: it is refused, before it begins or before it is sent."""
 WHAT_IS_FOUND: Need = Completeness.finding
-"""What is found is right, but nobody can say that something is not there."""
+"""A found message is right, but a message that is not found may exist."""
 NOTHING: Need = None
-"""It is no answer from the indexes, or it looks after itself."""
+"""It is no answer from the indexes, or the method checks by itself."""
 
 NEEDS: dict[str, Need] = {
     "QueueService/Pull": ALL,
@@ -35,8 +36,8 @@ NEEDS: dict[str, Need] = {
     "ScanService/PlanScan": ALL,
     "ScanService/Scan": ALL,
     "ConsumerOffsetService/CommitConsumerOffset": NOTHING,
-    "ConsumerOffsetService/GetConsumerOffset": NOTHING,  # offsets are the group's own; a lag is of what is indexed
-    "ConsumerOffsetService/ResetConsumerOffset": NOTHING,  # it makes sure before it moves the group
+    "ConsumerOffsetService/GetConsumerOffset": NOTHING,  # offsets are the group's own; a lag is of the indexed records
+    "ConsumerOffsetService/ResetConsumerOffset": NOTHING,  # it checks before it moves the group
     "ConsumerOffsetService/DeleteConsumerGroup": NOTHING,
     "ConsumerOffsetService/ListConsumerGroups": NOTHING,
     "GroupConfigService/StoreGroupConfigs": NOTHING,
@@ -44,13 +45,13 @@ NEEDS: dict[str, Need] = {
     "IndexService/GetStatus": NOTHING,
     "IndexService/WaitIndexed": ALL,
     "IndexService/TrimTo": NOTHING,
-    "IndexService/RemoveQueues": NOTHING,  # each of its steps asks
+    "IndexService/RemoveQueues": NOTHING,  # each of its steps checks
     "RebuildService/RebuildIndexes": NOTHING,
 }
 
 
 def around(service: ServiceDescriptor, completeness: Completeness) -> dict[str, Around]:
-    """Return the blocks in which the methods of a service are answered."""
+    """Return the context managers in which the methods of a service are answered."""
     names = {method.name: f"{service.name}/{method.name}" for method in service.methods}
     unknown = set(names.values()) - NEEDS.keys()
     assert not unknown, f"services/indexer/rpc/needs.py does not say what {unknown} need"

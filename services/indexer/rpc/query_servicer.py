@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QueryService over the engine's queries. Answers are put together as bytes."""
+"""QueryService over the engine's queries. Answers are assembled as bytes."""
 
 from reput.indexer.v1 import query_service_pb2 as messages
 
@@ -17,7 +17,7 @@ PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 64, 1_024
 
 
 class QueryServicer:
-    """Answers the three calls."""
+    """Serves reput.indexer.v1.QueryService."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
@@ -57,7 +57,7 @@ class QueryServicer:
         return messages_field(found, fields.QUERY_BY_ID_RESPONSE_MESSAGE)
 
     async def _check_end(self, topic: str, page: Page) -> None:
-        """Raise TopicNotFound where an end without messages would say nothing of a topic that is not there (any more).
+        """Raise TopicNotFound if a last page is empty and the topic does not exist (any more).
 
         Messages of a deleted topic are still found by key.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QueueService over the engine's queues and pulls. Answers with messages are put together as bytes."""
+"""QueueService over the engine's queues and pulls. Answers with messages are assembled as bytes."""
 
 import itertools
 from bisect import bisect_left
@@ -37,7 +37,7 @@ HEARTBEAT_S = 5.0
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
 SIZE_OFFSET_COUNT_MAX = 10_000
 
-# What a stream says about a queue that is not there yet, or not where the reader thinks.
+# The statuses of a stream for a queue that does not exist yet, or has other bounds than the reader assumes.
 _STREAM_STATUSES = {
     PullStatus.NO_MATCHED_LOGIC_QUEUE: PullStatus.OFFSET_OVERFLOW_BADLY,
     PullStatus.NO_MESSAGE_IN_QUEUE: PullStatus.OFFSET_OVERFLOW_BADLY,
@@ -46,7 +46,7 @@ _STREAM_STATUSES = {
 
 
 class QueueServicer:
-    """Answers the five calls."""
+    """Serves reput.indexer.v1.QueueService."""
 
     def __init__(self, answers: Answers, *, stream_count_max: int) -> None:
         self._answers = answers
@@ -55,7 +55,7 @@ class QueueServicer:
         self._stream_count = 0
 
     async def Pull(self, request: messages.PullRequest, _: object) -> bytes:
-        """Read messages, waiting for the first one if asked to."""
+        """Read messages. Wait for the first message if the request says so."""
         query = self._query(request, count_default=PULL_COUNT_DEFAULT, size_default=PULL_SIZE_DEFAULT)
         wait_s = arguments.wait_s(request, "wait", most_s=WAIT_MAX_S)
         result = await self._answers.puller.pull(query, wait_s=wait_s)
@@ -70,7 +70,7 @@ class QueueServicer:
         )
 
     async def Subscribe(self, request: messages.SubscribeRequest, _: object) -> AsyncGenerator[bytes, None]:
-        """Pull again and again. Each answer waits until the reader has the one before."""
+        """Pull repeatedly. Each answer waits until the reader has received the answer before."""
         query = self._query(request, count_default=SUBSCRIBE_COUNT_DEFAULT, size_default=SUBSCRIBE_SIZE_DEFAULT)
         sizes_bytes = answer_sizes(query.size_bytes_max)
         query = replace(query, size_bytes_max=next(sizes_bytes))
@@ -143,7 +143,7 @@ class QueueServicer:
         return messages.ListQueuesResponse(queues=entries, next_page_token=token)
 
     def _queues_behind(self, topic: str, last: tuple[str, int]) -> Iterator[ConsumeQueue]:
-        """Yield the queues of a topic, or of all, behind the last one of a page."""
+        """Yield the queues of a topic, or of all topics, behind the last queue of a page."""
         topics = [topic] if topic else self._queues.topics()
         for name in topics[bisect_left(topics, last[0]) :]:
             for queue_id in self._queues.queue_ids(name):

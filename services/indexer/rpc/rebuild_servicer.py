@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RebuildService: starts a rebuild and tells how far it is. The rebuild is the engine's and outlives the call."""
+"""RebuildService: starts a rebuild and reports its progress. The engine runs the rebuild, which outlives the call."""
 
 import contextlib
 from collections.abc import AsyncGenerator
@@ -12,7 +12,7 @@ from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 
 
 class RebuildServicer:
-    """Answers the one call."""
+    """Serves reput.indexer.v1.RebuildService."""
 
     def __init__(self, rebuild: OnlineRebuild, polls: LongPolls) -> None:
         self._rebuild = rebuild
@@ -21,7 +21,7 @@ class RebuildServicer:
     async def RebuildIndexes(
         self, _request: messages.RebuildIndexesRequest, _: object
     ) -> AsyncGenerator[messages.RebuildIndexesResponse, None]:
-        """Drop everything, build it again, tell how far it is."""
+        """Drop all indexes, build them again, and report the progress."""
         self._rebuild.begin()
         async with contextlib.aclosing(self._rebuild.watch()) as states:
             async for state in states:

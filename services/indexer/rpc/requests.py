@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of request fields that the Indexer alone has; those that services share are in libs/requests/arguments.py."""
+"""Checks of request fields that only the Indexer has. Checks shared by services: libs/requests/arguments.py."""
 
 from google.protobuf.message import Message
 
@@ -10,7 +10,7 @@ from services.indexer.engine.answer.query import TIME_MAX_MS, TIME_MIN_MS
 
 
 def time_range(request: Message, prefix: str = "") -> tuple[int, int]:
-    """Return start_time and end_time. Absent ones are the ends of all time."""
+    """Return start_time and end_time. Absent times are the ends of all time."""
     start_ms, end_ms = time_ms(request, "start_time", prefix), time_ms(request, "end_time", prefix)
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         raise BadArgument("is before start_time", field=f"{prefix}end_time", value=end_ms, limit=start_ms)
@@ -21,7 +21,7 @@ def time_range(request: Message, prefix: str = "") -> tuple[int, int]:
 
 
 def key(value: str, field: str = "key") -> str:
-    """Return one index key: KEYS are separated by spaces, so a key has none, and properties have room for so much."""
+    """Return an index key. KEYS are separated by spaces, so a key has no space. Its bytes must fit into properties."""
     if not value or " " in value:
         raise BadArgument("must be one key, without spaces", field=field, value=value[:TEXT_SHOWN])
     size_bytes = len(value.encode())

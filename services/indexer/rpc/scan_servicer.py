@@ -34,14 +34,14 @@ FRAME_SIZE_DEFAULT, FRAME_SIZE_MAX = MIB, 8 * MIB
 
 
 class ScanServicer:
-    """Answers the two calls."""
+    """Serves reput.indexer.v1.ScanService."""
 
     def __init__(self, answers: Answers, polls: LongPolls) -> None:
         self._answers = answers
         self._polls = polls
 
     async def PlanScan(self, request: messages.PlanScanRequest, _: object) -> messages.PlanScanResponse:
-        """Cut what matches into partitions."""
+        """Cut the matching entries into partitions."""
         if not 1 <= len(request.topics) <= TOPIC_COUNT_MAX:
             limit = TOPIC_COUNT_MAX if request.topics else 1
             reason = f"must be 1 to {TOPIC_COUNT_MAX}"
@@ -66,12 +66,12 @@ class ScanServicer:
         partitions = await self._answers.planner.plan(scope)
         response = messages.PlanScanResponse(indexed_physical_offset=indexed)
         partitions.reverse()
-        while partitions:  # one after the other: to let go of all of them at once takes its time, too
+        while partitions:  # a partition at a time: freeing all of them at once would block, too
             await _add_partition(response, partitions.pop())
         return response
 
     async def Scan(self, request: messages.ScanRequest, _: object) -> AsyncGenerator[bytes, None]:
-        """Read one partition as Arrow frames."""
+        """Read a partition as Arrow frames."""
         partition, scan_filter = await _partition(request), _filter(request.filter)
         self._answers.served(partition.key_topic, "partition.key_topic")
         async for step in in_steps(enumerate(partition.ranges)):
@@ -99,7 +99,7 @@ class ScanServicer:
 
 
 def _answer(frame: ScanFrame) -> bytes:
-    """Make a ScanResponse, with one copy of the frame. It comes first: clients that copy nothing need it there."""
+    """Encode a ScanResponse, with a single copy of the frame. The frame is first: clients that copy nothing need it."""
     head = tag(fields.SCAN_RESPONSE_ARROW_IPC, LENGTH_DELIMITED) + varint(len(frame.data))
     tail = int_field(fields.SCAN_RESPONSE_ROW_COUNT, frame.row_count)
     if frame.range is not None:
@@ -139,7 +139,7 @@ async def _partition(request: messages.ScanRequest) -> ScanPartition:
 
 
 def _check_answer(keys: Sequence[str], *, topic_count: int) -> None:
-    """Refuse keys that are too many bytes in the answer: each topic has partitions of its own with all keys."""
+    """Refuse keys with too many bytes in the answer: each topic has partitions of its own with all keys."""
     size_bytes = topic_count * sum(KEY_OVERHEAD_BYTES + len(key) for key in keys)
     if size_bytes > PLAN_KEYS_SIZE_BYTES_MAX:
         reason = "are too many bytes for so many topics"

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BelievedTime: the time to count ages by, which a clock that jumped can't move.
+"""BelievedTime: the time for the ages of records, which a jump of the clock can't change.
 
-Two things say how late it is without the clock of this moment: the clock of before, going on with monotonic time; and a
-witness, which is the store time of the newest record and what went by since it was seen. The clock is believed while it
-goes along with monotonic time and is not far ahead of the witness. Otherwise ages are counted by the other two, or by
-the clock if that is earlier, so that nothing expires before its time. The believed time does not stand still: a store
-without appends goes on expiring, only later by what nobody has watched.
-Callers: one event loop. Not handled: a clock that was wrong already when it was first seen, with the records that were
-appended by it.
+There are two sources for the time besides the clock's present value. The steady time is an earlier value of the clock
+plus the monotonic time since. The witnessed time is the store time of the newest record plus the monotonic time since
+the Janitor saw it. The clock is believed while it agrees with monotonic time and is not far ahead of the witnessed
+time. Otherwise the time is that of the other two sources, or the clock's if that is earlier, so that no segment expires
+before its time. The believed time advances also without appends, so segments still expire. They only expire later, by
+the time in which no Janitor ran.
+Callers: a single event loop. Not handled: a clock that was already wrong at the first look, if the records were
+appended by the same clock.
 """
 
 from dataclasses import dataclass
@@ -18,14 +19,14 @@ from services.janitor.engine.policy import HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class Believed:
-    """The time to count ages by, in ms since the epoch, and why it is not the clock's, or "" if it is."""
+    """The time for ages, in ms since the epoch. `note` says why it is not the clock's time, and is "" if it is."""
 
     now_ms: int
     note: str = ""
 
 
 class BelievedTime:
-    """Watches a clock from its making on. A base is a time of the clock less the monotonic time of the same moment."""
+    """The observer of a clock since its construction. A base is a clock time less the monotonic time of that moment."""
 
     def __init__(self, clock: Clock, *, ahead_ms_max: int, jump_ms_max: int) -> None:
         self._clock = clock
@@ -34,7 +35,7 @@ class BelievedTime:
         self._witness_base_ms: int | None = None
 
     def look(self, newest_store_time_ms: int | None) -> Believed:
-        """Return the time now, given the store time of the newest record."""
+        """Return the believed time now, given the store time of the newest record."""
         now_ms, monotonic_ms = self._clock.now_ms(), self._monotonic_ms()
         jump_ms = now_ms - monotonic_ms - self._clock_base_ms
         has_jumped = abs(jump_ms) > self.jump_ms_max
@@ -52,11 +53,11 @@ class BelievedTime:
         return Believed(now_ms)
 
     def trust(self) -> None:
-        """Believe the clock as it is now, because a person has looked at it."""
+        """Believe the clock's present value, because a person has checked it."""
         self._clock_base_ms = self._witness_base_ms = self._clock.now_ms() - self._monotonic_ms()
 
     def _witnessed_ms(self, store_time_ms: int | None, steady_ms: int, monotonic_ms: int) -> int:
-        """Return how late it is at least. A store time ahead of the steady clock witnesses no more than that clock."""
+        """Return the witnessed time. A store time ahead of the steady time is taken as the steady time."""
         if store_time_ms is not None:
             base_ms = min(store_time_ms, steady_ms) - monotonic_ms
             self._witness_base_ms = base_ms if self._witness_base_ms is None else max(base_ms, self._witness_base_ms)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the owners of files say of them: the policy's only input. Values alone.
+"""Facts: the answers of the files' owners, which are the policy's only input. Plain values.
 
-Offsets are bytes of the log; times are milliseconds since the epoch.
+Offsets are bytes of the log. Times are milliseconds since the epoch.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ LOG_OWNER, INDEX_OWNER = "commitlog", "indexer"
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What the CommitLog says of one segment. Times are milliseconds since the epoch, None if it has no record."""
+    """A segment, from the CommitLog. Times are milliseconds since the epoch, None if it has no record."""
 
     base_physical_offset: int
     size_bytes: int
@@ -23,15 +23,15 @@ class SegmentFacts:
 
     @property
     def end_physical_offset(self) -> int:
-        """First byte behind the segment."""
+        """The first byte after the segment."""
         return self.base_physical_offset + self.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The disk of an owner, "commitlog" or "indexer". `used_percent` is rounded up, None where it can't be told.
+    """A disk of an owner, "commitlog" or "indexer". `used_percent` is rounded up, None if it is unknown.
 
-    The owner may have several; of several under one name the emptiest counts, because files can go there.
+    An owner may have several disks. The policy uses the emptiest disk of an owner, because it can take new files.
     """
 
     service: str
@@ -41,31 +41,32 @@ class Disk:
     path: str = ""
     """Directory of the segments, for a disk of the CommitLog; else empty."""
     own_bytes: int | None = None
-    """Bytes of it that are the owner's segments or index files; None if nobody asked. All else is others'."""
+    """Bytes of the owner's segments or index files on the disk, None if unknown. All other used bytes are others'."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the owners say: all segments, oldest first, what the Indexer has synced, what in-sync replicas have."""
+    """The facts for a decision: all segments, oldest first, and the offsets that are indexed and replicated."""
 
     segments: Sequence[SegmentFacts]
     indexed_physical_offset: int
     replicated_physical_offset: int
     disks: Sequence[Disk] = ()
     relief_end_physical_offset: int = 0
-    """End of the oldest segments whose index files would free what the Indexer's disk needs, or as much of it as there
-    is; 0 if it needs nothing of its own files, or none would go. See `index_relief`."""
+    """End of the oldest segments whose index files, when deleted, free the bytes that the Indexer's disk needs, or as
+    many of these bytes as possible. 0 if this disk needs no bytes of the index files, or no index file would be
+    deleted. See `index_relief`."""
 
     @property
     def newest_store_time_ms(self) -> int | None:
-        """Store time of the newest record, None without one."""
+        """Store time of the newest record, None without a record."""
         times_ms = [one.last_store_time_ms for one in self.segments]
         return max((time_ms for time_ms in times_ms if time_ms is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What the CommitLog says. It has a disk for each directory that takes new segments."""
+    """The facts from the CommitLog. There is a disk for each directory that takes new segments."""
 
     segments: Sequence[SegmentFacts]
     replicated_physical_offset: int
@@ -74,7 +75,7 @@ class LogFacts:
 
 @dataclass(frozen=True, slots=True)
 class IndexFacts:
-    """What the Indexer says."""
+    """The facts from the Indexer."""
 
     indexed_physical_offset: int
     disk: Disk
@@ -82,7 +83,7 @@ class IndexFacts:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerBelow:
-    """A group whose stored offset is below the first entry that is kept, or will be."""
+    """A group whose stored offset is below the first entry that is kept, or will be kept."""
 
     group: str
     topic: str
@@ -93,10 +94,10 @@ class ConsumerBelow:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """What the Indexer forgot, or would forget: bytes that it freed, and the consumers that miss something."""
+    """The result of a trim, or of its dry run: the freed bytes, and the consumers that miss messages by it."""
 
     freed_bytes: int
     consumers: Sequence[ConsumerBelow] = ()
     consumer_count: int = 0
     own_bytes: int = 0
-    """Bytes of all files of the indexes now, if it only tells what it would forget."""
+    """Bytes of all files of the indexes now, in a dry run."""

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RunHistory: the past runs in `reput/retention_history.jsonl`, one JSON object per line, oldest first.
+"""RunHistory: the past runs in `reput/retention_history.jsonl`, a JSON object per line, oldest first.
 
-Invariants: times of runs rise strictly, so that a time names a run; the file has at most RUN_COUNT_MAX runs and about
-SIZE_BYTES_MAX bytes, the newest ones. The file is replaced as a whole, so a reader never sees half a line, and so is
-its copy `.bak`, which has the same runs.
-Callers: RetentionLoop adds, the servicer reads, both on one event loop.
-A run that has a readable line in neither of the two is left out and is gone at the next write: history is for people,
-nothing depends on it.
+Invariants: times of runs rise strictly, so that a time identifies a run. The file has the newest runs, at most
+RUN_COUNT_MAX runs and about SIZE_BYTES_MAX bytes. The file is replaced as a whole, so a reader never sees half a line.
+Its copy `.bak` has the same runs and is replaced in the same way.
+Callers: RetentionLoop adds, the servicer reads, both on the same event loop.
+A run without a readable line in either file is left out, and the next write drops it. The history is only for people:
+no code depends on it.
 """
 
 import logging
@@ -22,16 +22,16 @@ from services.janitor.engine.facts import ConsumerBelow
 from services.janitor.engine.policy import Decision
 
 RUN_COUNT_MAX = 1000
-"""About three months of one busy hour a day with ten deletions."""
+"""About three months with a busy hour a day and ten deletions in it."""
 SIZE_BYTES_MAX = 4 << 20
-"""A run lists every segment, so a log of many segments has long lines."""
+"""A run lists every segment, so the lines are long if the log has many segments."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: what was decided and what came of it. `error` is empty if all went well."""
+    """A run: its decisions and their results. `error` is empty if the run succeeded."""
 
     time_ms: int
     trigger: str
@@ -45,7 +45,7 @@ class Run:
 
 
 class RunHistory:
-    """Past runs, persisted. Make it, then `load()` once."""
+    """The past runs, persisted. Create it, then call `load()` once."""
 
     def __init__(self, fs: Fs, path: Path) -> None:
         self._fs, self._path = fs, path
@@ -53,7 +53,7 @@ class RunHistory:
         self._runs: list[tuple[Run, bytes]] = []
 
     def load(self) -> None:
-        """Read the file and its copy, if there are any. Logs what the file lacks, whether the copy has it or not."""
+        """Read the file and its copy, if they exist. Logs the file's unreadable lines, and its missing runs."""
         runs, unreadable_count = self._read(self._path)
         copies, _ = self._read(self._backup_path)
         lost_count = len(copies.keys() - runs.keys())
@@ -65,7 +65,7 @@ class RunHistory:
         self._runs = [pair for _, pair in sorted((copies | runs).items())]
 
     def _read(self, path: Path) -> tuple[dict[int, tuple[Run, bytes]], int]:
-        """Return the runs of a file by their time, and how many lines can't be read."""
+        """Return the runs of a file by their time, and the number of unreadable lines."""
         runs: dict[int, tuple[Run, bytes]] = {}
         if not self._fs.exists(path):
             return runs, 0
@@ -81,11 +81,11 @@ class RunHistory:
 
     @property
     def last_time_ms(self) -> int:
-        """Time of the newest run, 0 if there is none."""
+        """Time of the newest run, 0 without a run."""
         return self._runs[-1][0].time_ms if self._runs else 0
 
     def add(self, run: Run) -> None:
-        """Append a run that is newer than all others. Synced on return. Raises OSError of the file system."""
+        """Append a run that is newer than all others. It is synced on return. Raises OSError of the file system."""
         assert run.time_ms > self.last_time_ms
         self._runs.append((run, msgspec.json.encode(run)))
         self._runs = self._runs[-RUN_COUNT_MAX:]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Indexer's disk would gain by deletion, by dry runs of TrimTo.
+"""IndexRelief: finds by dry runs of TrimTo how many segments have to be deleted for the Indexer's disk.
 
-The Indexer is asked only while that disk is used above disk_forcible_percent: once as long as other files fill it, and
-otherwise as often as a bisection over one batch of segments needs. What a trim frees never falls with the offset, so
-the fewest segments that free what is needed are found, and no segment goes behind the last one that frees something.
+The Indexer is asked only while this disk is used above disk_forcible_percent. It is asked once if other files fill the
+disk, and otherwise as often as a bisection over a batch of segments needs. The bytes that a trim frees never fall with
+the offset, so the bisection finds the fewest segments that free the needed bytes. No segment is deleted after the last
+segment that frees bytes.
 """
 
 from dataclasses import replace
@@ -15,7 +16,10 @@ from services.janitor.engine.policy import index_need_bytes, is_forcing, reliefs
 
 
 async def with_index_relief(facts: Facts, index: IndexOwner, policy: JanitorConfig) -> Facts:
-    """Add whose files fill the Indexer's disk and how many segments would help. Raises DependencyUnavailable."""
+    """Add to the facts the index files' bytes on the Indexer's disk, and the end of the segments to delete for it.
+
+    Raises DependencyUnavailable.
+    """
     disk = next((one for one in facts.disks if one.service == INDEX_OWNER), None)
     if disk is None or not is_forcing(disk, policy):
         return facts
@@ -29,7 +33,7 @@ async def with_index_relief(facts: Facts, index: IndexOwner, policy: JanitorConf
 
 
 async def _first_that_frees(wanted_bytes: int, ends: list[int], index: IndexOwner) -> int:
-    """Return the first of these ends that frees so many bytes. The last of them does."""
+    """Return the first of these ends that frees so many bytes. The last end always frees enough."""
     low, high = 0, len(ends) - 1
     while low < high:
         middle = (low + high) // 2

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The owners of the files that the Janitor decides about, as protocols. rpc/owner_clients.py speaks to the real ones.
+"""The owners of the files that the Janitor decides about, as protocols. rpc/owner_clients.py calls the real owners.
 
-Every method raises DependencyUnavailable if the owner can't be reached or can't answer; methods that change something
-raise OwnerRefused if the owner says no.
+Every method raises DependencyUnavailable if the owner can't be reached or can't answer. Methods that change files raise
+OwnerRefused if the owner refuses.
 """
 
 from typing import Protocol
@@ -14,15 +14,15 @@ class LogOwner(Protocol):
     """The CommitLog: owns the segments."""
 
     async def log_facts(self) -> LogFacts:
-        """Return all segments, oldest first, what in-sync replicas have, and the disk."""
+        """Return all segments, oldest first, the replicated offset, and the disks."""
         ...
 
     async def report_disk(self, *, is_full: bool, used_percent: int) -> None:
-        """Tell the verdict on the disks. A full disk refuses appends."""
+        """Report the verdict on the disks. The CommitLog refuses appends while the disk is full."""
         ...
 
     async def delete_segment(self, base_physical_offset: int, *, allow_unindexed: bool) -> int:
-        """Delete the oldest segment and return the bytes that were freed. A segment that is gone already frees 0."""
+        """Delete the oldest segment and return the freed bytes. A segment that is already deleted frees 0."""
         ...
 
 
@@ -30,9 +30,9 @@ class IndexOwner(Protocol):
     """The Indexer: owns queues and index files."""
 
     async def index_facts(self) -> IndexFacts:
-        """Return the end of what is indexed and synced, and the disk."""
+        """Return the end of the indexed and synced records, and the disk."""
         ...
 
     async def trim_to(self, min_physical_offset: int, *, is_dry_run: bool) -> Trimmed:
-        """Forget entries of records below the offset, or tell what that would be."""
+        """Drop index entries of records below the offset, or return the result of a dry run."""
         ...

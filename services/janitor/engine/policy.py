@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The retention policy: which segments go, which stay, and why. Pure: no clock, no files, no network.
+"""The retention policy: which segments are deleted, which are kept, and why. Pure: no clock, no files, no network.
 
-Invariants: at most the oldest segments of the log are deleted, without a hole, never the active one; and, unless the
-policy gives them up, none that the Indexer has not synced or an in-sync replica does not have. A segment's age is the
-age of its last record by store time, not the time of its file. Before its time a segment goes only for retention_bytes,
-for the log's own disk, or for the Indexer's disk if files of the indexes go with it that this disk needs.
-Not handled: the deleting itself (RetentionLoop), what to believe of the clock (BelievedTime).
-Rules: docs/retention.md; RocketMQ 5.3 CleanCommitLogService, whose ages are those of files and which looks at neither
-indexes nor replicas, nor at whose disk is full.
+Invariants: only the oldest segments of the log are deleted, without a hole, and never the active segment. A segment
+that the Indexer has not synced, or that an in-sync replica does not have, is kept unless the policy gives it up. A
+segment's age is the age of its last record by store time, not the time of its file. A segment that has not expired is
+deleted only for retention_bytes, for the log's own disk, or for the Indexer's disk. For the Indexer's disk it is
+deleted only if the index files deleted with it free bytes that this disk needs.
+Not handled: the deletion (RetentionLoop), and whether the clock is believed (BelievedTime).
+Rules: docs/retention.md; RocketMQ 5.3 CleanCommitLogService, which uses the ages of files, and which considers neither
+indexes nor replicas, nor whose files fill a disk.
 """
 
 import math
@@ -40,7 +41,7 @@ DELETING = frozenset({Reason.EXPIRED, Reason.OVER_SIZE, Reason.DISK_FORCED})
 
 
 class Trigger(StrEnum):
-    """Why a run begins, the most urgent first. Whatever the reason is, what has expired goes with it."""
+    """Why a run begins, the most urgent reason first. Every run deletes expired segments, too."""
 
     MANUAL = "MANUAL"
     DISK_FORCED = "DISK_FORCED"
@@ -51,7 +52,7 @@ class Trigger(StrEnum):
 
 
 class ForDisk(StrEnum):
-    """What a disk above disk_forcible_percent makes of segments that have not expired."""
+    """The effect of a disk above disk_forcible_percent on segments that have not expired."""
 
     DELETED = "the oldest segments go until it has room"
     WITH_INDEXES = "the oldest segments go as long as files of the indexes go with them that it needs"
@@ -63,7 +64,7 @@ class ForDisk(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to become of one segment. `explanation` is one sentence with the numbers that decided it."""
+    """The decision about a segment. `explanation` is a sentence with the numbers that decided."""
 
     base_physical_offset: int
     size_bytes: int
@@ -71,7 +72,7 @@ class Decision:
     explanation: str
     last_store_time_ms: int | None
     is_lost: bool = False
-    """Deleted although it is not indexed or not replicated."""
+    """True if the segment is deleted although it is not indexed or not replicated."""
 
     @property
     def is_delete(self) -> bool:
@@ -81,7 +82,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class DiskNote:
-    """Which disk is full, by whom, and what comes of it. `text` is one sentence with the numbers."""
+    """A note that a disk fills up, whose files fill it, and the effect. `text` is a sentence with the numbers."""
 
     service: str
     path: str
@@ -91,14 +92,14 @@ class DiskNote:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the facts come to. `trigger` is None when no run is due; `decisions` are one for each segment."""
+    """The result of the policy. `trigger` is None when no run is due. `decisions` has a decision for each segment."""
 
     trigger: Trigger | None
     decisions: Sequence[Decision]
     is_disk_full: bool
-    """Whether the log's disk is: appends are refused for no other."""
+    """Whether the log's disk is full. Appends are refused for no other disk."""
     disk_notes: Sequence[DiskNote] = ()
-    """One for each disk above disk_forcible_percent."""
+    """A note for each disk above disk_forcible_percent."""
 
 
 def decide(
@@ -110,12 +111,12 @@ def decide(
     was_disk_full: bool = False,
     requested: Trigger | None = None,
 ) -> Verdict:
-    """Return the verdict on all segments, oldest first. `now_ms` is the time to count ages by, in ms since the epoch.
+    """Return the verdict on all segments, oldest first. `now_ms` is the time for their ages, in ms since the epoch.
 
-    `now_ms` is the clock's time, or an earlier one while the clock is not believed, which explanations then say.
+    `now_ms` is the clock's time, or an earlier time while the clock is not believed. Explanations say it then.
 
-    `was_disk_full` is the verdict before, for a full disk stays so until it is down to disk_forcible_percent.
-    `requested` is MANUAL or RETRY when a run is due whatever the hour.
+    `was_disk_full` is the last verdict: a full disk counts as full until it is down to disk_forcible_percent.
+    `requested` is MANUAL or RETRY when a run is due at any hour.
     """
     disks = emptiest_by_owner(facts.disks)
     log_disk = disks.get(LOG_OWNER)
@@ -130,20 +131,23 @@ def decide(
 
 
 def index_need_bytes(disk: Disk, own_bytes: int, policy: JanitorConfig) -> int:
-    """Return how far the indexes alone fill their disk beyond disk_forcible_percent, in bytes: at most 0 if they don't.
+    """Return the bytes by which the indexes alone exceed disk_forcible_percent of their disk, at most 0 if they do not.
 
-    What others have there counts for nothing: however much of the log went, their files would stay.
+    Files of others on this disk are ignored: a deletion of segments can't delete them.
     """
     return own_bytes - disk.total_bytes * policy.disk_forcible_percent // 100 if is_forcing(disk, policy) else 0
 
 
 def is_forcing(disk: Disk, policy: JanitorConfig) -> bool:
-    """Return whether a disk is used to more than disk_forcible_percent."""
+    """Return whether more than disk_forcible_percent of a disk is used."""
     return _percent(disk) > policy.disk_forcible_percent
 
 
 def reliefs(facts: Facts, policy: JanitorConfig) -> list[int]:
-    """Return the ends of the oldest segments that may go for the Indexer's disk: all are indexed and replicated."""
+    """Return the ends of the oldest segments that may be deleted for the Indexer's disk.
+
+    All of them are indexed and replicated.
+    """
     safe_end = min(facts.indexed_physical_offset, facts.replicated_physical_offset)
     ends = []
     for segment in facts.segments[: policy.delete_batch_count_max]:
@@ -155,7 +159,10 @@ def reliefs(facts: Facts, policy: JanitorConfig) -> list[int]:
 
 @dataclass(slots=True)
 class _Needs:
-    """What has to go whatever its age: bytes beyond retention_bytes and for the log's disk, and all below an offset."""
+    """The needs for deletion at any age: bytes over retention_bytes, bytes for the log's disk, and an end offset.
+
+    Segments up to the end offset are deleted for the Indexer's disk.
+    """
 
     excess_bytes: int
     forced_bytes: float
@@ -164,7 +171,10 @@ class _Needs:
 
 @dataclass(slots=True)
 class _Judge:
-    """Judges segments, which come oldest first. `gives_up`: segments go that the indexes or a replica would lose."""
+    """The judge of segments, which it gets oldest first.
+
+    `gives_up`: segments are deleted also if they are not indexed or not replicated.
+    """
 
     facts: Facts
     now_ms: int
@@ -177,7 +187,7 @@ class _Judge:
     kept: SegmentFacts | None = None
 
     def decision(self, segment: SegmentFacts) -> Decision:
-        """Return what becomes of the next segment."""
+        """Return the decision about the next segment."""
         reason, explanation = self._wish(segment)
         obstacle = self._obstacle(segment) if reason in DELETING else None
         is_lost = False
@@ -203,7 +213,7 @@ class _Judge:
         )
 
     def _wish(self, segment: SegmentFacts) -> tuple[Reason, str]:
-        """Return what age, size and disk want of one segment by itself."""
+        """Return the reason that age, size and disks give for a single segment, without regard to the others."""
         if segment.is_active:
             return Reason.ACTIVE, "it takes appends"
         is_expired, age = self._age(segment)
@@ -232,12 +242,12 @@ class _Judge:
             told += " without the clock, which is not believed"
         if age_ms < 0:
             told = f"its last record is {-age_ms / HOUR_MS:.1f} hours ahead of the clock"
-        if age_ms > hours * HOUR_MS:  # in whole milliseconds: the hours are only for people
+        if age_ms > hours * HOUR_MS:  # in whole milliseconds: hours are only for the text
             return True, f"{told}, more than the {hours} hours that are kept"
         return False, f"{told}, records are kept for {hours} hours"
 
     def _obstacle(self, segment: SegmentFacts) -> tuple[Reason, str] | None:
-        """Return why a segment can't go: what would be lost with it."""
+        """Return why a segment can't be deleted: the Indexer or a replica does not have it yet."""
         end = segment.end_physical_offset
         indexed, replicated = self.facts.indexed_physical_offset, self.facts.replicated_physical_offset
         if not segment.is_indexed or end > indexed:
@@ -247,7 +257,7 @@ class _Judge:
         return None
 
     def _or_wait(self, reason: Reason, explanation: str) -> tuple[Reason, str]:
-        """Return this wish, or why the segment stays: an older one stays, or the run deletes enough of them."""
+        """Return this reason, or why the segment is kept: an older segment is kept, or the run's batch is full."""
         if self.kept is not None:
             base = self.kept.base_physical_offset
             why = f"it stays because the older segment {base} stays and the log has no holes"
@@ -273,14 +283,14 @@ def _trigger(
 
 
 def _excess_bytes(segments: Sequence[SegmentFacts], policy: JanitorConfig) -> int:
-    """Return the bytes of the log beyond retention_bytes, or 0 if not even its oldest segment can go."""
+    """Return the bytes of the log over retention_bytes, or 0 if not even its oldest segment can be deleted."""
     excess_bytes = sum(segment.size_bytes for segment in segments) - policy.retention_bytes
     can_go = len(segments) > 1 and excess_bytes >= segments[0].size_bytes
     return excess_bytes if policy.retention_bytes and can_go else 0
 
 
 def _forced_bytes(disk: Disk | None, policy: JanitorConfig) -> float:
-    """Return the bytes of the log that have to go for its own disk, infinite where the disk's size is unknown."""
+    """Return the bytes of the log to delete for its own disk, infinite if the disk's size is unknown."""
     if disk is None or not policy.disk_forced or not is_forcing(disk, policy):
         return 0
     beyond_percent = _percent(disk) - policy.disk_forcible_percent
@@ -288,9 +298,9 @@ def _forced_bytes(disk: Disk | None, policy: JanitorConfig) -> float:
 
 
 def emptiest_by_owner(disks: Sequence[Disk]) -> dict[str, Disk]:
-    """Return the emptiest disk of each owner. A disk that can't be told comes before all (as RocketMQ)."""
+    """Return the emptiest disk of each owner. A disk of unknown use counts as the emptiest (as RocketMQ)."""
     fullest_first = sorted(disks, key=_percent)[::-1]
-    return {disk.service: disk for disk in fullest_first}  # the last of an owner counts
+    return {disk.service: disk for disk in fullest_first}  # the last disk of an owner is kept
 
 
 def _percent(disk: Disk) -> int:

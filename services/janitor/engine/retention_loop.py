@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RetentionLoop: looks every few seconds what the owners' files and disks come to, and runs when a run is due.
+"""RetentionLoop: looks at the owners' files and disks every few seconds, and runs when a run is due.
 
-A look gathers facts, decides, and tells the CommitLog whether its disk is full; a run has the owners do what was
-decided.
-Invariants: one run at a time. The Indexer forgets first, then the CommitLog deletes, so that no entry ever points at a
-segment that is gone. The first refusal or failure ends the run; what was done stays done and the next run goes on.
-Callers: one event loop; `run_once` is called by the servicer, `start` and `stop` by the bootstrap.
+A look gathers facts, decides, and reports to the CommitLog whether its disk is full. A run makes the owners execute the
+decisions.
+Invariants: at most a single run at a time. The Indexer drops its entries first, then the CommitLog deletes, so that no
+entry ever points at a deleted segment. The first refusal or failure ends the run. Its deletions remain, and the next
+run continues.
+Callers: a single event loop. The servicer calls `run_once`, the bootstrap calls `start` and `stop`.
 Rules: docs/retention.md; RocketMQ 5.3 CleanCommitLogService (first look after 60 s, then every 10 s; 20 rounds per
-manual request; a segment that is in use again after 120 s).
+manual request; a retry after 120 s for a segment that is in use).
 """
 
 import asyncio
@@ -39,14 +40,14 @@ from services.janitor.engine.policy import (
 from services.janitor.errors import OwnerRefused, RunInProgress
 
 MANUAL_ROUND_COUNT = 20
-"""A manual run may delete as much as this many rounds of the schedule (RocketMQ's MAX_MANUAL_DELETE_FILE_TIMES)."""
+"""A manual run may delete as many segments as so many scheduled runs (RocketMQ's MAX_MANUAL_DELETE_FILE_TIMES)."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class RetentionStatistics:
-    """What the loop knows of itself. Times are milliseconds since the epoch, None before the first."""
+    """The statistics of the loop. Times are milliseconds since the epoch, None before the first look."""
 
     start_ms: int
     is_running: bool = False
@@ -67,7 +68,7 @@ class RetentionStatistics:
 
 @dataclass(frozen=True, slots=True)
 class RetentionCounters:
-    """The numbers of the loop, for metrics. Times are milliseconds since the epoch, 0 before the first."""
+    """The numbers of the loop, for metrics. Times are milliseconds since the epoch, 0 before the first look."""
 
     is_running: int
     last_check_time_ms: int
@@ -83,7 +84,7 @@ class RetentionCounters:
 
 
 class RetentionLoop:
-    """The Janitor's only actor."""
+    """The loop of looks and runs, the only active part of the Janitor."""
 
     def __init__(
         self,
@@ -103,12 +104,12 @@ class RetentionLoop:
         self._start_s = clock.monotonic_s()
         self._last_error = self._look_error = ""
         self._is_relief_vain = False
-        """Whether a run for the Indexer's disk freed nothing there: it is not tried again before that disk has room."""
+        """Whether a run for the Indexer's disk freed no bytes there. It is not repeated until this disk has room."""
         self._indexed_physical_offset = 0
         self._has_reported = False
         self._has_warned = False
         self._in_use_s: float | None = None
-        """When a segment was last refused because somebody reads it."""
+        """When the CommitLog last refused to delete a segment because it is read, in monotonic seconds."""
         self._run_count = self._failed_run_count = 0
         self._run_task: asyncio.Task[Run] | None = None
         self._run_started_ms = 0
@@ -116,18 +117,18 @@ class RetentionLoop:
         self._loop = SupervisedLoop("retention", self.check, interval_ms=policy.check_interval_ms)
 
     def start(self) -> None:
-        """Begin to look. Needs a running event loop."""
+        """Start the looks. Needs a running event loop."""
         self._loop.start()
 
     async def stop(self) -> None:
-        """Stop looking and end a run under way between two of its steps. May be repeated."""
+        """Stop the looks, and end a run under way between two of its steps. May be repeated."""
         await self._loop.stop()
         if self._run_task is not None and not self._run_task.done():
             self._run_task.cancel()
             await asyncio.wait([self._run_task])
 
     def statistics(self) -> RetentionStatistics:
-        """Return what the loop did since its start."""
+        """Return the statistics since the start."""
         known = self._known
         progress = self._progress if self._is_running else _Deleted()
         first_check_ms = known.start_ms + self.policy.first_check_delay_ms
@@ -142,7 +143,7 @@ class RetentionLoop:
         )
 
     def counters(self) -> RetentionCounters:
-        """Return what the loop counted since its start. From any thread."""
+        """Return the counters since the start. Callers: any thread."""
         known = self._known
         used = {service: disk.used_percent or 0 for service, disk in emptiest_by_owner(known.disks).items()}
         return RetentionCounters(
@@ -160,7 +161,10 @@ class RetentionLoop:
         )
 
     async def check(self) -> None:
-        """Look once: run if a run is due, unless one is under way or the service has only just started."""
+        """Look, and run if a run is due.
+
+        Returns at once if a run is under way, or within first_check_delay_ms after the start.
+        """
         if (self._clock.monotonic_s() - self._start_s) * 1000 < self.policy.first_check_delay_ms or self._is_running:
             return
         self._known.last_check_ms = self._clock.now_ms()
@@ -168,7 +172,7 @@ class RetentionLoop:
             requested = Trigger.RETRY if self._is_retry_due() else None
             verdict = await self._look(self.policy, requested)
             if requested is not None:
-                self._in_use_s = None  # once; a new refusal is a new reason
+                self._in_use_s = None  # a single retry; a new refusal causes the next retry
             if verdict.trigger is not None:
                 self._warn_if_stuck(verdict)
                 if any(decision.is_delete for decision in verdict.decisions):
@@ -180,10 +184,10 @@ class RetentionLoop:
             self._look_error = str(error)
 
     async def run_once(self, *, is_dry_run: bool, trusts_clock: bool = False) -> Run:
-        """Run now, whatever the hour. Raises RunInProgress, or DependencyUnavailable if there was nothing to decide on.
+        """Run now, at any hour. Raises RunInProgress, or DependencyUnavailable if the facts could not be gathered.
 
-        A run whose deletions failed is returned with its `error`. A run goes on if its caller goes away.
-        `trusts_clock` makes the loop believe the clock from now on, or in a dry run in that run alone.
+        A run whose deletions failed is returned with its `error`. A run continues if its caller is cancelled.
+        `trusts_clock` makes the loop believe the clock from now on. In a dry run it applies to this run only.
         """
         manual = replace(self.policy, delete_batch_count_max=self.policy.delete_batch_count_max * MANUAL_ROUND_COUNT)
         return await self._start_run(Trigger.MANUAL, manual, is_dry_run=is_dry_run, trusts_clock=trusts_clock)
@@ -193,12 +197,12 @@ class RetentionLoop:
         return self._run_task is not None and not self._run_task.done()
 
     def _is_retry_due(self) -> bool:
-        """Return whether it is time to try again to delete what somebody read."""
+        """Return whether it is time to retry the deletion of a segment that was being read."""
         now_s = self._clock.monotonic_s()
         return self._in_use_s is not None and (now_s - self._in_use_s) * 1000 >= self.policy.retry_interval_ms
 
     async def _look(self, policy: JanitorConfig, requested: Trigger | None, *, now_ms: int | None = None) -> Verdict:
-        """Gather facts, decide, and tell the CommitLog about its disk. `now_ms` replaces the believed time."""
+        """Gather facts, decide, and report its disk to the CommitLog. `now_ms` replaces the believed time."""
         facts = await self._facts(policy)
         believed = self.time.look(facts.newest_store_time_ms)
         verdict = decide(
@@ -211,9 +215,10 @@ class RetentionLoop:
         )
         self._known.disks, self._indexed_physical_offset = facts.disks, facts.indexed_physical_offset
         self._tell(believed, verdict.disk_notes)
-        # Again at each look, for the CommitLog forgets an old report; at the first to end one of a Janitor before this.
+        # Repeated while the disk is full, because the CommitLog drops an old report. The first look reports always, to
+        # end the report of an earlier Janitor.
         if verdict.is_disk_full or self._known.is_disk_full or not self._has_reported:
-            disk = emptiest_by_owner(self._known.disks).get(LOG_OWNER)  # none, if none takes segments
+            disk = emptiest_by_owner(self._known.disks).get(LOG_OWNER)  # None, if no directory takes new segments
             used_percent = 0 if disk is None else disk.used_percent or 0
             await self._log_owner.report_disk(is_full=verdict.is_disk_full, used_percent=used_percent)
             self._has_reported = True
@@ -221,7 +226,7 @@ class RetentionLoop:
         return verdict
 
     async def _facts(self, policy: JanitorConfig) -> Facts:
-        """Return what the owners say."""
+        """Gather the facts from the owners. Raises DependencyUnavailable."""
         log = await self._log_owner.log_facts()
         try:
             index = await self._index_owner.index_facts()
@@ -236,7 +241,7 @@ class RetentionLoop:
         return replace(facts, relief_end_physical_offset=0) if self._is_relief_vain else facts
 
     def _tell(self, believed: Believed, notes: Sequence[DiskNote]) -> None:
-        """Log what is new about the disks and the clock, once, whatever the numbers do meanwhile."""
+        """Log each change of the disks' and the clock's notes once. A change of only the numbers is not logged."""
         known = {(note.service, note.path): note.outcome for note in self._known.disk_notes}
         for note in notes:
             if known.pop((note.service, note.path), None) is not note.outcome:
@@ -248,7 +253,7 @@ class RetentionLoop:
         self._known.disk_notes, self._known.believed = notes, believed
 
     def _warn_if_stuck(self, verdict: Verdict) -> None:
-        """Log once that a disk fills up and there is nothing to delete."""
+        """Log once that a disk fills up and no segment can be deleted."""
         is_stuck = verdict.trigger in (Trigger.DISK_SPACE, Trigger.DISK_FORCED) and not any(
             decision.is_delete for decision in verdict.decisions
         )
@@ -267,10 +272,10 @@ class RetentionLoop:
         is_dry_run: bool = False,
         trusts_clock: bool = False,
     ) -> Run:
-        """Run in a task of its own, so that a caller's cancellation does not stop it between the owners."""
+        """Run in its own task, so that a caller's cancellation does not stop the run between the owners."""
         if self._is_running:
             raise RunInProgress(started_ms=self._run_started_ms)
-        # A run's time names it in the history, so it has to differ from the one before.
+        # A run's time identifies it in the history, so it has to differ from the last run's time.
         self._run_started_ms = max(self._clock.now_ms(), self._history.last_time_ms + 1)
         run = Run(time_ms=self._run_started_ms, trigger=trigger, is_dry_run=is_dry_run)
         self._progress = _Deleted(trigger=trigger)
@@ -311,17 +316,17 @@ class RetentionLoop:
         return run
 
     async def _lift_refusals(self, run: Run) -> None:
-        """Look again after a deletion for a full disk, so that appends need not wait for the next look."""
+        """Look again after a deletion while the disk is full, so that appends need not wait for the next look."""
         if self._known.is_disk_full and run.deleted_segment_count:
-            with contextlib.suppress(ServiceError):  # then the next look tells
+            with contextlib.suppress(ServiceError):  # then the next look reports it
                 await self._look(self.policy, None)
 
     async def _delete(self, doomed: Sequence[Decision], deleted: "_Deleted") -> None:
-        """Ask the owners, batch by batch. `deleted` counts what is done, also when an owner refuses."""
+        """Make the owners delete, batch by batch. `deleted` has the deletions so far, also when an owner refuses."""
         batch_size = self.policy.delete_batch_count_max
         for first in range(0, len(doomed), batch_size):
             batch = doomed[first : first + batch_size]
-            if self._indexed_physical_offset:  # otherwise there is no Indexer, and the policy gives it up
+            if self._indexed_physical_offset:  # otherwise no Indexer answered, and the policy gives its entries up
                 deleted.trimmed = await self._index_owner.trim_to(self._trimmable(batch), is_dry_run=False)
                 deleted.index_freed_bytes += deleted.trimmed.freed_bytes
                 deleted.freed_bytes += deleted.trimmed.freed_bytes
@@ -339,11 +344,14 @@ class RetentionLoop:
                 _log.log(level, "deleted segment %020d: %s", decision.base_physical_offset, decision.explanation)
 
     def _trimmable(self, doomed: Sequence[Decision]) -> int:
-        """Return the first byte behind these segments, as far as the Indexer has them."""
+        """Return the end of these segments, limited by the indexed offset."""
         return min(doomed[-1].base_physical_offset + doomed[-1].size_bytes, self._indexed_physical_offset)
 
     def _finish(self, run: Run, failure: BaseException | None) -> None:
-        """Count the run and remember it if it deleted something or failed in a new way."""
+        """Count the run, and record it in the history if it deleted a segment or failed with a new error.
+
+        A failed manual run is always recorded.
+        """
         is_in_use = isinstance(failure, OwnerRefused) and failure.refusal == "IN_USE"
         self._in_use_s = self._clock.monotonic_s() if is_in_use else None
         if run.deleted_segment_count and not self._progress.index_freed_bytes:
@@ -358,13 +366,13 @@ class RetentionLoop:
         if run.deleted_segment_count or is_news:
             try:
                 self._history.add(run)
-            except OSError as error:  # what was deleted is deleted; the next run that is written down brings this, too
+            except OSError as error:  # the deletions remain; the next recorded run writes this run, too
                 _log.warning("the run of %d is not in the history's file: %s", run.time_ms, error)
 
 
 @dataclass(slots=True)
 class _Deleted:
-    """What the run under way has deleted so far."""
+    """The deletions so far of the run under way."""
 
     trigger: str = ""
     planned_count: int = 0
@@ -372,6 +380,6 @@ class _Deleted:
     lost_count: int = 0
     freed_bytes: int = 0
     index_freed_bytes: int = 0
-    """Those of them that the Indexer freed."""
+    """The part of `freed_bytes` that the Indexer freed."""
     trimmed: Trimmed = field(default_factory=lambda: Trimmed(0))
-    """What the Indexer last said."""
+    """The Indexer's last answer to a trim."""

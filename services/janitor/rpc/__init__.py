@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Janitor's gRPC servicer and its clients of the owners."""
+"""The Janitor's gRPC servicer and its clients of the owners."""

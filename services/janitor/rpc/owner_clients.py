@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The owners of files over gRPC: the protocols of engine/owners.py.
 
-Every call has a deadline. A failed call becomes DependencyUnavailable with the owner's own words; there is no retry
-here, because the next look comes by itself.
+Every call has a deadline. A failed call becomes DependencyUnavailable with the owner's error text. The clients do not
+retry, because the loop looks again soon.
 """
 
 from collections.abc import Awaitable, Callable
@@ -119,7 +119,7 @@ class _Owner:
 
 
 def segment_facts(segment: segment_service_pb2.Segment) -> SegmentFacts:
-    """Return what the policy needs of a segment."""
+    """Return the facts of a segment that the policy needs."""
     last = segment.last_store_time
     return SegmentFacts(
         base_physical_offset=segment.base_physical_offset,
@@ -136,6 +136,6 @@ def _disk(
     path: str = "",
     own_bytes: int | None = None,
 ) -> Disk:
-    """Return the disk of an owner, by what the owner told. A total of 0 bytes means that it is unknown."""
+    """Return the disk of an owner from the owner's answer. A total of 0 bytes means that the disk is unknown."""
     used_percent = told.disk_used_percent if told.disk_total_bytes > 0 else None
     return Disk(service, used_percent, told.disk_total_bytes, told.disk_free_bytes, path, own_bytes)

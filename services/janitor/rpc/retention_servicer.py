@@ -20,13 +20,13 @@ LIST = "history"
 
 
 class RetentionServicer:
-    """Answers the four calls. `time_zone` is the name of the zone that the policy's hours are in."""
+    """The servicer of the four calls. `time_zone` is the name of the zone of the policy's hours."""
 
     def __init__(self, loop: RetentionLoop, history: RunHistory, *, time_zone: str) -> None:
         self._loop, self._history, self._time_zone = loop, history, time_zone
 
     async def GetStatus(self, _request: messages.GetStatusRequest, _: object) -> messages.GetStatusResponse:
-        """Return what the loop did since the start."""
+        """Return the loop's statistics since the start."""
         statistics = self._loop.statistics()
         return named(
             messages.GetStatusResponse,
@@ -46,7 +46,7 @@ class RetentionServicer:
         return named(messages.GetPolicyResponse, self._loop.policy, time_zone=self._time_zone)
 
     async def RunOnce(self, request: messages.RunOnceRequest, _: object) -> messages.RunOnceResponse:
-        """Decide now and delete unless it is a dry run."""
+        """Run now: decide, and delete unless it is a dry run."""
         run = await self._loop.run_once(is_dry_run=request.dry_run, trusts_clock=request.trust_clock)
         return messages.RunOnceResponse(run=_run_message(run))
 
@@ -60,7 +60,7 @@ class RetentionServicer:
 
 
 def _run_message(run: Run) -> messages.Run:
-    """Return a run as the API shows it."""
+    """Return a run in the form of the API."""
     return named(
         messages.Run,
         run,

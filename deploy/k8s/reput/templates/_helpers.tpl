@@ -23,7 +23,7 @@
 {{- end -}}
 {{- end }}
 
-{{/* What never changes between versions: selectors and volume claim templates are immutable. */}}
+{{/* Labels that never change between versions: selectors and volume claim templates are immutable. */}}
 {{- define "reput.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "reput.name" .root }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -53,7 +53,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- dict "commitlog" (dict "grpc" 7101 "metrics" 7201) "indexer" (dict "grpc" 7102 "metrics" 7202) "janitor" (dict "grpc" 7103 "metrics" 7203) "delivery" (dict "grpc" 7104 "metrics" 7204) "gateway" (dict "grpc" 8081 "metrics" 7205) | toJson -}}
 {{- end }}
 
-{{/* Whom each service calls. */}}
+{{/* The services that each service calls. */}}
 {{- define "reput.peers" -}}
 {{- dict "commitlog" (list) "indexer" (list "commitlog") "janitor" (list "commitlog" "indexer") "delivery" (list "commitlog" "indexer") "gateway" (list "commitlog" "delivery") | toJson -}}
 {{- end }}
@@ -64,7 +64,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- printf "%s-%s.%s.svc:%d" (include "reput.fullname" .root) .component .root.Release.Namespace (int $port) -}}
 {{- end }}
 
-{{/* How many logs there are; with more than one they are copies that elect one of them. */}}
+{{/* The number of logs; several logs are copies that elect a leader. */}}
 {{- define "reput.replicas" -}}
 {{- int .Values.commitlog.replicas -}}
 {{- end }}
@@ -76,14 +76,14 @@ true
 {{- end -}}
 {{- end }}
 
-{{/* The address of one pod of a StatefulSet. Called with root, component, and pod: what stands for its ordinal. */}}
+{{/* The address of a pod of a StatefulSet. Called with root, component, and pod: its ordinal or an expression for it. */}}
 {{- define "reput.podTarget" -}}
 {{- $fullname := printf "%s-%s" (include "reput.fullname" .root) .component -}}
 {{- $port := index (include "reput.ports" .root | fromJson) .component "grpc" -}}
 {{- printf "%s-%v.%s-headless.%s.svc:%d" $fullname .pod $fullname .root.Release.Namespace (int $port) -}}
 {{- end }}
 
-{{/* Where clients find a service: its Service, or all its pods if they are not alike. */}}
+{{/* The address of a service for clients: its Service, or all its pods if they differ. */}}
 {{- define "reput.clientTarget" -}}
 {{- if and (include "reput.isReplicated" .root) (ne .component "gateway") -}}
 {{- $targets := list -}}
@@ -96,7 +96,7 @@ true
 {{- end -}}
 {{- end }}
 
-{{/* The Lease that says which log leads. */}}
+{{/* The Lease that names the leader. */}}
 {{- define "reput.leaseName" -}}
 {{- printf "%s-commitlog" (include "reput.fullname" .) -}}
 {{- end }}
@@ -112,14 +112,14 @@ true
 {{- $found | toJson -}}
 {{- end }}
 
-{{/* Not empty for a service whose pod i goes with log i. A gateway goes with whichever log leads. */}}
+{{/* Not empty for a service whose pod i belongs to log i. A gateway uses the leader. */}}
 {{- define "reput.isNumbered" -}}
 {{- if and (include "reput.isReplicated" .root) (not (has .component (list "commitlog" "gateway"))) -}}
 true
 {{- end -}}
 {{- end }}
 
-{{/* What a service's pod runs, where it depends on the pod's number. */}}
+{{/* The command of a service's pod, where it depends on the pod's number. */}}
 {{- define "reput.numberedCommand" -}}
 {{- $root := .root -}}
 number=${HOSTNAME##*-}
@@ -130,7 +130,7 @@ export REPUT_{{ upper $.component }}_{{ upper $peer }}_TARGET="{{ $target }}"
 exec reput serve {{ .component }}
 {{- end }}
 
-{{/* A setting as the environment has it. Helm reads every number as a float and would print 1073741824 as 1.073741824e+09. */}}
+{{/* A setting in the form of the environment. Helm reads every number as a float and would print 1073741824 as 1.073741824e+09. */}}
 {{- define "reput.setting" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) -}}
 {{- int64 . -}}
@@ -144,7 +144,7 @@ exec reput serve {{ .component }}
 {{- add (mul 2 (div (add (int64 .drainTimeoutMs) 999) 1000)) 60 10 -}}
 {{- end }}
 
-{{/* Kubernetes' own gRPC probe knows neither TLS nor client certificates: with TLS the probe takes the pod's Unix socket. */}}
+{{/* Kubernetes' own gRPC probe knows neither TLS nor client certificates: with TLS the probe uses the pod's Unix socket. */}}
 {{- define "reput.probe" -}}
 {{- if .root.Values.tls.enabled -}}
 exec:
@@ -212,12 +212,12 @@ grpc:
 {{- join "\n" $lines -}}
 {{- end }}
 
-{{/* Where the `reput` command finds the services from inside a pod. Called with root and, in a pod of theirs, component. */}}
+{{/* The addresses of the services for the `reput` command in a pod. Called with root and, in a service's pod, component. */}}
 {{- define "reput.clients" -}}
 {{- $isPlain := not (or .root.Values.tls.enabled (include "reput.isReplicated" .root)) -}}
 {{- range $service := include "reput.components" .root | fromJsonArray }}
 {{- if and $isPlain (eq $service (default "" $.component)) }}
-{{- /* of several Indexers the pod's own */}}
+{{- /* with several Indexers, the pod's own Indexer */}}
 REPUT_CLIENT_{{ upper $service }}_TARGET: {{ printf "127.0.0.1:%v" (index (include "reput.ports" $.root | fromJson) $service "grpc") | quote }}
 {{- else }}
 REPUT_CLIENT_{{ upper $service }}_TARGET: {{ include "reput.clientTarget" (dict "root" $.root "component" $service) | quote }}
@@ -242,7 +242,7 @@ REPUT_CLIENT_TOKEN_FILE: /etc/reput/token/token
 {{- (.Values.trust).secretName | default (printf "%s-trust" (include "reput.fullname" .)) -}}
 {{- end }}
 
-{{/* Where certificate and token are read. The whole Secret is mounted, never a part by subPath, so that renewals arrive. */}}
+{{/* The mounts of certificate and token. The whole Secret is mounted, never a part by subPath, so that renewals arrive. */}}
 {{- define "reput.secretMounts" -}}
 {{- if .Values.tls.enabled -}}
 - name: tls
@@ -274,7 +274,7 @@ REPUT_CLIENT_TOKEN_FILE: /etc/reput/token/token
 {{ end -}}
 {{- end }}
 
-{{/* Everything below `template:` of a workload. Called with root, component, values, and claim: the claim's name, if it has one. */}}
+{{/* The content of `template:` of a workload. Called with root, component, values, and claim: the claim's name, if it has one. */}}
 {{- define "reput.podTemplate" -}}
 {{- $root := .root -}}
 {{- $values := .values -}}
@@ -296,7 +296,7 @@ metadata:
 spec:
   serviceAccountName: {{ include "reput.serviceAccountName" $root }}
   {{- if and (eq $component "commitlog") (include "reput.isReplicated" $root) }}
-  # for the Lease that says which log leads
+  # for the Lease that names the leader
   automountServiceAccountToken: true
   {{- else }}
   automountServiceAccountToken: false
@@ -320,14 +320,14 @@ spec:
       {{- if $values.maintenance }}
       command: [sleep, infinity]
       {{- else if include "reput.isNumbered" . }}
-      # Each goes with the log of its number. The leader's Indexer delivers delayed messages, its Delivery those of groups.
+      # Each belongs to the log of its number. The leader's Indexer delivers delayed messages, its Delivery delivers to groups.
       command:
         - sh
         - -c
         - |
           {{- include "reput.numberedCommand" . | nindent 10 }}
       {{- else if and (eq $component "indexer") (gt (int $values.replicas) 1) }}
-      # One Indexer of a log delivers delayed messages: the first.
+      # A single Indexer of a log delivers delayed messages: the first.
       command:
         - sh
         - -c
@@ -378,7 +378,7 @@ spec:
         {{- include "reput.probe" . | nindent 8 }}
         periodSeconds: 10
         timeoutSeconds: 10
-      # A service that has started answers for itself alone, never for the others: a restart would not help them.
+      # A started service reports only its own health, not the health of others: a restart would not help them.
       livenessProbe:
         {{- include "reput.probe" . | nindent 8 }}
         periodSeconds: 30
@@ -422,7 +422,7 @@ spec:
     - name: access
       secret:
         secretName: {{ $values.accessKeys.secretName }}
-        # the pod's group gets it, and nobody else
+        # readable only for the pod's group
         defaultMode: 0440
         items:
           - key: {{ $values.accessKeys.key }}
@@ -456,7 +456,7 @@ spec:
   affinity:
     {{- toYaml $values.affinity | nindent 4 }}
   {{- else if and (eq $component "commitlog") (gt (int $values.replicas) 2) (ne (default "required" $values.antiAffinity) "preferred") }}
-  # Two logs on one machine would be lost together.
+  # Two logs on the same machine would be lost together.
   affinity:
     podAntiAffinity:
       requiredDuringSchedulingIgnoredDuringExecution:
@@ -498,7 +498,7 @@ resources:
   targetPort: metrics
 {{- end }}
 
-{{/* What all services have in the same form: settings and a Service. */}}
+{{/* The objects that all services have in the same form: settings and a Service. */}}
 {{- define "reput.common" -}}
 {{- $ports := index (include "reput.ports" .root | fromJson) .component -}}
 apiVersion: v1
@@ -568,7 +568,7 @@ spec:
   serviceName: {{ $fullname }}-headless
   replicas: {{ .values.replicas }}
   {{- if include "reput.isReplicated" .root }}
-  # All at once: whichever of them can be there is there. An upgrade goes on to the next pod when one has caught up.
+  # All at once, so that no pod waits for another. An upgrade continues with the next pod when a pod has caught up.
   podManagementPolicy: Parallel
   minReadySeconds: 15
   {{- end }}
@@ -595,7 +595,7 @@ spec:
 {{- include "reput.budget" . }}
 {{- end }}
 
-{{/* A PodDisruptionBudget, with the line before it, where a pod can be spared. */}}
+{{/* A PodDisruptionBudget, with the separator before it, for a service with several pods. */}}
 {{- define "reput.budget" -}}
 {{- if gt (int .values.replicas) 1 }}
 ---

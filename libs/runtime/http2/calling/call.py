@@ -22,7 +22,7 @@ UNREAD_BYTES_MAX: Final = 512 << 10
 """Unread bytes of answers. While there are more, the other side may send only the rest of the window."""
 
 ACCOUNT_BYTES: Final = 64 << 10
-"""Bytes of an answer are accounted for when so many have come, or a message is whole."""
+"""Bytes of an answer are accounted for when so many have arrived, or a message is complete."""
 
 
 class Way(Protocol):
@@ -37,7 +37,7 @@ class Way(Protocol):
         ...
 
     def close_half(self, stream_id: int) -> None:
-        """Say that all was sent."""
+        """End the requests of a stream."""
         ...
 
     def acknowledge(self, stream_id: int, size_bytes: int) -> None:
@@ -59,7 +59,7 @@ class Method(NamedTuple):
 
 
 class OutgoingCall:
-    """An outgoing call. Callers: one event loop."""
+    """An outgoing call. Callers: a single event loop."""
 
     def __init__(self, method: Method) -> None:
         self._method = method
@@ -206,7 +206,7 @@ class OutgoingCall:
             self._raise_unless_ok()
 
     async def done_writing(self) -> None:
-        """Say that all was sent."""
+        """End the requests of the call."""
         while self._way is None and self._outcome is None:
             await self._change()
         if self._outcome is None and self._way is not None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LoopChannel: calls to one server, over one connection at a time that is made when a call needs it.
+"""LoopChannel: calls to a server, over a single connection at a time. A call that needs a connection opens it.
 
-It has what stubs use of grpc.aio's channel. While an attempt to connect is under way calls wait for it; after one that
-failed, calls fail at once until the next attempt is due, ever later.
-Callers: one event loop.
+It has the part of grpc.aio's channel that stubs use. During an attempt to connect, calls wait for its result. After a
+failed attempt, calls fail at once until the next attempt is due. This time grows with each failure.
+Callers: a single event loop.
 """
 
 import asyncio
@@ -22,20 +22,20 @@ from libs.runtime.http2.calling.outcome import CANCELLED, Outcome, head_of
 from libs.runtime.http2.endpoint import ARRIVING_BYTES_MAX, LEAVE_S
 
 CONNECT_S: Final = 20.0
-"""So long an attempt to connect may take, with its handshake."""
+"""Maximum time of an attempt to connect, including its handshake."""
 
 RECONNECT_S_MIN: Final = 0.1
 GROWTH: Final = 1.6
-"""Of the time until the next attempt, from one that failed to the next."""
+"""Factor by which each failure increases the time until the next attempt."""
 
 SPREAD: Final = 0.2
-"""Part of that time that callers differ by, so that they do not come all at once."""
+"""Part of that time by which callers differ, so that they do not all connect at the same time."""
 
 LOOK_S: Final = 0.005
 
 
 class LoopChannel:
-    """See the module. `target` is host:port, or unix: and a path."""
+    """A channel to `target`, which is host:port, or unix: and a path."""
 
     def __init__(
         self, target: str, *, context: ssl.SSLContext | None, reconnect_ms_max: int, answer_size_bytes_max: int
@@ -49,7 +49,7 @@ class LoopChannel:
         self._arriving: memoryview | None = None
         self._link: Link | None = None
         self._links: set[Link] = set()
-        """Also those that calls still run on, although no more begin there."""
+        """All open links. A link that takes no more calls stays until its calls have ended."""
         self._connecting: asyncio.Task[None] | None = None
         self._failure = ""
         """Why the last attempt failed."""
@@ -77,9 +77,10 @@ class LoopChannel:
         response_deserializer: Any = None,
         _registered_method: bool = False,
     ) -> Any:
-        """Return what calls a method: its request, or an iterator of several, and options in, an OutgoingCall out.
+        """Return a function that calls a method.
 
-        Without an iterator requests are written.
+        It takes a request, or an iterator of several requests, and options. It returns an OutgoingCall. Without an
+        iterator, the caller sends several requests with `write`.
         """
         method = Method(path.encode(), request_serializer, response_deserializer, self._answer_size_bytes_max)
         return partial(getattr(self, call), method)
@@ -128,7 +129,7 @@ class LoopChannel:
             call.wait_for(asyncio.create_task(self._begin_later(call, head, request)))
 
     async def _begin_later(self, call: OutgoingCall, head: Any, request: bytes | None) -> None:
-        """Begin a call once there is a connection."""
+        """Begin a call when the connection is open."""
         if self._link is None:
             if self._connecting is None:
                 self._connecting = asyncio.create_task(self._connect())
@@ -142,12 +143,12 @@ class LoopChannel:
         return Outcome(grpc.StatusCode.UNAVAILABLE, f"{self._target} can't be reached: {self._failure}")
 
     async def _connect(self) -> None:
-        """Make a connection, or take note of why there is none."""
+        """Open a connection, or record the reason of the failure."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_S):
                 link = await self._dial(loop)
-        except (OSError, TimeoutError) as error:  # TLS' errors are OSErrors, too
+        except (OSError, TimeoutError) as error:  # errors of TLS are OSErrors, too
             self._failure = str(error) or f"no answer within {CONNECT_S:g} s"
             grown_s = max(RECONNECT_S_MIN, self._wait_s * GROWTH)
             self._wait_s = min(grown_s, self._reconnect_s_max)
@@ -172,17 +173,17 @@ class LoopChannel:
         _, link = await loop.create_connection(make, host, int(port), ssl=self._context)
         return link
 
-    # Owner, for its connections.
+    # Methods for its connections: it is their Owner
 
     def made(self, link: Link) -> None:
-        """It is open."""
+        """Record an open link."""
         self._links.add(link)
 
     def left(self, link: Link) -> None:
-        """No more calls begin there."""
+        """Begin no more calls on a link."""
         if link is self._link:
             self._link = None
 
     def lost(self, link: Link) -> None:
-        """It is closed."""
+        """Forget a closed link."""
         self._links.discard(link)

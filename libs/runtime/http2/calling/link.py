@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Link: a connection to a server, which begins calls on it, feeds them and tells them their end.
+"""Link: a connection to a server. It begins calls, passes arriving bytes to them, and reports their end to them.
 
-Invariants: those of an endpoint; a call that has a stream here ends at the latest with the connection. A server that
-says nothing while calls wait is asked for a sign of life, and given up when it gives none.
+Invariants: the invariants of an endpoint; a call that has a stream here ends at the latest with the connection. A
+server that sends nothing while calls wait is pinged. Without a sign of life after that, the connection is closed.
 """
 
 import asyncio
@@ -17,30 +17,30 @@ from libs.runtime.http2.endpoint import Endpoint
 from libs.runtime.http2.heads import Fields
 
 SILENCE_S: Final = 20.0
-"""A server that has said nothing for so long, although calls wait, is asked for a sign of life."""
+"""A server that has sent nothing for this time, although calls wait, is pinged."""
 
 ANSWER_S: Final = 20.0
-"""So long it has for that."""
+"""Time for the server to answer the ping."""
 
 
 class Owner(Protocol):
-    """Whose connection it is."""
+    """The owner of a link."""
 
     def made(self, link: "Link") -> None:
-        """It is open."""
+        """Record an open link."""
         ...
 
     def left(self, link: "Link") -> None:
-        """No more calls begin there."""
+        """Begin no more calls on a link."""
         ...
 
     def lost(self, link: "Link") -> None:
-        """It is closed."""
+        """Forget a closed link."""
         ...
 
 
 class Link(Endpoint):
-    """See the module."""
+    """A connection to a server."""
 
     def __init__(self, arriving: memoryview, owner: Owner) -> None:
         super().__init__(
@@ -61,7 +61,7 @@ class Link(Endpoint):
         self._watching: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Greet the server."""
+        """Begin HTTP/2 with the server."""
         self._greet(transport, h2.open_calling())
         self._owner.made(self)
         self.flush()
@@ -70,7 +70,8 @@ class Link(Endpoint):
     def connection_lost(self, error: Exception | None) -> None:
         """End all calls."""
         for waiting in self._unsent.values():
-            _wake(waiting)  # whoever writes learns of the end by the call's; cancelled, it would take it for its own
+            # the writer gets the end of its call; a cancelled future would look like its own cancellation
+            _wake(waiting)
         super().connection_lost(error)
         if self._watching is not None:
             self._watching.cancel()
@@ -88,7 +89,7 @@ class Link(Endpoint):
         return self._is_leaving
 
     def begin(self, call: OutgoingCall, head: Fields, request: bytes | None) -> None:
-        """Begin a call, with its one request or without. Its end tells if that is not possible."""
+        """Begin a call, with its single request or without a request. An error becomes the end of the call."""
         if self._is_broken:
             call.end(Outcome(grpc.StatusCode.UNAVAILABLE, "the connection is lost"))
             return
@@ -106,33 +107,33 @@ class Link(Endpoint):
         self._flush_soon()
 
     def end_calls(self, outcome: Outcome) -> None:
-        """End all calls, as they came out for the caller, and close it."""
+        """End all calls with an outcome, and close the connection."""
         for call in list(self._calls.values()):
             call.end(outcome)
         self._calls.clear()
         if not self._is_broken:
             self.close()
 
-    # Way, for its calls.
+    # Methods for its calls: it is their Way
 
     def send(self, stream_id: int, message: bytes) -> None:
         """Send a message."""
         self._send(stream_id, message)
 
     async def sent(self, stream_id: int) -> None:
-        """Return when few enough bytes of the call are held here."""
+        """Wait until few enough bytes of the call are held here."""
         await self._sent(stream_id)
 
     def close_half(self, stream_id: int) -> None:
-        """Say that all was sent."""
+        """End the requests of a stream."""
         self._tell(h2.Wire.end_stream, stream_id)
 
     def acknowledge(self, stream_id: int, size_bytes: int) -> None:
-        """Let so many bytes more come."""
+        """Allow the server to send `size_bytes` more bytes."""
         self._acknowledge(stream_id, size_bytes)
 
     def give_up(self, stream_id: int) -> None:
-        """Forget a call and tell the other side."""
+        """Forget a call and notify the server."""
         if self._calls.pop(stream_id, None) is not None:
             self._tell(h2.Wire.reset_stream, stream_id, CANCEL)
 
@@ -165,7 +166,7 @@ class Link(Endpoint):
             self.close()
 
     def _leave(self, _: h2.GoAwayReceived | None) -> None:
-        """The server takes no more calls here, or is gone."""
+        """Begin no more calls: the server accepts no more of them here, or is gone."""
         if not self._is_leaving:
             self._is_leaving = True
             self._owner.left(self)
@@ -176,7 +177,7 @@ class Link(Endpoint):
         self._is_ending = True
 
     def _watch(self) -> None:
-        """Look whether the server is there while calls wait for it."""
+        """Check whether the server responds while calls wait for it."""
         silent_s = self.loop.time() - self.received_at_s
         if not self._calls:
             self.received_at_s = self.loop.time()

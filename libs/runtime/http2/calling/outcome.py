@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a caller says first, and how a call came out: header fields, resets and lost connections as gRPC's status.
+"""The head and the outcome of an outgoing call: header fields, resets and lost connections as gRPC's status.
 
 Source: PROTOCOL-HTTP2.md and http-grpc-status-mapping.md of gRPC. No I/O.
 """
@@ -38,14 +38,14 @@ _RESETS: Final = {
 
 
 class Outcome(NamedTuple):
-    """How a call came out."""
+    """The outcome of a call."""
 
     code: grpc.StatusCode
     text: str = ""
     metadata: Metadata = ()
 
     def error(self, initial: Metadata) -> grpc.aio.AioRpcError:
-        """Return it as what a caller of gRPC catches."""
+        """Return it as the exception of grpc.aio."""
         return grpc.aio.AioRpcError(
             self.code, grpc.aio.Metadata(*initial), grpc.aio.Metadata(*self.metadata), details=self.text
         )
@@ -75,7 +75,7 @@ def head_of(
 
 
 def timeout_field(timeout_s: float) -> bytes:
-    """Return seconds as grpc-timeout has them: up to eight digits, in the finest unit that holds them, rounded up."""
+    """Return seconds in the format of grpc-timeout: up to eight digits, rounded up, in the finest unit that fits."""
     for unit, per_s in _UNITS:
         count = -int(-timeout_s * per_s // 1)
         if count < _DIGITS_MAX:
@@ -84,14 +84,14 @@ def timeout_field(timeout_s: float) -> bytes:
 
 
 def encoding_of(fields: Fields) -> bytes:
-    """Return what the messages of an answer are compressed with. Raises CallRefused for what is not known here."""
+    """Return the compression of the messages of an answer. Raises CallRefused for an unknown compression."""
     encoding = next((value for name, value in fields if name == b"grpc-encoding"), IDENTITY)
     check_encoding(encoding)
     return encoding
 
 
 def refusal_of(fields: Fields) -> Outcome | None:
-    """Return how a call came out whose answer does not begin as answers of gRPC do. None for those that do."""
+    """Return the outcome of a call if its answer is not an answer of gRPC. None for an answer of gRPC."""
     status = _value(fields, b":status")
     if status == b"200" and _value(fields, b"content-type").startswith(b"application/grpc"):
         return None
@@ -100,7 +100,7 @@ def refusal_of(fields: Fields) -> Outcome | None:
 
 
 def outcome_of(fields: Fields) -> Outcome:
-    """Return how a call came out by the last fields of its answer."""
+    """Return the outcome of a call from the last fields of its answer."""
     code = _CODES.get(_value(fields, b"grpc-status"))
     text = unquote(_value(fields, b"grpc-message").decode("latin-1"), errors="replace")
     if code is None:
@@ -112,12 +112,12 @@ def outcome_of(fields: Fields) -> Outcome:
 
 
 def is_last(fields: Fields) -> bool:
-    """Return whether fields tell how a call came out."""
+    """Return whether the fields contain the outcome of the call."""
     return any(name == b"grpc-status" for name, _ in fields)
 
 
 def reset_outcome(error_code: int) -> Outcome:
-    """Return how a call came out whose stream was reset before its end."""
+    """Return the outcome of a call whose stream was reset before its end."""
     code = _RESETS.get(error_code, grpc.StatusCode.INTERNAL)
     return Outcome(code, f"the other side has reset the call, with error {error_code} of HTTP/2")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Front: what a server is made on, and which one the settings ask for."""
+"""Front: the interface of the fronts, and the choice of the front by the settings."""
 
 import logging
 from collections.abc import Sequence
@@ -17,31 +17,34 @@ _log = logging.getLogger(__name__)
 
 
 class Front(Protocol):
-    """What a server is made on."""
+    """A front: the part of a server that listens on the network."""
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        """Ask these, too, who answers a call. The first one that knows counts."""
+        """Add handlers. The first added handler that knows a method answers its calls."""
         ...
 
     def observe(self, telemetry: Telemetry) -> None:
-        """Report what it counts."""
+        """Report its counts."""
         ...
 
     async def listen(self) -> int:
-        """Take the settings' address and Unix socket, and return the port. Raises PortInUse or ListenFailed."""
+        """Listen on the address and the Unix socket of the settings, and return the port.
+
+        Raises PortInUse or ListenFailed.
+        """
         ...
 
     async def start(self) -> None:
-        """Answer."""
+        """Begin to answer calls."""
         ...
 
     async def stop(self, grace_s: float) -> None:
-        """Listen no more. Calls that still run after the grace are cancelled."""
+        """Stop listening. Calls that still run after the grace are cancelled."""
         ...
 
 
 def front_of(config: ServerConfig, *, request_size_bytes_max: int, call_count_max: int) -> Front:
-    """Return the front that the settings ask for. Raises ConfigError for a file of TLS that can't be used."""
+    """Return the front of the settings. Raises ConfigError for a file of TLS that can't be used."""
     size_bytes_max = request_size_bytes_max + REQUEST_SLACK_BYTES
     if config.front == "http2":
         try:

@@ -12,19 +12,19 @@ from libs.runtime.telemetry import Telemetry
 from libs.runtime.trust.credentials import server_credentials
 
 RESPONSE_SIZE_BYTES_MAX = 64 << 20
-"""Bound of one response; services keep theirs far below."""
+"""Maximum size of a response. Services keep their responses far below."""
 
 PING_INTERVAL_MS_MIN = 5_000
 """Clients may ping this often, also without calls; gRPC's default of five minutes answers with too_many_pings."""
 
 KEEPALIVE_INTERVAL_MS = 60_000
-"""The server pings as often, so that calls of clients that vanished end."""
+"""The server pings at this interval, so that calls of lost clients end."""
 
 KEEPALIVE_TIMEOUT_MS = 20_000
 
 
 class GrpcioFront:
-    """On gRPC's own server."""
+    """A front on gRPC's own server."""
 
     def __init__(self, config: ServerConfig, request_size_bytes_max: int, call_count_max: int) -> None:
         self._config = config
@@ -36,7 +36,7 @@ class GrpcioFront:
         self.stop = self._server.stop
 
     def observe(self, telemetry: Telemetry) -> None:
-        """See `Front`. gRPC's server tells nothing."""
+        """See `Front`. gRPC's server reports no counts."""
 
     async def listen(self) -> int:
         """See `Front`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The front in the event loop, as the settings want it."""
+"""The front in the event loop, built from the settings."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from libs.runtime.trust.credentials import ssl_context
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrontStatistics:
-    """What the front counts, for telemetry."""
+    """The counts of the front, for telemetry."""
 
     connections: int
     idle_connections: int
@@ -32,7 +32,7 @@ class FrontStatistics:
 
 
 class Http2Front(Http2Server):
-    """On the event loop."""
+    """A front in the event loop."""
 
     def __init__(self, config: ServerConfig, request_size_bytes_max: int, call_count_max: int) -> None:
         budget = IncomingBudget(
@@ -58,7 +58,7 @@ class Http2Front(Http2Server):
         return port
 
     def ending(self, refusal: CallRefused) -> Fields:
-        """Say in our own words what the services would have said."""
+        """Return the end of a refused call, with the same status that a service would return."""
         match refusal:
             case MessageTooLarge():
                 limit = refusal.size_bytes_max - REQUEST_SLACK_BYTES
@@ -98,7 +98,7 @@ class Http2Front(Http2Server):
 
 
 class IncomingBudget(ByteBudget):
-    """Bytes of requests that no handler has taken, over all callers. Whoever comes too late is refused."""
+    """Bytes of requests that no handler has taken yet, over all callers. Requests beyond the limit are refused."""
 
     def charge(self, size_bytes: int) -> None:
         """Count bytes. Raises CallRefused unless nothing else is counted."""

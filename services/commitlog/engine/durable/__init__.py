@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How what was written becomes durable, and what a batch is acknowledged as."""
+"""Durability: makes written bytes durable, and acknowledges batches with their durability."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a batch waits for before it is acknowledged, and as what: a durability is a mark of the log.
+"""Acknowledgements: batches wait for their durability and are then acknowledged. A durability is a mark of the log.
 
-Invariants: the batch is stored whatever the answer; an answer names no durability that its mark has not reached, and
-REPLICATED only while the in-sync set has another member. Who waits for the disk shares a sync with all who wait; a mark
-that takes too long lowers the durability in the answer.
+Invariants: the batch is stored, independent of the answer. An answer names only a durability that its mark has reached,
+and REPLICATED only while the in-sync set has another member. All batches that wait for the disk share a sync. If a mark
+takes too long, the answer has a lower durability.
 Callers: the loop that owns the log.
 """
 
@@ -26,7 +26,7 @@ from services.commitlog.errors import LeaseOver, StoreSealed
 
 
 class Acknowledgement:
-    """That of one batch. With nothing to wait for it is settled from the start, and the durability is known."""
+    """The acknowledgement of a batch. Without a wait it is settled from the start, with a known durability."""
 
     __slots__ = ("_deadline_s", "_is_elected", "_reached", "_told")
 
@@ -45,12 +45,12 @@ class Acknowledgement:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is waited for any more."""
+        """Whether the wait is over: the mark is reached or failed, or the deadline has passed."""
         return self._reached is None or self._reached.done() or _now_s() >= self._deadline_s
 
     @property
     def is_late(self) -> bool:
-        """Whether the mark is not there: of what is settled, because the wait took too long."""
+        """Whether the mark is not reached. A settled acknowledgement is late because its wait took too long."""
         return self._reached is not None and not self._reached.done()
 
     async def settle(self) -> None:
@@ -59,18 +59,18 @@ class Acknowledgement:
             await asyncio.wait([self._reached], timeout=max(self._deadline_s - _now_s(), 0))
 
     def durability(self) -> int:
-        """Return the durability that was reached when it was settled. Raises StoreSealed and LeaseOver."""
+        """Return the durability that the batch has reached. Raises StoreSealed and LeaseOver."""
         if self._reached is not None and self._reached.done():
             try:
                 self._reached.result()
             except StoreSealed:
-                if self._is_elected:  # it ends, and whoever leads next may have the batch
+                if self._is_elected:  # this log ends, and the next leader may have the batch
                     raise LeaseOver from None
                 raise
         return self._told if isinstance(self._told, int) else self._told()
 
     def when_reached(self, act: Callable[[], None]) -> None:
-        """Call `act` when the mark is there or has failed, however long after the deadline, and at once if it has."""
+        """Call `act` when the mark is reached or failed, also after the deadline, or at once if it already is."""
         if self._reached is None or self._reached.done():
             act()
         else:
@@ -78,7 +78,7 @@ class Acknowledgement:
 
 
 class _Level(NamedTuple):
-    """What a request asks for."""
+    """A durability that a request asks for, with its mark."""
 
     durability: int
     mark: Watermark
@@ -86,9 +86,9 @@ class _Level(NamedTuple):
 
 
 class Acknowledgements:
-    """Makes the acknowledgements of one log. `is_shared` says whether the in-sync set has another member.
+    """The factory of a log's acknowledgements. `is_shared` returns whether the in-sync set has another member.
 
-    `check` raises where less than REPLICATED may not be told any more, because another log may lead.
+    `check` raises when durabilities below REPLICATED may not be acknowledged any more, because another log may lead.
     """
 
     def __init__(
@@ -115,12 +115,12 @@ class Acknowledgements:
         self._at_once = {level.durability: Acknowledgement(level.durability) for level in (memory, disk)}
 
     def of(self, batch: AppendedBatch) -> Acknowledgement:
-        """Return what this batch waits for, at most the level's time-out. Raises LeaseOver."""
+        """Return the acknowledgement of this batch. It waits at most for the level's time-out. Raises LeaseOver."""
         level, end = self._levels[batch.requested_durability], batch.end_physical_offset
         if self._check is not None:
             self._check()
         if end <= level.mark.value:
-            if self._check is not None:  # it is looked at again when the answer leaves
+            if self._check is not None:  # checked again when the answer is sent
                 return Acknowledgement(lambda: self._reached(level.durability, end))
             return self._at_once.get(level.durability) or Acknowledgement(self._reached(level.durability, end))
         if level.mark is self._marks.replicated:
@@ -131,7 +131,7 @@ class Acknowledgements:
         return Acknowledgement(told, reached, deadline_s, is_elected=is_elected)
 
     def _reached(self, asked: int, end: int) -> int:
-        """Return the highest durability up to what was asked for that what ends here has."""
+        """Return the highest durability, up to the requested, of a batch with this end."""
         marks = self._marks
         if asked == DURABILITY_REPLICATED and marks.replicated.value >= end and self._is_shared():
             return DURABILITY_REPLICATED

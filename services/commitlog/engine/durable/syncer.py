@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Syncer: moves one mark of the log after another by work in a thread, in the background and for those who ask.
+"""Syncer: advances a mark of the log up to another mark by work in a thread, in the background and on request.
 
-There are two. The flusher makes durable what is in the files. With a pool the committer copies what the pool has
-collected into the files: by pwrite in a thread and not by a store into the mapping, which would hold the GIL, and so
-the event loop, for all of the copy, and end the process where the disk refuses.
-Invariants: one piece of work of a syncer at a time; whoever asks while it runs shares the next one (group commit). The
-flusher commits before it syncs, so that the store time of a sync covers all that was written before it; the chain makes
-those who commit take turns. After the first failure there is no work any more: the seal is set.
+There are two syncers. The flusher makes the bytes in the files durable. With a pool, the committer copies the bytes in
+the pool to the files. It uses pwrite in a thread. A store into the mapping would hold the GIL, and so block the event
+loop, for the whole copy, and would end the process if the disk refuses.
+Invariants: a syncer runs its work once at a time; all requests during a run share the next run (group commit). The
+flusher commits before it syncs, so the store time of a sync covers all bytes that were written before it; the chain
+serializes concurrent commits. After the first failure no work runs any more: the seal is set.
 Callers: the loop that owns the log. The marks cover whole batches only, across segments and without a hole.
 Rules: docs/formats/store_checkpoint.md; RocketMQ's counterparts are GroupCommitService, FlushRealTimeService,
 FlushDiskWatcher and CommitRealTimeService.
@@ -31,7 +31,11 @@ from services.commitlog.engine.write.state import LogState
 
 
 class Pace(NamedTuple):
-    """When the background work is done: from how much on, how often it looks, and when anything is enough."""
+    """When the background work runs.
+
+    It is checked every `interval_ms`. It runs for at least `pages_min` pages, and for any number of pages when
+    `thorough_interval_ms` have passed.
+    """
 
     pages_min: int
     interval_ms: int
@@ -40,7 +44,7 @@ class Pace(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Syncer:
-    """`_work` blocks, does what is due up to where `_source` is or further, and returns that end for `_mark`."""
+    """The background worker of a mark. `_work` blocks, works at least up to `_source`, and returns its end."""
 
     _name: str
     _work: Callable[[], int]
@@ -52,7 +56,7 @@ class Syncer:
     _clock: Clock
     _config: CommitLogConfig
     covered_time_ms: int = field(init=False)
-    """Store time of the last record that the mark is known to cover."""
+    """Store time of the last record that the mark certainly covers."""
     work_count: int = 0
     loop: SupervisedLoop = field(init=False)
     _worked_s: float = field(init=False)
@@ -69,7 +73,7 @@ class Syncer:
     def committer(
         cls, chain: SegmentChain, marks: Marks, state: LogState, seal: Seal, clock: Clock, config: CommitLogConfig
     ) -> Self:
-        """Return what moves `committed`. Only a log with a pool has anything to commit."""
+        """Return the syncer that advances `committed`. Only a log with a pool has anything to commit."""
         pace = Pace(config.commit_pages_min, config.commit_interval_ms, config.commit_thorough_interval_ms)
         source, mark = marks.wrote, marks.committed
         return cls("commit", chain.commit, source, mark, pace, state, seal, clock, config)
@@ -78,7 +82,7 @@ class Syncer:
     def flusher(
         cls, chain: SegmentChain, marks: Marks, state: LogState, seal: Seal, clock: Clock, config: CommitLogConfig
     ) -> Self:
-        """Return what moves `flushed`, and `committed` with it."""
+        """Return the syncer that advances `flushed`, and also `committed`."""
 
         def work() -> int:
             chain.commit()
@@ -89,7 +93,7 @@ class Syncer:
         return cls("flush", work, source, mark, pace, state, seal, clock, config)
 
     def is_due(self) -> bool:
-        """Return whether somebody asks, or there is enough to do. Counts page numbers, as RocketMQ's isAbleToFlush."""
+        """Return whether a caller asks, or enough pages are due. Counts page numbers, as RocketMQ's isAbleToFlush."""
         start, end = self._mark.value, self._source.value
         if self._mark.is_wanted:
             return True
@@ -102,7 +106,7 @@ class Syncer:
         return end // PAGE_SIZE_BYTES - start // PAGE_SIZE_BYTES >= self._pace.pages_min
 
     async def run(self) -> None:
-        """Do it now. Never fails, but may set the seal."""
+        """Run the work now. Never fails, but may set the seal."""
         covered_time_ms = self._state.last_store_time_ms
         loop = asyncio.get_running_loop()
         try:
@@ -117,7 +121,7 @@ class Syncer:
         self._mark.advance(end)
 
     async def end(self) -> None:
-        """End the thread, after what it does. The loop was stopped before."""
+        """End the thread after its current work. The loop has been stopped before."""
         await asyncio.to_thread(self._executor.shutdown)
 
     async def _step(self) -> None:

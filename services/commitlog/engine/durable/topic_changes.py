@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TopicChanges: makes, changes and deletes topics, and answers once the in-sync set has the change.
+"""TopicChanges: creates, changes and deletes topics, and answers once the in-sync set has the change.
 
-A change is in the leader's own file first, and travels with the stream to each that follows. A synchronous log answers
-when every member of the in-sync set has it on its disk, so that no failover undoes what was answered; another log
-answers at once. A change that was not answered as done may be there all the same, so the call may be repeated: what
-it finds done by itself is no error.
+A change is in the leader's own file first, and the stream carries it to each follower. A synchronous log answers when
+every member of the in-sync set has the change on its disk, so no failover undoes an answered change. Other logs answer
+at once. A change without a positive answer may have been made, so a caller may repeat the call: the repeated call
+accepts the change that the first call made.
 Callers: the loop that owns the log. Memory: UNANSWERED_COUNT_MAX names.
 """
 
@@ -16,26 +16,26 @@ from services.commitlog.engine.write.topics import TopicRegistry
 from services.commitlog.errors import TopicExists, TopicNotFound
 
 UNANSWERED_COUNT_MAX = 1_000
-"""Changes that are remembered because their caller was told that they may be there."""
+"""Most remembered changes without a positive answer to their callers."""
 
 
 class InSync(Protocol):
-    """What is asked of the in-sync set."""
+    """The operations of the in-sync set that changes of topics need."""
 
     def check_enough(self) -> None:
-        """Raise NotEnoughReplicas where so few are connected that nothing would become durable."""
+        """Raise NotEnoughReplicas if too few members are connected for anything to become durable."""
         ...
 
     async def wait_topics(self, change_count: int) -> None:
-        """Wait until it has the topics as they were after so many changes. Raises NotDurableYet."""
+        """Wait until the in-sync set has the topics as of this change count. Raises NotDurableYet."""
         ...
 
 
 class TopicChanges:
-    """Of one log. All calls raise NotEnoughReplicas, with nothing changed, NotDurableYet and LeaseOver.
+    """The topic changes of a log. All calls raise NotEnoughReplicas, with nothing changed, NotDurableYet and LeaseOver.
 
-    `in_sync` is None in a log that follows, where nobody makes a call. `wake` lets those that send the log look at the
-    topics. `check` raises LeaseOver where another log may lead, and nothing is told as done any more.
+    `in_sync` is None in a follower, where no calls arrive. `wake` makes the streams to the followers check for changed
+    topics. `check` raises LeaseOver if another log may lead; then no change is acknowledged any more.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class TopicChanges:
         self._topics, self._leading, self._wake = topics, in_sync, wake
         self._check = check
         self._unanswered: dict[str, Any] = {}
-        """By name: what a caller wanted that was not told that it is done."""
+        """By topic name: the requested change that got no positive answer."""
 
     async def create(self, name: str, **given: Any) -> TopicConfig:
-        """Make a topic. See TopicRegistry.create. One that exists is in sync when TopicExists tells of it."""
+        """Create a topic. See TopicRegistry.create. TopicExists is raised after the in-sync set has the topic."""
         self._in_sync.check_enough()
         is_repeated = self._unanswered.get(name) == given
         try:
@@ -73,7 +73,7 @@ class TopicChanges:
         return topic
 
     async def delete(self, name: str) -> None:
-        """Forget a topic. See TopicRegistry.delete."""
+        """Delete a topic. See TopicRegistry.delete."""
         self._in_sync.check_enough()
         try:
             await self._topics.delete(name)
@@ -88,7 +88,7 @@ class TopicChanges:
         return self._leading
 
     async def _done(self, name: str, wanted: Any) -> None:
-        """Wait until the topics as they are now are in sync. If they are not in time, remember what was wanted."""
+        """Wait until the in-sync set has the current topics. If the wait fails, remember the requested change."""
         self._wake()
         try:
             await self._in_sync.wait_topics(self._topics.change_count)

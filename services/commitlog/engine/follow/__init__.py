@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How others read the log: records, dispatch, their reports."""
+"""The read path of the log: records, dispatch, and reports of followers."""

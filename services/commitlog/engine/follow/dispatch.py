@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DispatchTail: follows the log from an offset on, as columns for those who build indexes from it.
+"""DispatchTail: follows the log from an offset, and yields columns from which followers build indexes.
 
-Invariants: steps are contiguous (each begins where the one before ended) and never pass what is visible; a record
-that can't be read ends the tail with RecordDamaged and is never stepped over (RocketMQ skips the rest of the file).
-It wakes when there is more to see, and looks by itself at each heartbeat. The first record after a pause goes at once;
-while small appends come one after the other they are collected for some milliseconds, because each step costs the same
-whatever it carries.
-Callers: the loop that owns the log; one task for each tail. The columns of a step are used again for the next one.
+Invariants: steps are contiguous (each begins at the end of the step before it) and never pass the visible end. A record
+that can't be read ends the tail with RecordDamaged and is never skipped (RocketMQ skips the rest of the file).
+The tail wakes when more bytes are visible, and also at each heartbeat. The first record after a pause is sent at once.
+Small appends in quick succession are collected for some milliseconds, because the cost of a step does not depend on its
+size.
+Callers: the loop that owns the log; a task for each tail. The columns of a step are reused for the next step.
 Rules: docs/formats/commit_log.md section 9; RocketMQ's counterpart is ReputMessageService.
 """
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TailStep:
-    """Records of [start, end); no columns while nothing is new."""
+    """The records of [start, end). The columns are None if nothing is new."""
 
     start_physical_offset: int
     end_physical_offset: int
@@ -41,7 +41,7 @@ class TailStep:
 
 @dataclass(slots=True, eq=False)
 class DispatchTail:
-    """One follower's place in the log, which is at `_at`."""
+    """The stream of steps for a follower, at the physical offset `_at`."""
 
     _chain: SegmentChain
     _visible: Watermark
@@ -56,15 +56,15 @@ class DispatchTail:
     _more: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
-        """Look now: the next step comes at once, with or without news."""
+        """Yield the next step at once, with or without new records."""
         if self._more is not None:
             self._more.cancel()
 
     async def steps(self) -> AsyncGenerator[TailStep, None]:
         """Yield steps without an end.
 
-        Raises RecordDamaged, BelowMinOffset when the place was deleted meanwhile, and StaleEpoch when the log has begun
-        another epoch, as one does that follows a new leader.
+        Raises RecordDamaged, BelowMinOffset when the offset was deleted meanwhile, and StaleEpoch when the log has
+        begun another epoch, as a follower of a new leader does.
         """
         try:
             while True:
@@ -81,7 +81,7 @@ class DispatchTail:
             self._keep(None)
 
     async def _wait(self) -> None:
-        """Wait until there is more, at most for a heartbeat."""
+        """Wait until more bytes are visible, at most for a heartbeat."""
         self._more = self._visible.reached(self._at + 1)
         try:
             await asyncio.wait([self._more], timeout=self._config.dispatch_heartbeat_ms / 1000)
@@ -89,7 +89,7 @@ class DispatchTail:
             self._more.cancel()
 
     async def _collect(self) -> None:
-        """Wait until the next step is due, unless it is large already."""
+        """Wait until the next step is due, unless it is already large."""
         now_s = asyncio.get_running_loop().time
         if self._visible.value - self._at < self._config.dispatch_size_bytes_min and self._next_step_s > now_s():
             await asyncio.sleep(self._next_step_s - now_s())
@@ -117,7 +117,7 @@ class DispatchTail:
         return TailStep(start, self._at, columns)
 
     def _keep(self, segment: Segment | None) -> None:
-        """Hold the segment that is read, and no other."""
+        """Hold the segment that is being read, and release any other."""
         if self._hold is not None and (self._hold.segment is not segment or not self._hold.is_held):
             self._hold.let_go()
             self._hold = None

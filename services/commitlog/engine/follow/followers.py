@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Followers: where a follower's history and the log's agree, what it is shown from there on, and how far it says it is.
+"""Followers: handshakes with followers on the common history, their dispatch tails, and their reports.
 
-Callers: the loop that owns the log. Not handled: its stream (rpc).
+Callers: the loop that owns the log. Not handled: the streams themselves (rpc).
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ from services.commitlog.engine.write.marks import Marks
 from services.commitlog.errors import StaleEpoch
 
 KEYS_PER_RECORD = 4
-"""Room for the keys of an average record; a step with more keys just ends earlier."""
+"""Room for the keys of an average record. A step with more keys ends earlier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """Where a follower's history and the log's agree, and where its stream goes on."""
+    """The end of the common history of a follower and the log, and the start of its stream."""
 
     common_end_physical_offset: int
     epoch: int
@@ -39,7 +39,7 @@ class Handshake:
 
 @dataclass(slots=True, eq=False)
 class Followers:
-    """Of one log, whose epochs are known."""
+    """The followers of a log with known epochs."""
 
     _chain: SegmentChain
     _epochs: EpochHistory
@@ -48,13 +48,13 @@ class Followers:
     _checkpoint: CheckpointKeeper
     _config: CommitLogConfig
     damage_count: int = 0
-    """Tails that ended because a record can't be read."""
+    """Number of tails that ended because a record can't be read."""
 
     def handshake(self, physical_offset: int, epoch: int, epochs: Sequence[Epoch] = ()) -> Handshake:
-        """Tell a follower where to go on, which holds the log up to an offset and belongs to an epoch.
+        """Return the offset at which a follower continues. It holds the log up to an offset, and is in an epoch.
 
-        `epochs` are all that it knows, up to that one; without them it knows the number alone. Raises NotARecord when
-        it is to go on in the middle of a record.
+        `epochs` are all its epochs up to this epoch; without them it knows only the number. Raises NotARecord when it
+        would continue in the middle of a record.
         """
         mine = self._epochs.epochs
         end = common_end(mine, self._marks.committed.value, epochs or assumed(mine, epoch), physical_offset)
@@ -90,7 +90,7 @@ class Followers:
             raise BadArgument("the log has no such epoch", field="epoch", value=epoch, limit=mine.number)
 
     def report(self, report: IndexerReport) -> None:
-        """See `CheckpointKeeper.report`. Raises also what `check` raises."""
+        """Pass a report to `CheckpointKeeper.report`. Also raises the errors of `check`."""
         self.check(report.epoch, report.history_id)
         self._checkpoint.report(report)
 

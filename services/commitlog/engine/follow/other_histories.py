@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OtherHistories: whether an Indexer knows another log than this one, and more of it.
+"""OtherHistories: detects an Indexer that knows another, longer log than this log.
 
-A data directory whose disk is not mounted looks like a new store. The log can't know, but its Indexer has the name of
-the history that it indexed: a log of another name, which ends before what the Indexer knows, takes no appends, so that
-nothing is acknowledged onto the wrong disk.
-Invariants: an Indexer of another store, which was pointed here by mistake, keeps nobody out while an Indexer of this
-log is connected; the first report of one of this log lets appends in again.
+A data directory whose disk is not mounted looks like a new store. The log can't detect that, but its Indexer has the
+name of the history that it indexed. A log with another history that ends before the Indexer's offset refuses appends,
+so nothing is acknowledged onto the wrong disk.
+Invariants: an Indexer of another store that connects by mistake does not stop appends while an Indexer of this log is
+connected. The first report of an Indexer of this log lets appends in again.
 Callers: the loop that owns the log. RocketMQ has no such check: queues and log are in one process.
 """
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class OtherHistories:
-    """What the followers of one log said of their histories."""
+    """The check of the histories that a log's followers report."""
 
     _epochs: EpochHistory
     _marks: Marks
@@ -32,7 +32,7 @@ class OtherHistories:
 
     @contextlib.contextmanager
     def followed(self, history_id: str, physical_offset: int) -> Iterator[None]:
-        """Stand around a stream of a follower, which holds a history up to an offset. The name may be unknown."""
+        """Enclose the stream of a follower that holds a history up to an offset. The name may be unknown."""
         mine = self._epochs.history_id
         if history_id and mine and history_id != mine:
             self._note_other(physical_offset)
@@ -45,7 +45,7 @@ class OtherHistories:
             self._own_count -= 1
 
     def note_own(self, history_id: str) -> None:
-        """Take note that an Indexer of this history reports: it follows this log."""
+        """Record a report by an Indexer of this history. If it is this log's history, appends are accepted again."""
         if history_id and history_id == self._epochs.history_id and self._gate.put(Reason.REPLACED, holds=False):
             _log.warning("an Indexer follows this log: appends are accepted")
 

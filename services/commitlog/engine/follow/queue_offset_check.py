@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """QueueOffsetCheck: compares the next queue offset of each queue with the end that an Indexer has for it.
 
-A queue offset that is given twice makes one of two messages unreachable, so a number that is too low is raised, logged
-and counted. It can be too low only when the snapshot is lost and the queue's records are gone from the log: so an end
-is believed without its record only while the numbers are unknown, and only of a queue that the log has no record of.
-Any other end that the log can't confirm by its last record is the Indexer's fault: it is logged and counted, and the
-number stays, because a message behind a gap would have no place in its queue. An end that a record confirms is that of
-an older generation of a queue that began again, which an Indexer that is behind still has: nothing follows from it.
-Appends wait until the first complete comparison if a start could not know all numbers (`WriteGate`).
-Callers: the loop that owns the log, which runs in between. RocketMQ has no such check: it takes the queues' ends for
-the truth.
+A queue offset that is assigned twice makes a message unreachable, so a next offset that is too low is raised,
+logged and counted. It can be too low only when the snapshot is lost and the queue's records are gone from the log. So
+an end is accepted without its record only while the offsets are unknown, and only for a queue without a record in the
+log. Any other end that the log can't confirm by its last record is an error of the Indexer: it is logged and counted,
+and the next offset stays, because a message behind a gap would have no place in its queue. An end that a record
+confirms belongs to an older generation of a queue that began again; an Indexer that is behind still has it. It changes
+nothing.
+Appends wait until the first complete comparison if a start could not find all offsets (`WriteGate`).
+Callers: the loop that owns the log, which also runs other tasks during a comparison. RocketMQ has no such check: it
+trusts the queues' ends.
 """
 
 import logging
@@ -29,9 +30,9 @@ from services.commitlog.engine.write.state import LogState
 QUEUE_END_COUNT_MAX = 4_096
 """Most queues in one page."""
 STEP_QUEUE_COUNT = 8
-"""Queues that are compared in one go: each may cost the checksum of a large record."""
+"""Queues that are compared without a pause: each may cost the checksum of a large record."""
 TOLD_COUNT_MAX = 10
-"""Most queues of a page that have a line in the log each; the statistics count all of them."""
+"""Most queues of a page with a log line each. The statistics count all queues."""
 QUEUE_OFFSET_MAX = INT64_MAX // 20
 """A unit of a consume queue has 20 bytes, and RocketMQ counts them in 64 bits."""
 
@@ -40,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class QueueEnd:
-    """Where a queue ends in the indexes; `last_physical_offset` is where its last record begins."""
+    """The end of a queue in the indexes. `last_physical_offset` is the begin of its last record."""
 
     topic: str
     queue_id: int
@@ -50,7 +51,7 @@ class QueueEnd:
 
 @dataclass(slots=True)
 class QueueVerdict:
-    """How many queues were raised, and how many contradict the log."""
+    """The numbers of raised queues and of queues that contradict the log."""
 
     raised_count: int = 0
     contradicting_count: int = 0
@@ -58,7 +59,7 @@ class QueueVerdict:
 
 @dataclass(slots=True, eq=False)
 class QueueOffsetCheck:
-    """Comparisons with the state of one log."""
+    """The comparison of an Indexer's queue ends with the state of a log."""
 
     _chain: SegmentChain
     _state: LogState
@@ -71,7 +72,7 @@ class QueueOffsetCheck:
         return self._gate.holds(Reason.QUEUE_OFFSETS_UNKNOWN)
 
     async def compare(self, ends: Sequence[QueueEnd]) -> QueueVerdict:
-        """Compare one page. Raises BadArgument, and then nothing of the page was compared."""
+        """Compare a page. Raises BadArgument; then nothing of the page was compared."""
         if len(ends) > QUEUE_END_COUNT_MAX:
             raise BadArgument("too many queues", field="queues", value=len(ends), limit=QUEUE_END_COUNT_MAX)
         async for step in in_steps(enumerate(ends)):
@@ -93,7 +94,7 @@ class QueueOffsetCheck:
         return verdict
 
     def _compare(self, end: QueueEnd, verdict: QueueVerdict) -> None:
-        """Compare one queue, and count what came of it. Passes over a queue that nobody can append to."""
+        """Compare a queue, and count the outcome. Skips a queue that accepts no appends."""
         topic, table = end.topic.encode(), self._state.table
         if end.queue_id > QUEUE_ID_MAX or len(topic) > TOPIC_SIZE_BYTES_MAX:
             return
@@ -124,7 +125,7 @@ class QueueOffsetCheck:
                 )
 
     def finish(self, *, is_complete: bool) -> None:
-        """End a comparison, all pages of which were compared. A complete one lets appends in."""
+        """End a comparison after all its pages. A complete comparison lets appends in."""
         if not self._are_unknown:
             return
         if is_complete:
@@ -139,7 +140,7 @@ class QueueOffsetCheck:
             )
 
     def _contradicts(self, end: QueueEnd, known: int) -> bool:
-        """Return whether the log knows better. Its own number is exact, unless that very record is its last one."""
+        """Return whether the log contradicts this end. Its own offset is exact unless the end's last record exists."""
         if end.last_physical_offset < self._chain.min_physical_offset:
             return known > 0 or not self._are_unknown
         if end.last_physical_offset >= self._chain.max_physical_offset:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RecordReader: finds records by physical offset and checks them before anybody sees them.
+"""RecordReader: finds records by physical offset and checks them before it returns them.
 
-Invariants: nothing at or past the end of what is visible is ever read; a record is returned whole and checked (magic,
-lengths, checksums, stored physical offset) or not at all. Answers point into the mapped segments: they are views, to
-be used before the caller lets the loop run again, because a deleted segment is unmapped.
+Invariants: no byte at or past the visible end is ever read. A record is returned whole and checked (magic, lengths,
+checksums, stored physical offset) or not at all. Answers are views into the mapped segments. The caller must use them
+before it lets the event loop run again, because a deleted segment is unmapped.
 Callers: the loop that owns the log. Layout: docs/formats/commit_log.md.
 """
 
@@ -32,14 +32,14 @@ STREAM_RECORD_COUNT_MAX = 8_192
 
 @dataclass(frozen=True, slots=True)
 class RecordRun:
-    """Records of one segment. `positions` (64 bits) and `sizes` (32 bits) count bytes in `buffer`."""
+    """The records of a segment. `positions` (64 bits) and `sizes` (32 bits) count bytes in `buffer`."""
 
     buffer: memoryview
     positions: array[int]
     sizes: array[int]
 
     def raw(self) -> list[memoryview]:
-        """Return the bytes of the records, neighbours joined."""
+        """Return the bytes of the records. Neighbours are joined."""
         pieces: list[memoryview] = []
         start = end = 0
         for position, size in zip(self.positions, self.sizes, strict=True):
@@ -53,7 +53,7 @@ class RecordRun:
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """Answer of `read`: the size of each record in request order (0: no longer kept), and where the records are."""
+    """The answer of `read`: the size of each record in request order (0: no longer in the log), and the records."""
 
     sizes: list[int]
     runs: list[RecordRun]
@@ -61,7 +61,7 @@ class RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class RecordStretch:
-    """Neighbouring records of one segment, and where the next stretch begins."""
+    """Neighbouring records of a segment. The next stretch begins at the end."""
 
     start_physical_offset: int
     end_physical_offset: int
@@ -69,7 +69,7 @@ class RecordStretch:
 
 
 class RecordReader:
-    """Reads from one chain, what is visible of it."""
+    """The reader of the visible records of a chain."""
 
     def __init__(self, chain: SegmentChain, visible: Watermark) -> None:
         self._chain = chain
@@ -77,20 +77,20 @@ class RecordReader:
 
     @property
     def min_physical_offset(self) -> int:
-        """First byte that is kept."""
+        """First byte of the log."""
         return self._chain.min_physical_offset
 
     @property
     def end_physical_offset(self) -> int:
-        """End of what may be read: the confirmed offset."""
+        """End of the readable bytes: the confirmed offset."""
         return self._visible.value
 
     def read(self, physical_offsets: Sequence[int], sizes: Sequence[int], *, size_bytes_max: int) -> RecordBatch:
-        """Find records. `sizes` is empty or has the size that each must have.
+        """Find records. `sizes` is empty or has the expected size of each record.
 
-        Stops before the record with which the answer would exceed `size_bytes_max`, but the first one is there whatever
-        its size; and before one that is damaged or none, so that it keeps nobody from those before it. Raises
-        BeyondMaxOffset, and NotARecord or RecordDamaged for the first one.
+        The answer ends before the record that would exceed `size_bytes_max`; the first record is always included. It
+        also ends before an offset with a damaged record or without a record, so the records before it can be read.
+        Raises BeyondMaxOffset, and NotARecord or RecordDamaged for the first offset.
         """
         found_sizes: list[int] = []
         runs: list[RecordRun] = []
@@ -120,12 +120,12 @@ class RecordReader:
         return RecordBatch(found_sizes, runs)
 
     def stretches(self, start: int, end: int, *, size_bytes_max: int) -> Generator[RecordStretch, None, None]:
-        """Walk all records that begin in [start, end), in stretches of up to `size_bytes_max` bytes or one record.
+        """Yield all records that begin in [start, end), in stretches of at most `size_bytes_max` bytes, or a record.
 
-        The first ones are smaller (answer_sizes).
-        The segment that is read is held between two stretches, so it is not deleted meanwhile; one that has to go all
-        the same ends the walk with BelowMinOffset. Raises BelowMinOffset, BeyondMaxOffset, NotARecord (only for the
-        start) or RecordDamaged.
+        The first stretches are smaller (answer_sizes).
+        The current segment is held between two stretches, so it is not deleted meanwhile. If it is deleted all the
+        same, the walk ends with BelowMinOffset. Raises BelowMinOffset, BeyondMaxOffset, NotARecord (only for the start)
+        or RecordDamaged.
         """
         self._check_start(start)
         columns = scan_cy.ScanColumns(STREAM_RECORD_COUNT_MAX, 1)
@@ -151,7 +151,7 @@ class RecordReader:
         return BelowMinOffset(physical_offset, min_physical_offset=self._chain.min_physical_offset)
 
     def check_boundary(self, physical_offset: int) -> None:
-        """Raise NotARecord unless a record, a blank, a segment, or what is not readable yet begins here."""
+        """Raise NotARecord unless a record, a blank, a segment or the unreadable end begins at this offset."""
         ends = self._visible.value, self._chain.max_physical_offset
         if physical_offset in ends or physical_offset % self._chain.segment_size_bytes == 0:
             return
@@ -171,7 +171,7 @@ class RecordReader:
         self.check_boundary(start)
 
     def _segment_of(self, physical_offset: int, field: str) -> Segment | None:
-        """Return the segment of an offset, or None if it is no longer kept. Raises BeyondMaxOffset."""
+        """Return the segment of an offset, or None if it is no longer in the log. Raises BeyondMaxOffset."""
         if physical_offset >= self._visible.value:
             raise BeyondMaxOffset(physical_offset, max_physical_offset=self._visible.value, field=field)
         return None if physical_offset < self._chain.min_physical_offset else self._chain.find(physical_offset)
@@ -190,7 +190,7 @@ class RecordReader:
     def _stretch(
         self, segment: Segment, at: int, end: int, size_bytes_max: int, columns: scan_cy.ScanColumns
     ) -> RecordStretch:
-        """Return the next records of a segment that begin below `end`. The first one is there whatever its size."""
+        """Return the next records of a segment that begin below `end`. The first record is included at any size."""
         base, buffer = segment.base_physical_offset, segment.buffer
         start, readable = at - base, min(self._visible.value - base, segment.wrote_position)
         size = scan_cy.check_record(buffer, start, readable, base, True)
@@ -198,7 +198,7 @@ class RecordReader:
             return RecordStretch(at, base + segment.size_bytes, RecordRun(buffer, array("q"), array("i")))
         if size <= 0:
             raise RecordDamaged(segment=segment.path.name, position=start, reason=STATUS_REASONS[-size])
-        # What begins in the window and ends behind it, or is damaged, is left to the next stretch.
+        # A record that ends behind the window, or is damaged, is left to the next stretch.
         window_end = max(start + size, min(start + size_bytes_max, readable))
         scan_cy.scan(buffer, start, window_end, base, True, columns)
         count = bisect.bisect_left(columns.positions, end - base, 0, columns.count)
@@ -207,7 +207,7 @@ class RecordReader:
 
 
 def _looks_like_record(segment: Segment, position: int) -> bool:
-    """Return whether the bytes say that they are the record of this very place, whatever else is wrong with them."""
+    """Return whether the bytes have a record's magic and this physical offset, even if they are damaged."""
     if segment.wrote_position - position < PHYSICAL_OFFSET_AT + INT64.size:
         return False
     magic = INT32.unpack_from(segment.buffer, position + MAGIC_AT)[0]

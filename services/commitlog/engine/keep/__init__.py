@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the log keeps in order: segments, disks, epochs, snapshots of queue offsets."""
+"""The upkeep of the log: segments, disks, epochs, snapshots of queue offsets."""

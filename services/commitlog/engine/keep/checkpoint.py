@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CheckpointKeeper: how far the Indexer is, and the checkpoint file that RocketMQ keeps of such facts.
+"""CheckpointKeeper: keeps the Indexer's progress, and the checkpoint file that RocketMQ keeps for such facts.
 
-Invariants: what the Indexer reported never goes back within an epoch; the checkpoint tells of what is durable alone,
-and after a failure nothing new; a time in it is the store time of a record that is durable.
+Invariants: the Indexer's reported offsets never decrease within an epoch. The checkpoint contains only durable facts,
+and does not change after a failure. Each time in it is the store time of a durable record.
 Callers: the loop that owns the log. Layout: docs/formats/store_checkpoint.md.
 """
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class IndexerReport:
-    """What the Indexer says. Offsets are exclusive ends; times in milliseconds, 0 if there is no such record."""
+    """A report of the Indexer. Offsets are exclusive ends. Times are in milliseconds, 0 without such a record."""
 
     indexed_physical_offset: int
     flushed_physical_offset: int
@@ -41,13 +41,13 @@ class IndexerReport:
 
 @dataclass(slots=True, eq=False)
 class CheckpointKeeper:
-    """The Indexer's last report and the checkpoint. Says from time to time when store time runs ahead."""
+    """The keeper of the Indexer's last report and of the checkpoint. It also watches store time."""
 
     _fs: Fs
     _clock: Clock
     _config: CommitLogConfig
     value: StoreCheckpoint
-    """What the next save writes."""
+    """The checkpoint that the next save writes."""
     _flusher: Syncer
     _marks: Marks
     _seal: Seal
@@ -55,13 +55,13 @@ class CheckpointKeeper:
     _small_files: SmallFiles
     _identity: Identity
     _queue_time_ms_max: int
-    """The queues' time does not pass this: RocketMQ goes on there."""
+    """Upper bound of the queues' time in the checkpoint: RocketMQ continues there."""
     indexed_physical_offset: int = 0
     indexed_flushed_physical_offset: int = 0
     reported_at_ms: int | None = None
     loop: SupervisedLoop = field(init=False)
     _handed_over: StoreCheckpoint = field(init=False)
-    """As of the last write that was begun, which may be under way although nobody waits for it any more."""
+    """The checkpoint of the last write that was begun. It may still run after its caller has gone."""
     _saved: StoreCheckpoint = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class CheckpointKeeper:
         self.loop = SupervisedLoop("checkpoint", self._look_and_save, interval_ms=interval_ms)
 
     def report(self, report: IndexerReport) -> None:
-        """Take note of a report of the current epoch. Raises BadArgument or BeyondMaxOffset."""
+        """Record a report of the current epoch. Raises BadArgument or BeyondMaxOffset."""
         _check(report, self._marks.committed.value)
         self.indexed_physical_offset = max(self.indexed_physical_offset, report.indexed_physical_offset)
         self.indexed_flushed_physical_offset = max(self.indexed_flushed_physical_offset, report.flushed_physical_offset)
@@ -78,34 +78,34 @@ class CheckpointKeeper:
         was_own = not self.value.is_of_rocketmq
         noted = replace(
             self.value,
-            # These do go back: whoever recovers by the checkpoint must begin where an Indexer that rebuilds is.
+            # These may decrease: a recovery by the checkpoint must begin at the place of a rebuilding Indexer.
             consume_queue_time_ms=min(report.queue_flushed_time_ms, self._queue_time_ms_max),
             index_time_ms=report.index_flushed_time_ms,
         )
         self.value = noted.of_reput() if was_own else noted
 
     def note_start(self, physical_offset: int) -> None:
-        """Take note that the log begins here, or is about to: what is below may be missing at the next start.
+        """Record that the log begins here, or soon will. Bytes below may be missing at the next start.
 
-        Also notes what is durable, and confirmed, which RocketMQ hands to its log at the next start.
+        Also records the durable and the confirmed offset. RocketMQ passes the latter to its log at the next start.
         """
         self.value = replace(self.value, start_physical_offset=physical_offset)
         self._note_marks()
 
     async def save(self) -> None:
-        """Write the checkpoint as of now if it changed, unless the log is sealed. Raises OSError."""
+        """Write the current checkpoint if it changed, unless the log is sealed. Raises OSError."""
         if not self._seal.is_set:
             self._note_marks()
-            await self._identity.save()  # first: a copy that is elected believes in what was shown if it was replicated
+            await self._identity.save()  # first: an elected copy trusts the confirmed offset if it was replicated
             if not self.value == self._handed_over == self._saved:
                 await self._hand_over()
 
     async def save_start(self, physical_offset: int) -> None:
-        """Write that the log is about to begin here: then it is Reput that deletes what is below."""
+        """Write that the log is about to begin here. The file then shows that Reput itself deletes the bytes below."""
         self.note_start(physical_offset)
         try:
             await self._hand_over(with_ballast=True)
-        except OSError as error:  # the deletion makes the room that it lacks; the next save comes within a second
+        except OSError as error:  # the deletion frees the missing space; the next save comes within a second
             _log.warning("the checkpoint does not know yet that the log begins at %d: %s", physical_offset, error)
 
     async def _look_and_save(self) -> None:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DiskGuard: looks at the free space from time to time, and closes the gate before the file system is full.
+"""DiskGuard: checks the free space periodically, and closes the gate before the file system is full.
 
-Of several disks of the log the emptiest counts, because the next segment can go there; those that are too full for
-appends to begin again, read-only or not there at all are named to the chain, which keeps new segments away from them.
-It closes above disk_full_percent and opens again at disk_open_percent, so that it does not flap; it needs no Janitor.
-The Janitor's reports, which tell of the Indexer's disk too, hold for a while only: one that is gone keeps nobody out.
-The active segment has its blocks reserved, so an append never needs space; what would fail is the next segment and
-every small file. When there is space again, the guard also takes back the ballast that gave way.
+With several disks the guard judges the emptiest, because the next segment can be created there. It names to the chain
+the disks that are too full for appends to begin again, read-only or missing; the chain creates no new segments there.
+The gate closes above disk_full_percent and opens again at disk_open_percent, so it does not flap. The guard needs no
+Janitor. The Janitor's reports, which include the Indexer's disk, expire: a Janitor that is gone blocks no appends.
+The blocks of the active segment are reserved, so an append never needs space. Without space the next segment and every
+small file would fail. When there is space again, the guard also refills the ballast after it gave way.
 Callers: the loop that owns the log.
 Rules: RocketMQ 5.3 CleanCommitLogService.isSpaceToDelete and RunningFlags.DISK_FULL.
 """
@@ -31,7 +31,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LogDirectory:
-    """A directory of segments. `is_full` keeps new ones away while there are others, `is_read_only` always."""
+    """A directory of segments. `is_full` keeps new segments away while other directories have room.
+
+    `is_read_only` always keeps them away.
+    """
 
     path: Path
     usage: DiskUsage
@@ -51,11 +54,11 @@ class DiskGuard:
     _gate: WriteGate
     _small_files: SmallFiles
     usages: dict[Path, DiskUsage] = field(init=False)
-    """Of each directory of the log, from the last look that was possible."""
+    """Usage of each directory of the log, from its last successful check."""
     data_usage: DiskUsage = NOT_LOOKED_AT
-    """Of the data directory, where all other files are."""
+    """Usage of the data directory, where all other files are."""
     unusable: frozenset[Path] = frozenset()
-    """Directories that take no new segments because their file system is read-only, or can't be looked at."""
+    """Directories without new segments: their file system is read-only, or it cannot be checked."""
     loop: SupervisedLoop = field(init=False)
     _reported_s: float = 0.0
 
@@ -64,7 +67,7 @@ class DiskGuard:
         self.loop = SupervisedLoop("disk guard", self.look, interval_ms=self._config.disk_interval_ms)
 
     async def look(self) -> None:
-        """Look once. Raises OSError."""
+        """Check the disks and update the gate. Raises OSError."""
         self._end_old_report()
         unusable = await asyncio.to_thread(self._measure)
         self._tell_unusable(unusable)
@@ -77,11 +80,11 @@ class DiskGuard:
 
     @property
     def usage(self) -> DiskUsage:
-        """The emptiest disk that takes new segments, as of the last look."""
+        """The emptiest disk that takes new segments, as of the last check."""
         return min(self._usable(), key=lambda usage: usage.used_percent)
 
     def log_directories(self) -> list[LogDirectory]:
-        """Return the directories of the segments, as of the last look at their disks."""
+        """Return the directories of the segments, as of the last check of their disks."""
         return [
             LogDirectory(
                 path=directory,
@@ -94,13 +97,13 @@ class DiskGuard:
         ]
 
     def _usable(self) -> list[DiskUsage]:
-        """Return how the disks are used that take new segments, or those that should if none does."""
+        """Return the usage of the disks that take new segments, or of all writable disks if no disk does."""
         writable = self._directories.writable
         usable = [directory for directory in writable if directory not in self.unusable]
         return [self.usages[directory] for directory in usable or writable]
 
     def _measure(self) -> dict[Path, str]:
-        """Look at all disks. Returns which of them take no segments, and why. Raises OSError for that of data_dir."""
+        """Check all disks. Returns the unusable directories with reasons. Raises OSError for the disk of data_dir."""
         self.data_usage = self._fs.disk_usage(self._config.data_dir)
         unusable = {}
         for directory in self.usages:
@@ -122,7 +125,7 @@ class DiskGuard:
         self.unusable = frozenset(unusable)
 
     def report(self, *, is_full: bool, used_ratio: float) -> None:
-        """Hear the Janitor's verdict: a full disk refuses appends until a report says otherwise, or none comes."""
+        """Record a report of the Janitor. A full disk refuses appends until a later report, or until it expires."""
         self._reported_s = self._clock.monotonic_s()
         if self._gate.put(Reason.DISK_REPORTED_FULL, holds=is_full):
             state = "full" if is_full else "not full"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EpochHistory: the epochs of the log, the file that keeps them, `epochFileCheckpoint`, and the name of their history.
+"""EpochHistory: the epochs of the log, their file `epochFileCheckpoint`, and the name of their history.
 
-Invariants: numbers ascend from 1; an epoch begins where the one before it ended; a change is durable before it counts.
-A log whose epoch file is missing begins to count anew, under a new name, so that nobody takes its epoch 3 for that of
-another log, or of this one before it lost the file. The name is kept in `reput/history`; if only that is lost, it stays
-unknown, and followers are told by epochs alone.
-Callers: recovery, the segment keeper and what follows a leader, one at a time.
+Invariants: numbers ascend from 1. An epoch begins at the end of the epoch before it. A change is durable before it is
+effective. A log without an epoch file numbers its epochs anew under a new name. So its epoch 3 is not mistaken for the
+epoch 3 of another log, or of this log before the file was lost. The name is in `reput/history`. If only this file is
+lost, the name stays unknown, and followers are compared by epochs alone.
+Callers: recovery, the segment keeper and the follower, one at a time.
 Layouts: docs/formats/epoch_file.md and reput_files.md.
 """
 
@@ -26,13 +26,13 @@ from services.commitlog.errors import EpochsDamaged
 
 HISTORY_ID_SIZE_BYTES = 16
 LEAP_MAX = 1 << 16
-"""Of 32,767 logs that take over one after the other the last one still has a number that RocketMQ can read."""
+"""Largest leap. After 32,767 takeovers in a row, RocketMQ can still read the epoch's number."""
 
 _log = logging.getLogger(__name__)
 
 
 class Elected(NamedTuple):
-    """What a log was told that was elected: the number of its epoch, and the name of the history."""
+    """The result of an election for the elected log: the number of its epoch, and the name of the history."""
 
     epoch: int
     history_id: str
@@ -45,13 +45,13 @@ def new_history_id() -> str:
 
 @dataclass(slots=True, eq=False)
 class EpochHistory:
-    """The epochs that still have a record, oldest first. Make it with `open`."""
+    """The epochs of a log that still have a record, oldest first. Create it with `open`."""
 
     _fs: Fs
     _data_dir: Path
     epochs: list[Epoch]
     history_id: str
-    """Random name of the history; empty if unknown."""
+    """Random name of the history, empty if unknown."""
 
     @classmethod
     def open(cls, fs: Fs, data_dir: Path) -> Self:
@@ -80,12 +80,15 @@ class EpochHistory:
         promised_epoch: int = 0,
         elected: Elected | None = None,
     ) -> None:
-        """Start the next epoch, durably, newer than what was promised. Those that began past this offset lost all.
+        """Start the next epoch, durably, with a number above the promised epoch.
 
-        A log that takes over leaps to a number that nobody else has, who may have begun epochs of his own since it last
-        heard of the leader: two epochs of one number would be taken for one. One that was elected has its number.
+        Epochs that began past this offset have lost all their records.
+
+        A log that takes over (`takes_over`) leaps to a number that no other log uses. Other logs may have begun epochs
+        since this log last heard from the leader, and two epochs with the same number would be mistaken for the same
+        epoch. An elected log uses the number of its election.
         """
-        if not self.epochs:  # the name comes before the first epoch: a crash in between only changes it once more
+        if not self.epochs:  # the name is saved first: after a crash in between, it only changes again
             self.history_id = elected.history_id if elected else new_history_id()
             small_files.save_history_id(self._fs, self._data_dir, self.history_id)
         kept = [Epoch(number, min(start, start_physical_offset)) for number, start in self.epochs]
@@ -95,18 +98,18 @@ class EpochHistory:
         self._save([*kept, Epoch(number, start_physical_offset)])
 
     def adopt(self, history_id: str, epochs: Sequence[Epoch]) -> None:
-        """Take over, durably, what a leader's history is up to where its log goes on here."""
+        """Adopt a leader's history, durably, up to the offset at which its log continues here."""
         if history_id != self.history_id:
             small_files.save_history_id(self._fs, self._data_dir, history_id)
             self.history_id = history_id
         self._save(list(epochs))
 
     def follow(self, epochs: Sequence[Epoch]) -> None:
-        """Begin the leader's next epochs, durably."""
+        """Append the leader's next epochs, durably."""
         self._save([*self.epochs, *epochs])
 
     def trim(self, min_physical_offset: int) -> None:
-        """Forget, durably, the epochs that ended before the first byte that is kept."""
+        """Remove, durably, the epochs that ended before the first byte of the log."""
         kept = self.epochs
         while len(kept) > 1 and kept[1].start_physical_offset <= min_physical_offset:
             kept = kept[1:]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file `reput/queue_offsets`: the last snapshot of queue counters, segments' times and writers.
 
-SnapshotKeeper writes it from time to time, after each new segment, and before the records go that alone tell what it
-covers. A snapshot that is missing or damaged is no loss: the start then scans the log from its beginning.
-Invariants: all bytes of the log below its `end_physical_offset` were synced before it was written; there is none while
-the queue offsets are not known.
+SnapshotKeeper writes it periodically, after each new segment, and before records are deleted that the last snapshot
+does not cover. A missing or damaged snapshot loses nothing: the start then scans the whole log.
+Invariants: all bytes of the log below its `end_physical_offset` were synced before it was written. No snapshot exists
+while the queue offsets are unknown.
 Callers: a start; the loop that owns the log. Layout: libs/formats/state/queue_snapshot.py.
 """
 
@@ -28,18 +28,18 @@ from services.commitlog.errors import StoreSealed
 
 
 def load(fs: Fs, data_dir: Path) -> QueueSnapshot | None:
-    """Read the snapshot. Returns None if there is none, or a damaged one, which is logged."""
+    """Read the snapshot. Returns None if it is missing or damaged. Damage is logged."""
     path = data_dir / store_layout.QUEUE_SNAPSHOT
     return small_files.read(fs, path, QueueSnapshot.decode, otherwise="all of the log is scanned")
 
 
 def save(fs: Fs, data_dir: Path, snapshot: QueueSnapshot, counters: Iterator[Counter]) -> None:
-    """Write the snapshot with these counters, durably. The caller has synced the log up to its end before. Blocks."""
+    """Write the snapshot with these counters, durably. The caller has already synced the log up to its end. Blocks."""
     fs.write_atomic(data_dir / store_layout.QUEUE_SNAPSHOT, snapshot.encode_with(counters))
 
 
 def remove(fs: Fs, data_dir: Path) -> None:
-    """Remove the snapshot, durably, if there is one. Blocks."""
+    """Remove the snapshot, durably, if it exists. Blocks."""
     path = data_dir / store_layout.QUEUE_SNAPSHOT
     if fs.exists(path):
         fs.remove(path)
@@ -48,7 +48,7 @@ def remove(fs: Fs, data_dir: Path) -> None:
 
 @dataclass(slots=True, eq=False)
 class SnapshotKeeper:
-    """`end_physical_offset` is the end of what the file covers; None without one that fits the log."""
+    """The keeper of the snapshot. `end_physical_offset` is the snapshot's end, None without a snapshot of this log."""
 
     _fs: Fs
     _chain: SegmentChain
@@ -65,14 +65,14 @@ class SnapshotKeeper:
         self.loop = SupervisedLoop("queue offset snapshot", self.save, interval_ms=interval_ms, wakes=wakes)
 
     async def save(self) -> None:
-        """Write the counters as of now, once everything that they count is durable, unless it would be the same again.
+        """Write the current counters after all their records are durable. Does nothing if the snapshot is current.
 
         Raises OSError.
         """
         await self._save(with_ballast=False)
 
     async def cover(self, physical_offset: int) -> None:
-        """Have a snapshot of all records below an offset. Does nothing while the queue offsets are not known.
+        """Ensure that a snapshot covers all records below an offset. Does nothing while the queue offsets are unknown.
 
         Raises StoreSealed or OSError.
         """
@@ -88,7 +88,7 @@ class SnapshotKeeper:
     async def _save(self, *, with_ballast: bool) -> None:
         end = self._marks.wrote.value
         if end < self._state.counted_physical_offset:
-            return  # a leader told of records that have not come yet
+            return  # the counters include records that the leader has not sent yet
         reasons = Reason.SEALED, Reason.QUEUE_OFFSETS_UNKNOWN
         if end == self.end_physical_offset or any(map(self._gate.holds, reasons)):
             return

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SegmentKeeper: tells what segments there are, and deletes the oldest ones when it is safe.
+"""SegmentKeeper: lists the segments, and deletes the oldest when it is safe.
 
-Invariants: the log has no holes, so only the oldest segments go; the one that takes appends, one that is still being
-copied from the pool and (unless the caller insists) one that the Indexer has not indexed durably stay. One that is
-read stays for segment_release_timeout_ms after it was first asked for; then its readers' streams end.
+Invariants: the log has no holes, so only the oldest segments are deleted. The segment for appends stays. A segment that
+is still being copied from the pool stays. A segment that the Indexer has not indexed durably stays unless the caller
+insists. A segment with readers stays for segment_release_timeout_ms after the first request to delete it; then its
+readers' streams end.
 Callers: the loop that owns the log; the files are removed in a worker thread, one request at a time.
 Rules: docs/formats/commit_log.md section 2; RocketMQ's counterpart is MappedFileQueue.deleteExpiredFileByTime, but for
 its use of file times.
@@ -33,7 +34,7 @@ from services.commitlog.engine.keep.small_files import SmallFiles
 
 DELETE_COUNT_MAX = 1_000
 READER_WAIT_S, READER_POLL_S = 1.0, 0.005
-"""Most readers are done within milliseconds; so long is waited for a moment without any."""
+"""Longest wait for a moment without readers, and its interval. Most readers are done within milliseconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class Refusal(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """One segment. Store times in milliseconds, 0 if it has no record."""
+    """The description of a segment. Store times in milliseconds, 0 if it has no record."""
 
     base_physical_offset: int
     size_bytes: int
@@ -64,7 +65,7 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What became of one segment; no refusal if it is gone."""
+    """The outcome for a segment, without a refusal if it is gone."""
 
     base_physical_offset: int
     refusal: Refusal | None
@@ -73,7 +74,7 @@ class Deletion:
 
 @dataclass(slots=True, eq=False)
 class SegmentKeeper:
-    """Facts and deletion, with what must be written down before, and what describes the log, after it."""
+    """The keeper of the segments. A deletion saves the facts about the deleted records first, and small files last."""
 
     _fs: Fs
     _chain: SegmentChain
@@ -87,14 +88,14 @@ class SegmentKeeper:
     reader_wait_s: float = READER_WAIT_S
     deleted_count: int = 0
     evicted_count: int = 0
-    """Segments whose readers were sent away."""
+    """Segments whose readers' streams were ended."""
     _wanted: tuple[int, float] | None = None
-    """The segment that was last refused for its readers, and when that was for the first time."""
+    """The segment that was last refused because of its readers, with the time of its first refusal."""
     _deletion: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def min_physical_offset(self) -> int:
-        """First byte that is kept."""
+        """First byte of the log."""
         return self._chain.min_physical_offset
 
     def list_from(self, physical_offset: int, count: int) -> list[SegmentFacts]:
@@ -104,15 +105,15 @@ class SegmentKeeper:
         return [self._facts(segment) for segment in segments[first : first + count]]
 
     async def delete(self, bases: Sequence[int], *, allow_unindexed: bool) -> list[Deletion]:
-        """Delete segments at the old end, durably. Returns one answer for each, in order.
+        """Delete segments at the old end, durably. Returns an answer for each, in order.
 
-        Raises BadArgument, and StoreSealed or OSError when what they alone tell can't be kept.
+        Raises BadArgument, and StoreSealed or OSError when facts that only these segments contain cannot be saved.
         """
         _check_bases(bases)
         return await uninterrupted(self._delete_in_turn(list(bases), allow_unindexed=allow_unindexed))
 
     async def finish(self) -> None:
-        """Wait for the deletions that are under way, whose callers may be gone."""
+        """Wait for the current deletions. Their callers may be gone."""
         async with self._deletion:
             pass
 
@@ -132,7 +133,7 @@ class SegmentKeeper:
         return deletions
 
     async def _delete_first(self) -> None:
-        """Remove the file, then the segment: if the file stays, so does the segment, and the log gets no hole."""
+        """Remove the file, then the segment. If the file stays, the segment stays, too, so the log gets no hole."""
         segment = self._chain.segments[0]
         if segment.is_held:
             _log.warning("segment %s is deleted although %d read it: their streams end", segment, segment.hold_count)
@@ -140,17 +141,17 @@ class SegmentKeeper:
             self.evicted_count += 1
         await self._snapshot.cover(segment.end_physical_offset)
         await self._checkpoint.save_start(segment.end_physical_offset)
-        is_held = segment.hold()  # whoever reads it meanwhile needs the mapping, for there is no file to map any more
+        is_held = segment.hold()  # concurrent readers need the mapping: the file is gone
         assert is_held
         try:
             await asyncio.to_thread(self._remove_file, segment)
         finally:
             segment.release()
         self._chain.detach_first()
-        await asyncio.to_thread(segment.close)  # may wait for a sync that is under way
+        await asyncio.to_thread(segment.close)  # may wait for a running sync
 
     async def _tidy(self) -> None:
-        """Let small files forget what was deleted. What there is no room for waits for the next deletion, or start."""
+        """Remove deleted segments from the small files. Without room, the next deletion or start does it."""
 
         def save() -> None:
             self._epochs.trim(self._chain.min_physical_offset)
@@ -163,13 +164,13 @@ class SegmentKeeper:
 
     def _remove_file(self, segment: Segment) -> None:
         failpoint("delete_segment.before_remove")
-        if self._fs.exists(segment.path):  # an attempt that failed after this is made again
+        if self._fs.exists(segment.path):  # a retry after a failure below finds no file
             self._fs.remove(segment.path)
         self._fs.sync_directory(segment.path.parent)
         failpoint("delete_segment.after_remove")
 
     async def _lasting_refusal(self, base: int, *, allow_unindexed: bool) -> Refusal | None:
-        """Return the refusal that is left when readers of a moment are done."""
+        """Return the refusal that remains after short readers are done."""
         now_s = asyncio.get_running_loop().time
         end_s = now_s() + self.reader_wait_s
         while True:
@@ -195,7 +196,7 @@ class SegmentKeeper:
         return Refusal.IN_USE if self._must_wait(segments[0]) else None
 
     def _must_wait(self, segment: Segment) -> bool:
-        """Return whether readers still have time to finish with a segment that is wanted now."""
+        """Return whether readers still have time to finish with a segment that is to be deleted."""
         if not segment.is_held:
             return False
         base, now_s = segment.base_physical_offset, self._clock.monotonic_s()

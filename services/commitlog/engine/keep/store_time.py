@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StoreTimeWatch: how far store time is ahead of the clock, after a clock that ran ahead was set right.
+"""StoreTimeWatch: reports by how much store time is ahead of the clock, after a fast clock was corrected.
 
-Store times never go back within the log, so they go on from the newest one until the clock has caught up: queries by
-time find messages there, and segments expire so much later. Nothing mends that; the log says it.
+Store times never decrease within the log, so they continue from the newest store time until the clock has caught up.
+Meanwhile queries by time find messages at these times, and segments expire later by this difference. Nothing corrects
+that; a log line reports it.
 """
 
 import logging
@@ -14,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class StoreTimeWatch:
-    """Tells once when store time is further ahead than is allowed, and once when it is not any more."""
+    """The watch of store time. It logs once when store time is too far ahead, and once when it no longer is."""
 
     def __init__(self, time: LogClock, state: LogState, *, ahead_ms_max: int) -> None:
         self._time = time
@@ -28,8 +29,8 @@ class StoreTimeWatch:
         return self._time.ahead_ms()
 
     def look(self) -> None:
-        """Log a line when store time has begun to be too far ahead, or has ended to be."""
-        self._time.saw(self._state.last_store_time_ms)  # of a log that follows, too
+        """Log a line when store time begins or ends to be too far ahead."""
+        self._time.saw(self._state.last_store_time_ms)  # also in a follower
         self._time.look()
         ahead_ms = self.ahead_ms
         if ahead_ms > self._ahead_ms_max and not self._is_told:

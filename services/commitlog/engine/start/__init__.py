@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a store is opened and recovered."""
+"""The start of a store: its opening and recovery."""

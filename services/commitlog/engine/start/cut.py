@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cut: takes from a log what its leader does not have, before it is recovered.
+"""Cut: truncates the bytes of a log that its leader does not have, before the log is recovered.
 
-Invariants: what is cut off is copied first; nothing tells of more than the log has at any moment, so that a crash in
-between leaves a log that starts, and that is cut again when its leader is heard. The epochs go after the bytes: a log
-that is shorter than its table is harmless.
-Callers: a start, in a worker thread, before anybody else uses the chain.
+Invariants: the bytes are copied first. At no moment do the files describe more than the log has. So after a crash in
+between, the log starts, and is cut again after it connects to its leader. The epochs are removed after the bytes: a log
+that is shorter than its epoch table is harmless.
+Callers: a start, in a worker thread, before other code uses the chain.
 """
 
 import logging
@@ -26,13 +26,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where the log and that of its leader part, and the leader's epochs."""
+    """The physical offset at which the log and its leader's log diverge, and the leader's epochs."""
 
     physical_offset: int
     epochs: Sequence[Epoch]
 
     def apply(self, fs: Fs, config: CommitLogConfig, chain: SegmentChain, epochs: EpochHistory) -> tuple[int, str]:
-        """Cut the log, durably. Returns how many bytes were copied, and the first copy's path. Raises OSError."""
+        """Cut the log, durably. Returns the number of copied bytes and the path of the first copy. Raises OSError."""
         end = self.physical_offset
         copied_bytes, path = copy_tail(fs, config, chain, end, self.epochs[-1].number)
         failpoint("cut.after_copy")

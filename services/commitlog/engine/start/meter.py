@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RecoveryMeter: how far the scan of a start is, for the console and for whoever asks for the status.
+"""RecoveryMeter: the progress of a start's scan, for the console and for callers of the status.
 
-Invariants: `scanned_bytes` never goes back; `target_bytes` is an estimate from above, because nobody knows where the
-records end before the scan is there.
+Invariants: `scanned_bytes` never decreases; `target_bytes` is an upper estimate, because the end of the records is
+unknown until the scan reaches it.
 Callers: the scan's thread changes it; any thread reads its numbers.
 """
 
@@ -17,13 +17,13 @@ _log = logging.getLogger(__name__)
 
 
 class RecoveryMeter:
-    """Counts of one start. Lines go to the log when it takes longer than a second, at most one each second."""
+    """The counts of a start. If it takes longer than a second, it logs a line at most each second."""
 
     def __init__(self, clock: Clock) -> None:
         self.segment_number = 0
-        """Segment that is scanned, from 1; 0 before the first."""
+        """Number of the segment that is being scanned, from 1; 0 before the first."""
         self.segment_count = 0
-        """Segments to scan: those with data, for all that is known before the scan is there."""
+        """Number of segments to scan, an estimate: the segments with data, as far as known before the scan."""
         self.scanned_bytes = 0
         self.target_bytes = 0
         self._clock = clock
@@ -31,12 +31,12 @@ class RecoveryMeter:
         self._started_s = self._logged_s = clock.monotonic_s()
 
     def begin(self, *, segment_count: int, target_bytes: int) -> None:
-        """Tell what there is to do."""
+        """Begin a scan of this size."""
         self.segment_count, self.target_bytes = segment_count, target_bytes
         self._started_s = self._logged_s = self._clock.monotonic_s()
 
     def advance(self, file: LogFile, size_bytes: int) -> None:
-        """Count bytes that were read of a file, the same as before or the next one."""
+        """Count bytes that were read from a file, either the same file as before or the next file."""
         if file is not self._file:
             self._file = file
             self.segment_number += 1

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a data directory to a recovered store: claims it, reads the small files, recovers the log. Blocks.
+"""Opening: claims a data directory, reads the small files and recovers the log. Blocks.
 
-Invariants: whoever fails leaves the directory unlocked and, unless the log was already being settled, unchanged.
+Invariants: a failed opening leaves the directory unlocked. It also leaves it unchanged, unless recovery had already
+begun to settle the log.
 RocketMQ's counterpart is DefaultMessageStore.load.
 """
 
@@ -40,10 +41,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RecoveredStore:
-    """What the files told."""
+    """The store after its recovery from the files."""
 
     directories: SegmentDirectories
-    """Of the segments."""
+    """Directories of the segments."""
     files: StoreFiles
     chain: SegmentChain
     topics: TopicRegistry
@@ -65,7 +66,7 @@ def recover_store(
 ) -> RecoveredStore:
     """Claim and recover the store of `config.data_dir`, after a `cut` if any.
 
-    An epoch that begins is newer than the one that `identity` promised, or the one that it was `elected` for.
+    A new epoch is newer than the promised epoch of `identity`. After an election it is the epoch of `elected`.
     Raises StoreLocked, SegmentSizeWrong, SegmentMissing, SegmentTwice, SegmentUnreadable, LogDirectoryMissing,
     LogDirectoryLeftOut, LogDamaged, ConfigFileDamaged, FormatError (epochs) or OSError.
     """
@@ -82,7 +83,7 @@ def recover_store(
                     cut_off = cut.apply(fs, config, uncut, epochs)
             chain = _open_chain(fs, config, directories, is_clean=was_clean_stop)
             undo.callback(chain.close)
-            # A segment whose removal is not durable yet must not come back, once it was missed or made elsewhere.
+            # A removed segment must not reappear after it was found missing or was created elsewhere, so sync first.
             if not was_clean_stop or len(directories.all) > 1:
                 for directory in chain.directory_paths:
                     fs.sync_directory(directory)
@@ -153,7 +154,7 @@ def _tell(report: RecoveryReport) -> None:
 
 
 def _claim_directories(fs: Fs, config: CommitLogConfig, directories: SegmentDirectories, files: StoreFiles) -> None:
-    """Compare the settings with what is there, so that no disk's part is missed in silence. Locks the directories."""
+    """Compare the settings with the directories, so that a missing disk is noticed. Locks the directories."""
     named = {log_directories.real(directory) for directory in directories.all}
     listed = _listed_directories(fs, config.data_dir, directories)
     for directory in dict.fromkeys((config.data_dir / store_layout.COMMIT_LOG, *listed)):
@@ -170,7 +171,7 @@ def _claim_directories(fs: Fs, config: CommitLogConfig, directories: SegmentDire
 
 
 def _listed_directories(fs: Fs, data_dir: Path, directories: SegmentDirectories) -> list[Path]:
-    """Return the directories that the log used when it last ran. There are none if it had the usual one alone."""
+    """Return the directories of the log's last run. The list is empty if it used only the default directory."""
     try:
         return log_directories.load(fs, data_dir) if fs.exists(data_dir / store_layout.LOG_DIRECTORIES) else []
     except FormatError as error:
@@ -181,7 +182,7 @@ def _listed_directories(fs: Fs, data_dir: Path, directories: SegmentDirectories)
 
 
 def _missing_bytes(chain: SegmentChain, checkpoint: StoreCheckpoint) -> int:
-    """Return how much is gone from the log's start that neither Reput nor RocketMQ deleted."""
+    """Return the number of bytes missing at the log's start that neither Reput nor RocketMQ deleted."""
     missing_bytes = checkpoint.missing_before(chain.min_physical_offset)
     if missing_bytes:
         _log.error(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recovery: finds the end of the log at a start, in two steps.
 
-`examine` only reads: it chooses where to begin, scans, and raises LogDamaged for damage that a person must decide
-about. `settle` then changes the store to what was found: keeps a copy of a torn tail, begins an epoch, clears the
-tail, syncs. Between the two the caller marks the store as in use (`abort`), so a crash in the middle of `settle` is
-an unclean stop and the next start repeats it. Recovery is idempotent.
-Callers: CommitLog.open, in a worker thread, before anybody else uses the chain.
+`examine` only reads. It chooses the start of the scan, scans, and raises LogDamaged for damage that a person must
+decide about. `settle` then changes the store accordingly: it copies a torn tail, begins an epoch, clears the tail and
+syncs. Between the two the caller marks the store as in use (`abort`), so a crash in the middle of `settle` is an
+unclean stop and the next start repeats it. Recovery is idempotent.
+Callers: CommitLog.open, in a worker thread, before other code uses the chain.
 Rules: docs/formats/commit_log.md section 9; RocketMQ's counterparts are CommitLog.recoverNormally and
 recoverAbnormally.
 """
@@ -33,31 +33,31 @@ from services.commitlog.engine.write.state import LogState
 from services.commitlog.errors import LogDamaged
 
 CLEAN_SCAN_SEGMENT_COUNT = 3
-"""Segments that a start after a clean stop looks at, as RocketMQ's recoverNormally does."""
+"""Number of segments that a start after a clean stop scans, as RocketMQ's recoverNormally does."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What a start found and did."""
+    """The findings and changes of a start."""
 
     was_clean_stop: bool
     scan_end: ScanEndKind
     end_physical_offset: int
     scan_start_physical_offset: int
     durable_physical_offset: int
-    """Below it everything was on the disk for certain, not only in the page cache."""
+    """All bytes below were certainly on the disk, not only in the page cache."""
     scanned_record_count: int
     are_queue_offsets_unknown: bool = False
-    """Records that are gone may have had queue offsets that nothing here tells of; appends would give them again."""
+    """Whether lost records may have had queue offsets that are unknown here. Appends would assign them again."""
     snapshot_physical_offset: int | None = None
-    """End of what the snapshot of the queue offsets covers; None without one that fits."""
+    """End of the snapshot of the queue offsets, None without a fitting snapshot."""
     truncated_bytes: int = 0
     truncated_copy_path: str = ""
     duration_ms: int = 0
     missing_bytes: int = 0
-    """What somebody else removed from the log's start since the last run."""
+    """Bytes that another program removed from the log's start since the last run."""
 
 
 def examine(
@@ -126,22 +126,22 @@ def settle(
     promised_epoch: int,
     elected: Elected | None,
 ) -> RecoveryReport:
-    """Make the store end where `examine` found that the log ends, durably. Raises OSError or SyncFailed. Blocks.
+    """End the store, durably, at the end that `examine` found. Raises OSError or SyncFailed. Blocks.
 
-    `has_followed` says that the log was another one's copy until now, `promised_epoch` what it knew of then at least.
-    One that was `elected` begins its epoch, whatever the stop before was like.
+    `has_followed`: whether the log was a copy of another log until now. `promised_epoch`: the newest epoch that it
+    certainly knew then. An `elected` log begins its epoch after any kind of stop.
     """
     end = report.end_physical_offset
     is_torn = report.scan_end is ScanEndKind.TORN_TAIL
     truncated_bytes, copy_path = copy_tail(fs, config, chain, end, epochs.number + 1) if is_torn else (0, "")
     is_unseen = epochs.number == 0 and end == 0
-    leads = not config.is_follower  # who follows has the epochs of whom it follows
+    leads = not config.is_follower  # a follower has the epochs of its leader
     if leads and epochs.number == 0 and not elected:
         epochs.begin(0)
     if elected:
         epochs.begin(end, elected=elected)
     elif leads and ((not report.was_clean_stop and not is_unseen) or is_torn):
-        # After an unclean stop nobody can tell whether the log once went further: a power cut leaves zeros.
+        # After an unclean stop the log may once have been longer: a power cut leaves zeros.
         failpoint("settle.before_epoch")
         epochs.begin(end, takes_over=has_followed, promised_epoch=promised_epoch)
         failpoint("settle.after_epoch")
@@ -156,9 +156,9 @@ def settle(
 
 
 def _write_again(chain: SegmentChain, durable_physical_offset: int) -> None:
-    """Make what is past the last known sync durable, whatever became of the syncs that were tried since.
+    """Make the bytes after the last known sync durable, also if later syncs have failed.
 
-    What is below it is durable, so those segments need not stay mapped for a sync.
+    The bytes below are durable, so their segments need not stay mapped for a sync.
     """
     for segment in chain.segments:
         position = max(durable_physical_offset - segment.base_physical_offset, 0)
@@ -169,7 +169,7 @@ def _write_again(chain: SegmentChain, durable_physical_offset: int) -> None:
 
 
 def _fits(snapshot: QueueSnapshot, chain: SegmentChain) -> bool:
-    """Return whether the snapshot knows every segment of the chain below its end, and its end is not gone."""
+    """Return whether the snapshot has every segment of the chain below its end, and its end is still in the log."""
     end = snapshot.end_physical_offset
     known = {times.base_physical_offset for times in snapshot.segment_times}
     below = {segment.base_physical_offset for segment in chain.segments if segment.base_physical_offset < end}
@@ -191,11 +191,14 @@ def _restore_times(snapshot: QueueSnapshot, chain: SegmentChain) -> None:
 def _scan_start(
     chain: SegmentChain, checkpoint: StoreCheckpoint, snapshot: QueueSnapshot | None, *, was_clean_stop: bool
 ) -> int:
-    """Return the first byte of the segment to begin with, early enough for counters and for what may not be on disk."""
+    """Return the first byte of the first segment to scan.
+
+    It is early enough for the counters and for all bytes that may not be on the disk.
+    """
     first, size = chain.min_physical_offset, chain.segment_size_bytes
     if snapshot is None:
         return first
-    # A snapshot is written after a sync, so everything below it is durable; above it lies what must be looked at.
+    # A snapshot is written after a sync, so all bytes below it are durable. The scan must cover the bytes above.
     start = min(segment_base(snapshot.end_physical_offset, size), max(chain.max_physical_offset - size, first))
     if was_clean_stop:
         return max(start - (CLEAN_SCAN_SEGMENT_COUNT - 1) * size, first)
@@ -207,8 +210,8 @@ def _scan_start(
 def _first_doubtful(chain: SegmentChain, checkpoint: StoreCheckpoint) -> int:
     """Return the first byte of the newest segment that began before the last sync of the checkpoint's times.
 
-    For a checkpoint without an offset of the log. Only the log's own time counts: RocketMQ also looks at the queues'
-    time, because it dispatches again from here.
+    It serves a checkpoint without an offset of the log. It uses only the log's own time. RocketMQ also uses the
+    queues' time, because it dispatches again from here.
     """
     durable_time_ms = checkpoint.commit_log_time_ms - MARGIN_MS
     for segment in reversed(chain.segments):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogScan: what a start learns from a walk over the log (libs/log/walk.py): counters, writers, times, and its end.
+"""LogScan: walks over the log at a start (libs/log/walk.py), for its counters, writers, times and end.
 
 Invariants: a scan changes no byte of the log. It fills the queue counters, the table of the writers and the store times
-of the segments that it walks. A writer's last batch that is not whole counts for nothing: the log ends before it.
-Blocks for as long as it takes; runs before anybody else knows of the chain, in a worker thread.
+of the scanned segments. An incomplete last batch of a writer is ignored: the log ends before it.
+Blocks for the whole scan; runs before other code knows of the chain, in a worker thread.
 Rules: docs/formats/commit_log.md section 9.
 """
 
@@ -28,7 +28,7 @@ SCAN_KEY_COUNT_MAX = 4 * SCAN_RECORD_COUNT_MAX
 
 @dataclass(slots=True, eq=False)
 class LogScan:
-    """One walk. `_state` has what is known of the records before the start; `_durable` is what must be there."""
+    """A scan of the log. `_state` covers the records before its start. `_durable` describes bytes that must exist."""
 
     _chain: SegmentChain
     _state: LogState
@@ -66,13 +66,13 @@ class LogScan:
             on_read=self._meter.advance,
         )
         for step in walk.steps(start_physical_offset):
-            # Another program may have cut a batch and gone on.
+            # Another program may have truncated a batch and appended after it.
             self._state.note(self._columns, segments[step.file_index], has_writers=not self._durable.is_foreign)
             self.record_count += self._columns.count
         return walk.end()
 
     def _leave_out(self, batch: WriterBatch, end_physical_offset: int) -> None:
-        """Undo what the scan learned from the records of a batch up to here, the end of the log."""
+        """Undo the scan's effects of a batch's records up to this offset, the end of the log."""
         state = self._state
         state.writers.remove_last()
         state.last_store_time_ms = state.time_before_batch_ms
@@ -96,7 +96,7 @@ class LogScan:
 
 
 def _with_data(segments: Sequence[Segment]) -> tuple[int, int]:
-    """Return about how many segments and bytes there are to scan, without what was never written at the end."""
+    """Return the approximate numbers of segments and bytes to scan, without the unwritten part at the end."""
     for count in range(len(segments), 0, -1):
         last = segments[count - 1]
         last.check_readable(0, 0)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StoreFiles: the small files that say who uses the store and how the last use ended: `lock` and `abort`.
+"""StoreFiles: the files `lock` and `abort`, which show the store's current process and how its last run ended.
 
-Invariants: `abort` exists from before the first change of a start until after the last change of a clean stop; its
-presence is the only sign of an unclean stop, and it tells whose. Where RocketMQ stopped so, and has queues that only it
-recovers (SetApart), the file stays over our own clean stops, with a word in it that says so. A log that follows another
-one never stops cleanly, and has a word of its own there: whoever leads it next must begin an epoch.
+Invariants: `abort` exists from before the first change of a start until after the last change of a clean stop. Its
+presence is the only sign of an unclean stop, and it names the program that stopped. After an unclean stop of RocketMQ
+with queues that only RocketMQ recovers (SetApart), the file stays over Reput's clean stops, with a mark for this case.
+A follower never stops cleanly, and has its own mark in the file: if this log leads next, it must begin an epoch.
 Layout: libs/formats/state/abort_file.py; RocketMQ's counterpart is DefaultMessageStore.createTempFile.
 """
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class StoreFiles:
-    """Claims one data directory for one process."""
+    """The claim of a process on a data directory."""
 
     def __init__(self, fs: Fs, data_dir: Path) -> None:
         self._fs = fs
@@ -31,14 +31,14 @@ class StoreFiles:
         self._abort = data_dir / store_layout.ABORT
         self._locks = contextlib.ExitStack()
         self.is_of_rocketmq = False
-        """Whether it was RocketMQ that did not stop cleanly; `claim` finds out."""
+        """Whether RocketMQ stopped uncleanly, set by `claim`."""
         self.is_owed = False
-        """Whether RocketMQ has yet to recover from that; `claim` finds out, and who knows better may deny it."""
+        """Whether RocketMQ still has to recover from its unclean stop, set by `claim`. The opening may reset it."""
         self.has_followed = False
-        """Whether the log was another one's copy; `claim` finds out."""
+        """Whether the log was a copy of another log, set by `claim`."""
 
     def claim(self) -> bool:
-        """Lock the directory, made when missing. Returns whether the stop before was clean. Raises StoreLocked."""
+        """Lock the directory. Creates it if missing. Returns whether the last stop was clean. Raises StoreLocked."""
         self._fs.make_directory(self._data_dir)
         self._locks.callback(self._fs.lock(self._data_dir / store_layout.LOCK).release)
         if not self._fs.exists(self._abort):
@@ -54,11 +54,11 @@ class StoreFiles:
         self._locks.callback(self._fs.lock_directory(directory).release)
 
     def mark_in_use(self, *, follows: bool = False) -> None:
-        """Note, durably, that a stop from here on is unclean, and whether the log is another one's copy."""
+        """Record, durably, that a stop from now on is unclean, and whether the log is a copy of another log."""
         self._write(Abort(os.getpid(), follows, self.is_owed))
 
     def mark_clean(self) -> None:
-        """Note, durably, that the store is complete on disk. Comes last."""
+        """Record, durably, that the store is complete on disk. Must be the last step."""
         failpoint("mark_clean.before_remove")
         if self.is_owed:
             _log.warning("`abort` stays, for RocketMQ to recover its own queues: start it with messageIndexSafe=true")
@@ -69,7 +69,7 @@ class StoreFiles:
         failpoint("mark_clean.after_remove")
 
     def release(self) -> None:
-        """Give up the locks. May be repeated."""
+        """Release the locks. May be repeated."""
         self._locks.close()
 
     def _write(self, abort: Abort) -> None:

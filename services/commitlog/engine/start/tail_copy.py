@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of bytes that a log loses: they are kept aside, in `reput/cut`."""
+"""Copies of the bytes that a log loses, in `reput/cut`."""
 
 import contextlib
 
@@ -13,10 +13,10 @@ COPY_CHUNK_BYTES = 16 << 20
 
 
 def copy_tail(fs: Fs, config: CommitLogConfig, chain: SegmentChain, end: int, epoch: int) -> tuple[int, str]:
-    """Copy what will be cut off, without the zeros behind it, to a file for each segment. Returns size and first file.
+    """Copy the bytes that will be truncated, without trailing zeros, to a file for each segment.
 
-    The names tell the epoch that begins with the cut: a start that died while it cut leaves less to copy for the next
-    one, whose copy must not take the place of the first.
+    Returns the size and the path of the first file. The file names contain the epoch that begins with the cut. After a
+    crash during the cut, fewer bytes are left for the next start, so its copy must not overwrite the first copy.
     """
     directory = config.data_dir / store_layout.CUT
     fs.make_directory(directory)
@@ -35,7 +35,7 @@ def copy_tail(fs: Fs, config: CommitLogConfig, chain: SegmentChain, end: int, ep
             for at in range(start, content_end, COPY_CHUNK_BYTES):
                 fs.append(path, bytes(segment.buffer[at : min(at + COPY_CHUNK_BYTES, content_end)]))
         except OSError:
-            with contextlib.suppress(OSError):  # a half copy would only take space from the next attempt
+            with contextlib.suppress(OSError):  # a partial copy would only take space from the next attempt
                 fs.remove(path)
             raise
         copied_bytes += content_end - start

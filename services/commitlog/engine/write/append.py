@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AppendPipeline: serialized AppendRequests become records at the end of the log.
+"""AppendPipeline: turns serialized AppendRequests into records at the end of the log.
 
-Invariants: a batch is contiguous inside one segment, has one store time, and store times never go back within the log;
-a refused batch leaves no message and no topic behind; a write that failed sets the seal, because the batch has its
-queue offsets already.
-Callers: the loop that owns the log (the loop is RocketMQ's put lock). Nothing here waits, except for topics.json when a
-batch names a topic that does not exist yet, and for the next segment (LogTailWriter).
-Not handled: where the bytes go (LogTailWriter), durability (Syncer) and who hears of it (Acknowledgements).
+Invariants: a batch is contiguous inside a single segment and has a single store time. Store times never decrease within
+the log. A refused batch leaves no message and no topic behind. A failed write sets the seal, because the batch already
+has its queue offsets.
+Callers: the loop that owns the log (the loop is RocketMQ's put lock). Nothing here waits, with two exceptions: for
+topics.json when a batch names a topic that does not exist yet, and for the next segment (LogTailWriter).
+Not handled: the place of the bytes (LogTailWriter), durability (Syncer) and the acknowledgement (Acknowledgements).
 Rules: docs/formats/commit_log.md section 8; RocketMQ's counterpart is CommitLog.asyncPutMessages.
 """
 
@@ -37,14 +37,14 @@ from services.commitlog.engine.write.writers import claim_of, is_system_writer
 from services.commitlog.errors import BatchTooLarge
 
 NEW_BATCH_TOPIC_COUNT_MAX = 1_000
-"""Topics of a batch of which one is new: each is looked at while no other append gets on."""
+"""Most topics of a batch with a new topic: each is checked while no other append can proceed."""
 
 REPEATED = -1_000
-"""Beside the kernel's codes: the log has the batch."""
+"""A code in addition to the kernel's codes: the log already has the batch."""
 
 
 class AppendedBatch(NamedTuple):
-    """Where a batch is. The columns are packed little-endian numbers, one per message: 8, 8 and 4 bytes."""
+    """The place of a batch. The columns are packed little-endian numbers for each message: 8, 8 and 4 bytes."""
 
     start_physical_offset: int
     end_physical_offset: int
@@ -55,25 +55,25 @@ class AppendedBatch(NamedTuple):
     queue_offsets: bytes = b""
     queue_ids: bytes = b""
     is_repeated: bool = False
-    """The log had the batch of this writer before; nothing was appended, and there are no columns."""
+    """The log already had this writer's batch. Nothing was appended, and the columns are empty."""
     ahead_ms: int = 0
-    """How far the log's time was ahead of the clock when this was answered."""
+    """By how much the log's time was ahead of the clock at the answer."""
 
 
 class Limits(NamedTuple):
-    """What the kernel is told of a batch: at first, and once the queues that it begins were counted."""
+    """The kernel's limits for a batch: at first, and after its new queues were counted."""
 
     first: AppendLimits
     checked: AppendLimits
 
     def changed(self, **changes: Any) -> "Limits":
-        """Return others."""
+        """Return limits with these changes."""
         return Limits(replace(self.first, **changes), replace(self.checked, **changes))
 
 
 @dataclass(slots=True, eq=False)
 class AppendPipeline:
-    """The one writer of the log."""
+    """The only writer of the log, which appends batches."""
 
     _tail: LogTailWriter
     _state: LogState
@@ -86,11 +86,11 @@ class AppendPipeline:
     batch_count: int = 0
     repeated_batch_count: int = 0
     refused_durability_count: int = 0
-    """Batches that asked for more members than there were."""
+    """Batches that asked for more members than were connected."""
     _store_time_ms: int = 0
     _ahead_ms: int = 0
     _writer_batch: WriterBatch | None = None
-    """Of the request that is being placed: what it will be, or what the log has if it is REPEATED."""
+    """The writer's batch of the current request. If the request is REPEATED, the batch that the log has."""
     _durability_refusal: Callable[[], ServiceError] = Stopping
     new_queues: NewQueueBudget = field(init=False)
     _limits: Limits = field(init=False)
@@ -116,16 +116,16 @@ class AppendPipeline:
         self._columns = AppendColumns(BATCH_MESSAGE_COUNT_MAX)
 
     async def append(self, request: bytes, born_host: bytes) -> AppendedBatch:
-        """Write one serialized AppendRequest. On return its bytes are in the page cache.
+        """Append a serialized AppendRequest. On return its bytes are in the page cache.
 
-        `born_host` (8 or 20 bytes) is for messages that name none. Raises a ServiceError that names the field at
-        fault, StoreSealed, AppendsRefused or StoreFull; then nothing was appended. Nor was it if the batch of a writer
-        is there already: the answer tells where.
+        `born_host` (8 or 20 bytes) is for messages without a born host. Raises a ServiceError that names the field at
+        fault, StoreSealed, AppendsRefused or StoreFull; then nothing was appended. Nothing is appended either if the
+        log already has the writer's batch; the answer has its place.
         """
         return await self._append(request, born_host, self._limits)
 
     async def append_state(self, request: bytes, born_host: bytes) -> AppendedBatch:
-        """As `append`, for a batch of the store itself, which may name the topic of its state."""
+        """Append a batch of the store itself, as `append` does. It may name the topic of the store's own state."""
         self._gate.check()
         await self._topics.create_internal_topics()
         return await self._append(request, born_host, self._internal_limits)
@@ -162,10 +162,11 @@ class AppendPipeline:
         return self._batch(start, segment.end_physical_offset, columns.durability, 0, columns.count)
 
     def append_group(self, requests: Sequence[bytes], born_hosts: Sequence[bytes]) -> list[AppendedBatch]:
-        """Write requests as one piece, each a batch of its own, up to the first that needs more than this.
+        """Append requests as a single piece, each as a batch of its own, up to the first that needs `append`.
 
-        That one is for `append`: it is refused, names a writer, or needs a topic or another segment. On return the
-        bytes of those in the answer are in the page cache. Raises what the gate raises, or StoreSealed, for all.
+        A request needs `append` if it is refused, names a writer, or needs a topic or another segment. On return the
+        bytes of the returned batches are in the page cache. Raises the errors of `WriteGate.check`, or StoreSealed, for
+        all requests.
         """
         self._gate.check()
         segment = self._tail.active()
@@ -187,7 +188,7 @@ class AppendPipeline:
         return batches
 
     def refuse_durabilities(self, durabilities: Iterable[int], refusal: Callable[[], ServiceError]) -> None:
-        """Refuse batches that ask for one of these, and no others, before anything is written."""
+        """Refuse batches with these durabilities, and only these, before anything is written."""
         bits = sum(1 << durability for durability in durabilities)
         self._limits = self._limits.changed(refused_durabilities=bits)
         self._internal_limits = self._internal_limits.changed(refused_durabilities=bits)
@@ -196,7 +197,7 @@ class AppendPipeline:
     def _place(
         self, segment: Segment, room: memoryview, request: bytes, born_host: bytes, table: TopicTable, limits: Limits
     ) -> int:
-        """Make the records of a request. Returns their size in bytes, REPEATED, or a negative code of the kernel."""
+        """Encode the records of a request. Returns their size in bytes, REPEATED, or a negative code of the kernel."""
         self._begin()
         limits = self._as_of_now(limits)
         place = request, room, 0, segment.end_physical_offset, self._store_time_ms, born_host, self._store_host, table
@@ -219,7 +220,7 @@ class AppendPipeline:
         self._writer_batch = None
 
     def _as_of_now(self, limits: Limits) -> Limits:
-        """Return the limits of this moment. What the store itself appends may begin queues at any time."""
+        """Return the current limits. Batches of the store itself may begin queues at any time."""
         if self._ahead_ms:
             limits = limits.changed(ahead_ms=self._ahead_ms)
         if not limits.first.is_internal and not self.new_queues.has_left():
@@ -227,7 +228,10 @@ class AppendPipeline:
         return limits
 
     def _check_begun(self, table: TopicTable, limits: Limits) -> None:
-        """Count the queues that a batch begins, of which the kernel knows only that they may be too many."""
+        """Count the queues that a batch begins. The kernel only knows that they may be too many.
+
+        Raises BatchTooLarge and TooManyNewQueues.
+        """
         count, limit = table.begun_count(self._columns.places()), self._config.batch_new_queue_count_max
         if count > limit:
             reason = f"a batch with the first messages of {count} queues is too large, the limit is {limit}"
@@ -236,7 +240,7 @@ class AppendPipeline:
             raise self.new_queues.refusal(count)
 
     def _stamp(self, segment: Segment, request: bytes, limits: Limits) -> bytes | None:
-        """Return the stamp for a request that names a writer, or None if the log has it.
+        """Return the stamp for a request that names a writer, or None if the log already has the batch.
 
         Raises WriterError, MalformedRequest and BadArgument.
         """
@@ -252,7 +256,7 @@ class AppendPipeline:
         return writer_stamp.encode_property(stamp)
 
     def _repeated(self) -> AppendedBatch:
-        """Return where the log has the batch."""
+        """Return the place of the batch that the log already has."""
         stored = self._writer_batch
         assert stored is not None
         self.repeated_batch_count += 1
@@ -266,10 +270,10 @@ class AppendPipeline:
         )
 
     def _publish(self, segment: Segment, size_bytes: int, durability: int) -> None:
-        """Let the records that were placed belong to the log. `durability` is the highest that was asked for."""
+        """Append the placed records to the log. `durability` is the highest requested durability."""
         is_first = segment.wrote_position == 0
         self._tail.put(segment, size_bytes, durability)
-        if self._writer_batch is not None:  # at once: whatever fails from here on, the log has the batch
+        if self._writer_batch is not None:  # at once: the log has the batch, also if a later step fails
             self._state.writers.note(self._writer_batch)
         self._state.last_store_time_ms = self._store_time_ms
         self._time.saw(self._store_time_ms)
@@ -279,7 +283,7 @@ class AppendPipeline:
         failpoint("append.after_write")
 
     def _batch(self, start: int, end: int, durability: int, first: int, count: int) -> AppendedBatch:
-        """Return what became of one request, whose messages have `count` places from `first` on in the columns."""
+        """Return the outcome of a request. Its `count` messages begin at index `first` of the columns."""
         columns, until = self._columns, first + count
         self.message_count += count
         self.batch_count += 1
@@ -303,9 +307,9 @@ class AppendPipeline:
             raise BatchTooLarge(reason, value=needed, limit=limit)
 
     async def _create_topics(self, segment: Segment, request: bytes, born_host: bytes, limits: Limits) -> int:
-        """Make the topics that the batch names, if nothing else is wrong with it. Returns E_FULL then.
+        """Create the missing topics of the batch if it has no other fault. Returns E_FULL then.
 
-        If none is made by itself, the store still makes those of dead letters, as RocketMQ's does.
+        With auto_create_topics off, the store still creates dead letter topics, as RocketMQ does.
         """
         field = f"messages[{self._columns.error_index}].topic"
         names = [topic.decode("ascii") for topic in self._columns.topics(request)]
@@ -315,7 +319,7 @@ class AppendPipeline:
         missing, table = self._topics.trial(names, field=field)
         if not self._config.auto_create_topics and not all(one.name.startswith(DEAD_LETTER_PREFIX) for one in missing):
             return layout.E_TOPIC_UNKNOWN
-        # Without room nothing fits, so a request without a fault is told apart and leaves nothing behind.
+        # Without room nothing fits, so E_FULL means a request without a fault, and nothing is left behind.
         code = self._place(segment, segment.room[:0], request, born_host, table, limits)
         if code == layout.E_FULL:
             self._check_fits()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AppendGroups: small requests that arrive in one turn of the loop are written as one piece.
+"""AppendGroups: writes small requests that arrive in the same turn of the event loop as a single piece.
 
-What a piece costs (kernel, write, marks) is then paid once for all of them; each stays a batch of its own. A request
-that comes alone is written at once: whether others come with it is known from the turn before.
+The costs of a piece (kernel, write, marks) then arise once for all its requests; each request stays a batch of its own.
+Requests are grouped if several arrived in the turn before; otherwise a request is written at once.
 Callers: the loop that owns the log.
 """
 
@@ -13,16 +13,16 @@ from libs.formats.limits import KIB, MIB
 from services.commitlog.engine.write.append import AppendedBatch, AppendPipeline
 
 GROUPED_SIZE_BYTES_MAX = 64 * KIB
-"""What a larger request costs is its bytes."""
+"""The cost of a larger request depends on its bytes, so grouping would not help."""
 GROUP_SIZE_BYTES_MAX = MIB
-"""As long as a piece is written, the loop does nothing else."""
+"""The event loop does nothing else while it writes a piece."""
 GROUP_COUNT_MAX = 64
-"""More save next to nothing, and those behind a request that goes alone are looked at again."""
+"""More requests save almost nothing. Requests behind a request that is written alone are tried again."""
 
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """One request of a turn. None for its batch: it is to be written alone."""
+    """A request of this turn. The result None for its batch means that the request has to be written alone."""
 
     request: bytes
     born_host: bytes
@@ -31,16 +31,16 @@ class Waiting:
 
 @dataclass(slots=True, eq=False)
 class AppendGroups:
-    """See the module."""
+    """The collector of the small requests of a turn."""
 
     _pipeline: AppendPipeline
     _request_size_bytes_max: int
     """Larger requests are written alone."""
     _waiting: list[Waiting] = field(default_factory=list)
     _arrived_count: int = 0
-    """Requests of this turn."""
+    """Number of requests of this turn."""
     _is_grouping: bool = False
-    """Whether several came in the turn before."""
+    """Whether several requests arrived in the turn before."""
 
     async def append(self, request: bytes, born_host: bytes) -> AppendedBatch:
         """See AppendPipeline.append."""
@@ -58,7 +58,7 @@ class AppendGroups:
         return batch or await self._pipeline.append(request, born_host)
 
     def _end_turn(self) -> None:
-        """Write what has come. Those that can't be written together go on alone."""
+        """Write the requests of this turn. Requests that cannot be grouped are written alone."""
         self._is_grouping, self._arrived_count = self._arrived_count > 1, 0
         waiting, self._waiting = [one for one in self._waiting if not one.batch.done()], []
         start = 0
@@ -66,7 +66,7 @@ class AppendGroups:
             start += self._write(_bounded(waiting[start : start + GROUP_COUNT_MAX]))
 
     def _write(self, group: list[Waiting]) -> int:
-        """Write requests up to the first that has to go alone. Returns how many know how they go on."""
+        """Write requests up to the first that has to be written alone. Returns the number of requests with a result."""
         batches: list[AppendedBatch | None] = []
         if len(group) > 1:
             try:
@@ -83,7 +83,7 @@ class AppendGroups:
 
 
 def _bounded(waiting: list[Waiting]) -> list[Waiting]:
-    """Return those of them, from the first on, that one piece takes."""
+    """Return the first requests, as many as fit into a piece."""
     size_bytes = 0
     for number, one in enumerate(waiting):
         size_bytes += len(one.request)

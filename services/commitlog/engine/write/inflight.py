@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""InflightBudget: bounds what waits at once, so that slow disks and slow callers cost waiting and not memory.
+"""InflightBudget: bounds the requests in flight, so that slow disks and slow callers cost time and not memory.
 
-Callers: the loop that owns the log. Every `charge` is followed by one `give_back` of the same amount.
+Callers: the loop that owns the log. Each `charge` is followed by a `give_back` of the same amount.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from libs.requests.errors import WindowFull
 
 
 class InflightBudget:
-    """An amount that may be charged, of bytes or of streams. `what` names it in messages."""
+    """A budget of bytes or of streams. `what` names it in error messages."""
 
     def __init__(self, what: str, limit: int) -> None:
         self.charged = 0
@@ -22,13 +22,13 @@ class InflightBudget:
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def charge(self, amount: int) -> None:
-        """Charge at once. Raises WindowFull. An amount above the limit is let through alone."""
+        """Charge at once. An amount above the limit is accepted while nothing else is charged. Raises WindowFull."""
         if not self._fits(amount):
             raise WindowFull(f"{self._what} in flight", limit=self._limit)
         self.charged += amount
 
     async def charge_waiting(self, amount: int) -> None:
-        """Charge, after waiting for those who came before. An amount above the limit waits for all to be given back."""
+        """Charge after all earlier waiters. An amount above the limit waits until everything has been given back."""
         if not self._waiters and self._fits(amount):
             self.charged += amount
             return
@@ -42,7 +42,7 @@ class InflightBudget:
             raise
 
     def give_back(self, amount: int) -> None:
-        """Give back, and let those go on for whom it is enough."""
+        """Give back an amount, and charge for the first waiters that now fit."""
         self.charged -= amount
         assert self.charged >= 0
         while self._waiters and (self._waiters[0][1].done() or self._fits(self._waiters[0][0])):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marks: how far the log is, in physical offsets, all exclusive ends.
+"""Marks: the progress of the log, in physical offsets, all exclusive ends.
 
 Invariants: wrote >= committed >= flushed >= replicated, and all five cover whole batches. `wrote` is the end of the
-log. What is committed is in the files and survives the process; without a pool that is all that is written. What is
-flushed is on the disk, what is replicated on the disks of all members of the in-sync set. Readers and followers see
-what is visible: of a synchronous master what is replicated; otherwise with synchronous flushing what is synced
-(RocketMQ since 5.3.1), and else what is in the files; of a log that follows, what its leader shows and its own disk
-has.
+log. Committed bytes are in the files and survive the process; without a pool all written bytes are committed. Flushed
+bytes are on the disk. Replicated bytes are on the disks of all members of the in-sync set. Readers and followers see
+the visible bytes: in a synchronous master the replicated bytes, otherwise with synchronous flushing the flushed bytes
+(RocketMQ since 5.3.1), and otherwise the committed bytes. In a follower the visible bytes are the bytes that its leader
+shows and that are on its own disk.
 """
 
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from libs.segments.chain import SegmentChain
 from services.commitlog.config import CommitLogConfig
 
 DURABILITY_STORE, DURABILITY_MEMORY, DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED = range(4)
-"""What a request may ask for: how far a mark is."""
+"""The durabilities that a request may ask for. Each is reached when a mark reaches the end of the batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """See the module. Two names may be one mark."""
+    """The marks of a log. Two names may be the same mark."""
 
     wrote: Watermark
     committed: Watermark
@@ -30,16 +30,16 @@ class Marks:
     replicated: Watermark
     visible: Watermark
     is_synced_at_once: bool
-    """Whether readers see only what is synced, so that a sync follows whatever is written (flush_mode sync)."""
+    """Whether readers see only synced bytes, so that a sync follows each write (flush_mode sync)."""
 
     @property
     def failing(self) -> tuple[Watermark, ...]:
-        """Those that go no further once the log is sealed."""
+        """The marks that no longer advance after the log is sealed."""
         return self.committed, self.flushed, self.replicated
 
     @property
     def is_replicated_at_once(self) -> bool:
-        """Whether readers see only what is replicated, so that all members sync whatever is written (sync_master)."""
+        """Whether readers see only replicated bytes, so that all members sync after each write (sync_master)."""
         return self.visible is self.replicated
 
     @classmethod
@@ -50,7 +50,7 @@ class Marks:
         confirmed_physical_offset: int,
         replicated_physical_offset: int,
     ) -> Self:
-        """Return the marks of a log that was just recovered, of which so much was confirmed, and replicated, before."""
+        """Return the marks of a recovered log, with its confirmed and replicated offsets from before the start."""
         wrote = Watermark(chain.max_physical_offset)
         committed = Watermark(chain.committed_physical_offset) if config.has_pool else wrote
         flushed = Watermark(chain.flushed_physical_offset)

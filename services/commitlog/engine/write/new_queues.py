@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class NewQueueBudget:
-    """See the module. `monotonic_s` is the clock; a rate of 0 is no bound."""
+    """The token bucket for new queues. `monotonic_s` is the clock. A rate of 0 means no bound."""
 
     def __init__(self, monotonic_s: Callable[[], float], *, per_s_max: int) -> None:
         self.refused_count = 0

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the append kernel's codes mean to the caller: one exception for each, with the path of the field at fault.
+"""Refusals: turns each code of the append kernel into an exception with the path of the field at fault.
 
-The kernel says which message and which proto field number; the names stand in reput.commitlog.v1.AppendMessage.
+The kernel returns the message's index and the proto field number. The names are the fields of
+reput.commitlog.v1.AppendMessage.
 """
 
 from libs.formats import fields
@@ -42,7 +43,7 @@ def _names(prefix: str) -> dict[int, str]:
 MESSAGE_FIELDS, REQUEST_FIELDS = _names("APPEND_MESSAGE_"), _names("APPEND_REQUEST_")
 SHOWN_SIZE_MAX = 200
 STRING_SIZE_BYTES_MAX = (1 << 16) - 1
-"""A longer property string is refused before it is looked into."""
+"""A longer property string is refused before it is parsed."""
 
 
 def field_path(columns: AppendColumns) -> str:
@@ -54,7 +55,7 @@ def field_path(columns: AppendColumns) -> str:
 
 
 def _property(request: bytes, columns: AppendColumns, prefix: str) -> str:
-    """Return the property at fault as `name=value`, or nothing if its name does not begin so."""
+    """Return the property at fault as `name=value`. Empty if its name does not begin with `prefix`."""
     name, value = columns.property_at_fault(request)
     if not name.startswith(prefix.encode()):
         return ""
@@ -73,14 +74,14 @@ def _bad_delay(field: str, delay_ms: int, given: str) -> DelayNotSupported:
 
 
 def _redirect(columns: AppendColumns) -> int:
-    """Return how the message at fault would wait, as far as the plan came: not to properties of more than 64 KiB."""
+    """Return the redirect of the message at fault. The plan has none if its properties exceed 64 KiB."""
     is_planned = columns.error_value <= STRING_SIZE_BYTES_MAX
     at = layout.PLAN_STRIDE * columns.error_index + layout.PLAN_REDIRECT
     return columns.plan[at] if is_planned else layout.REDIRECT_NONE
 
 
 def _large_properties(field: str, value: int, columns: AppendColumns) -> PropertiesTooLarge:
-    """Refuse properties, with the limit of such a message: one that waits gets further ones meanwhile."""
+    """Refuse properties, with the limit for this kind of message. The store adds properties to a waiting message."""
     limit, timed, half = PROPERTIES_SIZE_BYTES_MAX, TIMER_ROOM_BYTES, HALF_ROOM_BYTES
     why = f"{limit - timed} for a message with a time, {limit - half} for one of a transaction, {limit} for others"
     reason = f"properties of {value} bytes are too large, the limit is {why}; leave some out"
@@ -91,7 +92,7 @@ def _large_properties(field: str, value: int, columns: AppendColumns) -> Propert
 def refusal_of(  # noqa: C901 - a table
     code: int, request: bytes, columns: AppendColumns, limits: AppendLimits, topics: TopicRegistry
 ) -> ServiceError:
-    """Return the exception for one negative code of `append`."""
+    """Return the exception for a negative code of `append`."""
     field, value = field_path(columns), columns.error_value
     topic = request[columns.topic_start : columns.topic_start + columns.topic_size].decode("utf-8", "replace")
     match code:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seal: the end of all writing at the first write, commit or sync that fails.
+"""Seal: ends all writing at the first write, commit or sync that fails.
 
-Invariants: after it nothing is acknowledged as more durable than it is, whoever waits for that is told, and reads go
-on; only the first failure counts. The kernel reports such an error once and drops the pages, so what succeeds later
-means nothing. A bug in a background loop seals, too: nobody would be told that nothing becomes durable any more.
+Invariants: afterwards no batch is acknowledged with a durability that it does not have. Callers that wait for a
+durability get an error. Reads continue. Later failures change nothing. The kernel reports such an error once and drops
+the pages, so a later success proves nothing. A bug in a background loop sets the seal, too: otherwise no caller would
+learn that nothing becomes durable any more.
 Callers: the loop that owns the log.
 """
 
@@ -22,7 +23,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Seal:
-    """Closes the gate and fails `_marks`, which stand still then. `_on_set` hears of it, to end the process."""
+    """The seal of a log. It closes the gate and fails `_marks`, which then no longer advance.
+
+    `_on_set` gets the error, to end the process.
+    """
 
     _gate: WriteGate
     _marks: tuple[Watermark, ...]
@@ -31,16 +35,16 @@ class Seal:
 
     @property
     def is_set(self) -> bool:
-        """Whether something failed."""
+        """Whether a write, a commit or a sync failed."""
         return self._gate.holds(Reason.SEALED)
 
     def check(self) -> None:
-        """Raise StoreSealed if something failed."""
+        """Raise StoreSealed if the seal is set."""
         if self.is_set:
             raise StoreSealed
 
     def set(self, cause: Exception) -> None:
-        """Promise nothing from now on."""
+        """Set the seal, once: refuse appends, fail the marks and log the error."""
         if not self._gate.put(Reason.SEALED, holds=True):
             return
         error = cause if isinstance(cause, SyncFailed) else self._sync_failed(cause)
@@ -50,7 +54,7 @@ class Seal:
         self._on_set(error)
 
     def _sync_failed(self, cause: Exception) -> SyncFailed:
-        """Return the error for what could not even begin, such as mapping a file."""
+        """Return the error for a step that failed before any write or sync, such as mapping a file."""
         position = min(mark.value for mark in self._marks)
         error = SyncFailed(path=self._directory, position=position, reason=str(cause))
         error.__cause__ = cause

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogState: what the records of the log add up to, up to its end: what the next one needs.
+"""LogState: the state at the end of the log that the next append needs, such as the next queue offsets.
 
-A start begins with the snapshot of it and takes note of the records behind; the append pipeline keeps it in place.
-Callers: recovery, before anybody else knows of the store; then the loop that owns the log.
+A start restores it from the snapshot and records the later records; then the append pipeline keeps it current.
+Callers: recovery, before other code knows of the store; then the loop that owns the log.
 """
 
 import asyncio
@@ -23,24 +23,24 @@ from services.commitlog.engine.write.writers import WriterTable
 
 @dataclass(slots=True)
 class LogState:
-    """The next queue offsets are in the table of the topics, which the kernel keeps.
+    """The state at the end of the log. The next queue offsets are in the topic table, which the kernel updates.
 
-    Queue offset 0 begins a queue again, and what fits no queue counts for none.
+    A record with queue offset 0 begins its queue again. A record that fits no queue changes no queue.
     """
 
     table: TopicTable
     writers: WriterTable
     last_store_time_ms: int = 0
-    """Store time of the last record; the next one is never older."""
+    """Store time of the last record. The next record is never older."""
     time_before_batch_ms: int = 0
-    """Store time of the last record before the newest batch of a writer that was noted."""
+    """Store time of the last record before the newest recorded batch of a writer."""
     counted_physical_offset: int = 0
-    """The table counts all records below this already."""
+    """The table already includes all records below this offset."""
     is_worth_saving: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a snapshot should follow soon: after a new segment, and when the queue offsets are known."""
 
     def restore(self, snapshot: QueueSnapshot) -> None:
-        """Begin with what a snapshot knew."""
+        """Begin with the state of a snapshot."""
         for counter in snapshot.counters:
             topic = counter.topic.encode("latin-1")
             self.table.set_next_queue_offset(topic, counter.queue_id, counter.next_queue_offset)
@@ -48,7 +48,7 @@ class LogState:
         self.counted_physical_offset = snapshot.end_physical_offset
 
     def note(self, columns: ScanColumns, segment: Segment, *, has_writers: bool) -> None:
-        """Take note of the next records of a segment, and of their stamps if they have any meaning (`has_writers`)."""
+        """Record the next records of a segment, and their stamps if stamps have a meaning (`has_writers`)."""
         count = columns.count
         if count == 0:
             return
@@ -62,7 +62,7 @@ class LogState:
         self._count_queues(columns)
 
     def _count_queues(self, columns: ScanColumns) -> None:
-        """Let the table follow the records that are not counted yet."""
+        """Update the table with the records that it does not include yet."""
         indexes = np.frombuffer(columns.queue_indexes, dtype=np.int32, count=columns.count)
         queue_offsets = np.frombuffer(columns.queue_offsets, dtype=np.int64, count=columns.count)
         physical_offsets = np.frombuffer(columns.physical_offsets, dtype=np.int64, count=columns.count)
@@ -78,9 +78,9 @@ class LogState:
     def _note_writers(
         self, columns: ScanColumns, times: np.ndarray[tuple[int], np.dtype[np.int64]], segment_end: int
     ) -> None:
-        """Note the batches that the stamps of the records tell of. `times` are the store times of the records.
+        """Record the batches that the records' stamps describe. `times` are the store times of the records.
 
-        A stamp that is not of this place, or of more than its segment holds, is none.
+        A stamp of another place, or of more bytes than its segment holds, is ignored.
         """
         for index, value in columns.stamps:
             try:
@@ -94,7 +94,7 @@ class LogState:
 
 
 def _end_after(queue_offsets: np.ndarray[tuple[int], np.dtype[np.int64]], end: int) -> int:
-    """Return where a queue ends after these records."""
+    """Return the end of a queue after these records."""
     first, last = int(queue_offsets[0]), int(queue_offsets[-1])
     is_run = last - first == len(queue_offsets) - 1 and bool((queue_offsets[1:] > queue_offsets[:-1]).all())
     if is_run and has_place(first, end=end, is_empty=end == 0):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogTailWriter: the end of the log, and the one place that moves it.
+"""LogTailWriter: appends bytes at the end of the log. Only it moves the end.
 
-Invariants: `wrote` moves only after all bytes are in the page cache (or the pool); the segment that takes bytes has its
-blocks reserved, so that a write can't lack space; after a write that failed the seal is set. With synchronous flushing
-readers see what is synced, so whatever is written is asked to be synced at once, whether somebody waits for it or not.
-Nothing here waits, except at a new segment for a free buffer of the pool. RocketMQ would write the new segment in place
-then; the file would hold later bytes than the pool, and a crash would leave a hole.
-Callers: one writer, in the loop that owns the log. Not handled: what the bytes are.
+Invariants: `wrote` advances only after all bytes are in the page cache (or the pool). The blocks of the active segment
+are reserved, so a write cannot lack space. A failed write sets the seal. With synchronous flushing, readers see only
+synced bytes, so a sync is requested for all written bytes at once, also if no caller waits.
+Nothing here waits, with a single exception: a new segment waits for a free buffer of the pool. RocketMQ would write the
+new segment in place then. The file would hold later bytes than the pool, and a crash would leave a hole.
+Callers: a single writer, in the loop that owns the log. Not handled: the content of the bytes.
 """
 
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ from services.commitlog.engine.write.seal import Seal
 from services.commitlog.engine.write.state import LogState
 
 EARLY_BYTES_MIN = 256 * KIB
-"""For less the disk is not told to begin."""
+"""For fewer bytes no early write to the disk is started."""
 EARLY_BYTES_MAX = 16 * MIB
 
 
 @dataclass(slots=True, eq=False)
 class LogTailWriter:
-    """The bytes of the next piece are made in the room of a segment, and `put` adds them to the log."""
+    """The writer at the end of the log. Callers build the next bytes in a segment's room, and `put` appends them."""
 
     _chain: SegmentChain
     _state: LogState
@@ -38,17 +38,17 @@ class LogTailWriter:
     _seal: Seal
     roll_count: int = 0
     _begun_physical_offset: int = 0
-    """Up to where the disk was told to begin."""
+    """End of the last early write to the disk."""
 
     async def segment(self, *, first_base_physical_offset: int = 0) -> Segment:
-        """Return the segment for the next piece. A log without any begins at `first_base_physical_offset`.
+        """Return the segment for the next bytes. A log without segments begins at `first_base_physical_offset`.
 
-        Raises `WriteGate.sealed`, StoreFull, or what the gate raises meanwhile.
+        Raises `WriteGate.sealed`, StoreFull, or the errors of `WriteGate.check`.
         """
         return self.active() or await self._roll(first_base_physical_offset)
 
     def active(self) -> Segment | None:
-        """Return the segment for the next piece, or None if one has to be made. Raises `WriteGate.sealed`."""
+        """Return the segment for the next bytes, or None if a new segment is needed. Raises `WriteGate.sealed`."""
         active = self._chain.active
         if active is None or active.is_full:
             return None
@@ -60,9 +60,9 @@ class LogTailWriter:
         return active
 
     def put(self, segment: Segment, size_bytes: int, durability: int = DURABILITY_STORE) -> None:
-        """Add the first bytes of the segment's room. Raises `WriteGate.sealed`, and then nothing was added.
+        """Append the first bytes of the segment's room. Raises `WriteGate.sealed`; then nothing was appended.
 
-        Those that follow hear with the bytes whether somebody is about to wait for their disks.
+        Followers learn together with the bytes whether a caller is about to wait for their disks.
         """
         if durability == DURABILITY_REPLICATED or self._marks.is_replicated_at_once:
             self._marks.replicated.hurry(segment.end_physical_offset + size_bytes)
@@ -73,7 +73,7 @@ class LogTailWriter:
         self._moved(segment)
 
     def put_from(self, segment: Segment, data: memoryview) -> None:
-        """Add bytes that are not in the segment's room, for which nobody waits. Raises as `put`."""
+        """Append bytes from outside of the segment's room. No caller waits for their durability. Raises as `put`."""
         try:
             segment.put_from(data)
         except SyncFailed as error:
@@ -81,7 +81,7 @@ class LogTailWriter:
         self._moved(segment)
 
     def close(self, segment: Segment) -> None:
-        """Fill a segment that has no room for the next piece. Raises `WriteGate.sealed`."""
+        """Fill a segment that has no room for the next bytes. Raises `WriteGate.sealed`."""
         try:
             segment.fill(encode_blank(segment.size_bytes - segment.wrote_position))
         except SyncFailed as error:
@@ -96,9 +96,10 @@ class LogTailWriter:
             self._begin_early(segment, end)
 
     def _begin_early(self, segment: Segment, end: int) -> None:
-        """Let the disk begin with what the next sync will wait for, while the one before is still under way.
+        """Start to write bytes to the disk before the next sync, while the previous sync may still run.
 
-        Otherwise it does nothing between two syncs. Not for more than its queue takes without a wait.
+        Otherwise the disk would be idle between two syncs. With more than EARLY_BYTES_MAX unsynced bytes nothing is
+        started: the disk's queue would make the call wait.
         """
         start = max(self._begun_physical_offset, segment.base_physical_offset)
         if end - start >= EARLY_BYTES_MIN and end - self._marks.flushed.value <= EARLY_BYTES_MAX:
@@ -106,7 +107,7 @@ class LogTailWriter:
             segment.write_out(start - segment.base_physical_offset)
 
     async def _roll(self, first_base_physical_offset: int) -> Segment:
-        """Return the next segment, which another batch may have begun while this one waited for a free buffer."""
+        """Return the next segment. Another batch may have begun it while this batch waited for a free buffer."""
         while not self._chain.can_roll:
             await self._marks.committed.soon(self._marks.wrote.value)
             self._gate.check()

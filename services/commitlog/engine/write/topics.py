@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """TopicRegistry: the topics of the store, in memory, in `config/topics.json` and in the kernel's table.
 
-Invariants: a change is in the file, durably, before anything relies on it; at most one change is under way; the
-kernel's table forbids appends to the store's own topics and to those that are set apart, whatever the file permits
-RocketMQ.
+Invariants: a change is in the file, durably, before anything relies on it. At most one change runs at a time. The
+kernel's table forbids appends to the store's own topics and to topics that are set apart, even if the file permits them
+to RocketMQ.
 Callers: the loop that owns the log; changes wait for a worker thread that writes the file.
 Not handled: counters of queues, which live in the kernel's table and outlast their topic.
 Layout: docs/formats/config_files.md section 2; RocketMQ's counterpart is TopicConfigManager.
@@ -54,16 +54,16 @@ def check_topic_name(name: str) -> None:
 
 
 class TopicRegistry:
-    """All topics by name. `load` comes first."""
+    """The topics of the store by name. Call `load` first."""
 
     def __init__(self, fs: Fs, config: CommitLogConfig, clock: Clock) -> None:
         self.table = TopicTable()
         self.set_apart = SetApart()
-        """Topics that nobody appends to, changes, makes or deletes here."""
+        """Topics that callers can neither append to, change, create nor delete here."""
         self.begins = TopicBegins(fs, config.data_dir)
-        """Where the messages of topics begin that were deleted."""
+        """Where the messages of deleted topics begin."""
         self.change_count = 1
-        """How often topics or begins changed since the process began, what it began with included."""
+        """How often topics or begins have changed since the process began, plus 1 for the state at its begin."""
         self._fs = fs
         self._config = config
         self._clock = clock
@@ -72,9 +72,9 @@ class TopicRegistry:
         self._change = asyncio.Lock()
 
     def load(self) -> None:
-        """Read the file, or its backup when it is missing or damaged, and add the store's own topics. Blocks.
+        """Read the file, or its backup if it is missing or damaged, and add the store's own topics. Blocks.
 
-        Raises ConfigFileDamaged when there are files and none can be read: a store that forgot its topics would take
+        Raises ConfigFileDamaged when there are files and none can be read: a store without its topics would accept
         messages for queues that do not exist.
         """
         found = topics_file.load(self._fs, self._config.data_dir)
@@ -92,7 +92,7 @@ class TopicRegistry:
 
     @property
     def file(self) -> TopicsFile:
-        """All topics, as the file has them. A change makes another object."""
+        """All topics, as the file has them. A change creates another object."""
         return self._file
 
     @property
@@ -102,14 +102,14 @@ class TopicRegistry:
 
     @property
     def user_topic_count(self) -> int:
-        """Number of topics, those that the store itself needs left out."""
+        """Number of topics without the topics that the store itself needs."""
         bounds = (SYSTEM_TOPIC_PREFIX, f"{SYSTEM_TOPIC_PREFIX}\uffff")
         first, end = (bisect.bisect_left(self._names, bound) for bound in bounds)
         named = [name for name in SYSTEM_NAMES if not name.startswith(SYSTEM_TOPIC_PREFIX)]
         return len(self._names) - (end - first) - sum(name in self._file.topics for name in named)
 
     def get(self, name: str) -> TopicConfig:
-        """Return a topic, also of a name that only RocketMQ gives. Raises BadTopicName and TopicNotFound."""
+        """Return a topic, also if only RocketMQ permits its name. Raises BadTopicName and TopicNotFound."""
         topic = self._file.topics.get(name)
         if topic is None:
             check_topic_name(name)
@@ -121,12 +121,12 @@ class TopicRegistry:
         return self._file.topics.get(name)
 
     def write_queue_count(self, name: str) -> int:
-        """Return how many queues a topic has for appends, or would get if it were made now."""
+        """Return the number of a topic's queues for appends, or the number that a new topic would get now."""
         topic = self.find(name)
         return self._config.default_queue_count if topic is None else topic.write_queue_count
 
     def queue_count(self, topic: TopicConfig) -> int:
-        """Return how many queues readers read: those of both counts, and all up to the last that ever had a message."""
+        """Return the number of queues for readers: the larger of both counts, or more if a later queue had messages."""
         counters = self.table.counters_of(topic.name.encode())
         used = max((queue_id + 1 for _, queue_id, _ in counters), default=0)
         return max(topic.read_queue_count, topic.write_queue_count, used)
@@ -150,7 +150,7 @@ class TopicRegistry:
         is_readable: bool = True,
         is_writable: bool = True,
     ) -> TopicConfig:
-        """Make a topic, durably. A queue count of 0 is the default.
+        """Create a topic, durably. A queue count of 0 is the default.
 
         Raises TopicExists, TopicSetApart, BadTopicName and BadArgument.
         """
@@ -176,7 +176,7 @@ class TopicRegistry:
         is_readable: bool | None = None,
         is_writable: bool | None = None,
     ) -> TopicConfig:
-        """Change a topic, durably. None leaves a value as it is.
+        """Change a topic, durably. None leaves a value unchanged.
 
         Raises TopicNotFound, TopicForbidden, TopicSetApart and BadArgument.
         """
@@ -196,17 +196,17 @@ class TopicRegistry:
         return await uninterrupted(self._update(name, changed))
 
     async def delete(self, name: str) -> None:
-        """Forget a topic, and let no reader have its messages any more, durably. Its counters stay.
+        """Delete a topic, durably. Readers no longer get its messages. Its counters stay.
 
         Raises TopicNotFound, TopicForbidden and TopicSetApart.
         """
         await uninterrupted(self._delete(name))
 
     def trial(self, names: Iterable[str], *, field: str) -> tuple[list[TopicConfig], TopicTable]:
-        """Return the topics that these names lack, and a table with all of them, in which a batch can be tried.
+        """Return the missing topics of these names, and a table with all named topics, in which a batch can be tried.
 
-        Nothing of it stays: the table of the log never forgets a topic. Raises BadArgument when there are too many, and
-        TopicSetApart.
+        The log's own table stays unchanged, because it never forgets a topic. Raises BadArgument when there are too
+        many topics, and TopicSetApart.
         """
         count = self._config.default_queue_count
         missing = [
@@ -226,11 +226,11 @@ class TopicRegistry:
         return missing, table
 
     async def create_missing(self, topics: list[TopicConfig], *, field: str) -> None:
-        """Make those of the topics that nobody made meanwhile, durably. Raises BadArgument when there are too many."""
+        """Create the topics that are still missing, durably. Raises BadArgument when there are too many."""
         await uninterrupted(self._add_missing(topics, field=field))
 
     async def create_internal_topics(self) -> None:
-        """Make the topics of the store's own state, durably, unless they are there."""
+        """Create the topics of the store's own state, durably, unless they exist."""
         if missing := [name for name in INTERNAL_TOPICS if name not in self._file.topics]:
             topics = [
                 TopicConfig(name=name, read_queue_count=1, write_queue_count=1, permission=PERMISSION_READ)
@@ -239,20 +239,20 @@ class TopicRegistry:
             await uninterrupted(self._add_missing(topics, field="name"))
 
     async def replace(self, file: TopicsFile) -> None:
-        """Have the topics of another store in the place of these, durably."""
+        """Replace the topics by the topics of another store, durably."""
         await uninterrupted(self._replace(file))
 
     async def replace_begins(self, begins: Mapping[str, int]) -> None:
-        """Have the begins of another store's topics in the place of these, durably. They come before the topics."""
+        """Replace the begins by the begins of another store, durably. They come before the topics."""
         await uninterrupted(self._replace_begins(begins))
 
     async def finish(self) -> None:
-        """Wait for the changes that are under way, whose callers may be gone."""
+        """Wait for the current changes. Their callers may be gone."""
         async with self._change:
             pass
 
     async def _add_missing(self, topics: list[TopicConfig], *, field: str) -> bool:
-        """Make those of the topics that are not there. Returns whether there was one."""
+        """Create the missing topics among these. Returns whether there were any."""
         async with self._change:
             missing = {topic.name: topic for topic in topics if topic.name not in self._file.topics}
             if missing:
@@ -318,7 +318,7 @@ class TopicRegistry:
             raise TopicSetApart(name, why=why, field=field)
 
     def _check_room(self, topics: Collection[TopicConfig], field: str) -> None:
-        """Refuse topics, none of which is there, that would be too many or have too many queues."""
+        """Refuse new topics if they are too many or have too many queues."""
         count, limit = self.topic_count + len(topics), self._config.topic_count_max
         if count > limit:
             raise BadArgument("the store has too many topics", field=field, value=count, limit=limit)
@@ -331,7 +331,7 @@ class TopicRegistry:
             raise BadArgument(reason, field=field, value=count, limit=limit)
 
     def _checked_count(self, value: int | None, field: str, *, known: int = 0) -> int:
-        """Return the value, if a topic that has `known` queues may be given so many, or what is known for None."""
+        """Return a valid queue count for a topic that has `known` queues, or `known` for the value None."""
         if value is None:
             return known
         most = max(self._config.topic_queue_count_max, known)
@@ -341,13 +341,13 @@ class TopicRegistry:
         return value
 
     def _put(self, table: TopicTable, topic: TopicConfig) -> None:
-        """Tell the kernel. The schedule topic has a queue for each delay level, whatever the file says."""
+        """Put a topic into the kernel's table. The schedule topic always has a queue for each delay level."""
         name = topic.name.encode()
         queue_count = topic.write_queue_count
         if topic.name == SCHEDULE_TOPIC:
             queue_count = max(queue_count, len(self._config.delay_levels_ms()))
         if queue_count == 0 or not 0 < len(name) <= TOPIC_SIZE_BYTES_MAX:
-            return  # RocketMQ may keep such topics; nothing can be appended to them
+            return  # RocketMQ may keep such topics; appends to them are refused
         is_writable = topic.is_writable and not is_system_topic(topic.name) and not self.set_apart.why(topic.name)
         is_internal = topic.name in INTERNAL_TOPICS
         table.put_topic(name, write_queue_count=queue_count, is_writable=is_writable, is_internal=is_internal)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WriterTable: which batches of which writer the log has, so that a batch that is sent again is stored once.
+"""WriterTable: the batches that the log has of each writer, so that a repeated batch is stored once.
 
-Invariants: the table is a function of the log: it knows the last `batch_count_max` batches with a writer below its end,
+Invariants: the table is a function of the log. It knows the last `batch_count_max` batches with a writer below its end,
 and the next number of the last `writer_count_max` writers, both in the order of the log, and nothing else. So a start
-that scans the log has the table that a crash has lost.
-A writer numbers its batches from 0 without a gap; whatever breaks that is refused, because nobody can tell then whether
-a batch is new. A batch that is forgotten while its writer is not is refused, too. A writer that is forgotten (so many
-others have written since) is unknown: its first batch counts as new.
-A writer of the store itself (SYSTEM_PREFIX) sends a batch only once the one before it was answered, so of its batches
-the last one alone is known: it would push those of others out.
-A writer of one batch (ONCE_PREFIX) says with its id what the batch is, so whatever comes under it again is answered as
-the first time. The table knows the last `once_count_max` of them, beside all others.
-Callers: the loop that owns the log; recovery, before anybody else knows of the store.
-Rules: docs/formats/commit_log.md section 13. RocketMQ has nothing of the kind.
+that scans the log restores the table after a crash.
+A writer numbers its batches from 0 without a gap. A batch that breaks this is refused, because the table cannot tell
+whether it is new. A forgotten batch of a known writer is refused, too. A writer is forgotten after enough other writers
+have written; then its first batch is accepted as new.
+A writer of the store itself (SYSTEM_PREFIX) sends a batch only after the answer to the batch before it. So the table
+keeps only its last batch, and its batches do not push out the batches of other writers.
+The id of a writer of one batch (ONCE_PREFIX) identifies the batch, so a repeated request under this id gets the first
+answer again. The table knows the last `once_count_max` of these batches, in addition to all others.
+Callers: the loop that owns the log; recovery, before other code knows of the store.
+Rules: docs/formats/commit_log.md section 13. RocketMQ has no counterpart.
 """
 
 import heapq
@@ -37,36 +37,36 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 WRITER_SIZE_BYTES_MAX = 1_024
-"""Of the field, with room for fields of newer clients."""
+"""Largest size of the field, with room for fields of newer clients."""
 SHOWN_SIZE_MAX = 80
 SYSTEM_PREFIX = "rmq_sys_"
-"""Ids of writers that nobody but the store's own services may use begin with it, by AppendState."""
+"""Prefix of the writer ids that only the store's own services may use, through AppendState."""
 ONCE_PREFIX = "once/"
-"""Ids of writers of one batch begin with it."""
+"""Prefix of the ids of writers of one batch."""
 
 _START = attrgetter("start_physical_offset")
 
 
 @dataclass(frozen=True, slots=True)
 class WriterClaim:
-    """What a request says of its writer, checked for itself."""
+    """The writer of a request, as the request states it. Checked without the table."""
 
     writer_id: str
     sequence: int
     checksum: int
 
     def stamp(self, *, start_physical_offset: int, plain_size_bytes: int) -> WriterStamp:
-        """Return the batch's stamp at this place. `plain_size_bytes` is the size of its records without the stamp."""
+        """Return the batch's stamp at this offset. `plain_size_bytes` is the size of its records without the stamp."""
         size_bytes = plain_size_bytes + writer_stamp.property_size_bytes(self.writer_id)
         return WriterStamp(self.writer_id, self.sequence, self.checksum, start_physical_offset, size_bytes)
 
 
 class WriterTable:
-    """See the module."""
+    """The last batches and the next batch numbers of the writers."""
 
     def __init__(self, batch_count_max: int, writer_count_max: int, once_count_max: int) -> None:
         self.end_physical_offset = 0
-        """The table knows of all batches that begin below this."""
+        """The table has seen all batches that begin below this offset."""
         self._batch_count_max = batch_count_max
         self._writer_count_max = writer_count_max
         self._once_count_max = once_count_max
@@ -77,7 +77,7 @@ class WriterTable:
 
     @classmethod
     def of(cls, config: CommitLogConfig) -> Self:
-        """Return an empty one, with the bounds that are configured."""
+        """Return an empty table with the configured bounds."""
         return cls(config.writer_batch_count_max, config.writer_count_max, config.once_count_max)
 
     def __len__(self) -> int:
@@ -94,20 +94,20 @@ class WriterTable:
         return list(heapq.merge(self._batches.values(), self._once.values(), key=_START))
 
     def next_sequences(self) -> list[tuple[str, int]]:
-        """Return the next number of each writer. The writer that has been silent for longest comes first."""
+        """Return the next number of each writer. The writer that has been idle for longest comes first."""
         return list(self._next_sequences.items())
 
     def restore(
         self, batches: Iterable[WriterBatch], next_sequences: Iterable[tuple[str, int]], end_physical_offset: int
     ) -> None:
-        """Begin with what a snapshot knew of the log below an offset."""
+        """Begin with the batches and numbers of a snapshot, which covers the log below an offset."""
         self._next_sequences.update(next_sequences)
         for batch in batches:
             self.note(batch)
         self.end_physical_offset = end_physical_offset
 
     def note(self, batch: WriterBatch) -> None:
-        """Note that the log has this batch. What the table has seen is passed over, so that a scan may begin early."""
+        """Record a batch of the log. A batch that the table has seen is skipped, so a scan may begin early."""
         if batch.start_physical_offset < self.end_physical_offset:
             return
         self.end_physical_offset = batch.start_physical_offset + 1
@@ -118,11 +118,11 @@ class WriterTable:
             self._batches.pop((batch.writer_id, batch.sequence - 1), None)
         _put_last(self._batches, (batch.writer_id, batch.sequence), batch, self._batch_count_max)
         forgotten = _put_last(self._next_sequences, batch.writer_id, batch.sequence + 1, self._writer_count_max)
-        if forgotten is not None and is_system_writer(forgotten[0]):  # it may use the number of its last batch again
+        if forgotten is not None and is_system_writer(forgotten[0]):  # it may use its last number again
             self._batches.pop((forgotten[0], forgotten[1] - 1), None)
 
     def remove_last(self) -> None:
-        """Forget the newest batch, which is not in the log as a whole and is cut off."""
+        """Forget the newest batch, which is incomplete in the log and gets truncated."""
         batch = self.last
         assert batch is not None
         writer_id, sequence = batch.writer_id, batch.sequence
@@ -137,9 +137,9 @@ class WriterTable:
             del self._next_sequences[writer_id]
 
     def stored(self, claim: WriterClaim) -> WriterBatch | None:
-        """Return the batch that the log has for this claim, or None if it is the writer's next.
+        """Return the batch that the log has for this claim, or None if the claim is for the writer's next batch.
 
-        Raises WriterSequenceGap, WriterContentDiffers or WriterForgotten for one that is neither.
+        Raises WriterSequenceGap, WriterContentDiffers or WriterForgotten for any other claim.
         """
         if is_once(claim.writer_id):
             return self._once.get((claim.writer_id, 0))
@@ -167,7 +167,7 @@ def is_once(writer_id: str) -> bool:
 
 
 def _put_last(kept: dict[K, V], key: K, value: V, count_max: int) -> tuple[K, V] | None:
-    """Let this be the last one of a dictionary. Returns the first one if that had to go."""
+    """Put an item at the end of a dictionary. Returns the first item if it had to be removed."""
     kept.pop(key, None)
     kept[key] = value
     if len(kept) <= count_max:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Doors to coordinators: what keeps the record of a replicated log outside of all its members."""
+"""Clients of coordinators, the external stores of a replicated log's leadership record."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which coordinator the settings name. What a coordinator alone needs is loaded for it alone."""
+"""The client of the coordinator that the settings name. Only its own dependencies are loaded."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def open_door(
     name: str, etcd: EtcdConfig, kubernetes: KubernetesConfig, *, identity: str, lease_duration_ms: int
 ) -> Coordinator:
-    """Return a process' door to a coordinator. Raises ConfigError."""
+    """Return a process' client of a coordinator. Raises ConfigError."""
     if name == "etcd":
         return EtcdCoordinator(etcd, prefix=etcd.prefix, identity=identity, lease_duration_ms=lease_duration_ms)
     assert name == "kubernetes"
@@ -28,7 +28,7 @@ def open_door(
 
 
 def label_role(name: str, kubernetes: KubernetesConfig, leads: Callable[[], bool]) -> "RoleLabel | None":
-    """Return what labels this process' pod, if the settings name it. Raises ConfigError."""
+    """Return the label of this process' pod, if the settings name the pod. Raises ConfigError."""
     if name != "kubernetes" or not kubernetes.pod:
         return None
     from services.commitlog.rpc.coordinate.role_label import RoleLabel

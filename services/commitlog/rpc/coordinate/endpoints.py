@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Endpoints: etcd's members as one door, which is called by the paths of etcd's methods.
+"""Endpoints: a client of all members of etcd, called with the paths of etcd's methods.
 
-Invariants: calls go to the member that answered last, until it fails; what may have been carried out is never sent a
-second time, unless it may be repeated. A token is asked for when the first call needs one, and anew when etcd does not
-know it any more.
-Each call says that it needs a member which knows a leader: one that is cut off from the others refuses at once.
-Callers: one event loop.
+Invariants: calls use the member that answered last, until it fails. A request that may have been carried out is sent
+again only if it is repeatable. A token is requested at the first call that needs it, and again when etcd no longer
+knows it.
+Each call requires a member that knows a leader, so a member that is cut off from the others refuses at once.
+Callers: a single event loop.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ RECONNECT_MS_MAX = 1_000
 """Longest wait before another attempt to reach a member."""
 
 CONNECT_MS_MAX = 3_000
-"""Longest attempt. One that began while packets were lost would otherwise go on for 20 s."""
+"""Longest attempt. An attempt that begins while packets are lost would otherwise last for 20 s."""
 
 _REFUSALS = frozenset({
     grpc.StatusCode.FAILED_PRECONDITION,
@@ -47,20 +47,20 @@ _REFUSALS = frozenset({
 """Codes of requests that were not carried out."""
 
 _TOKEN_WANTED = ("user name is empty", "revision of auth store is old")
-"""What etcd says besides UNAUTHENTICATED when another token helps."""
+"""Texts of etcd's errors, in addition to UNAUTHENTICATED, after which a new token helps."""
 
 _NOT_ASKED_FOR = "authentication is not enabled"
 
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Q, A]):
-    """A method of etcd with one request and one answer."""
+    """A method of etcd with a single request and a single answer."""
 
     path: str
     answer: type[A]
 
     def on(self, channel: grpc.aio.Channel) -> Any:
-        """Return what calls it over a channel."""
+        """Return a callable for the method over a channel."""
         return channel.unary_unary(
             self.path, request_serializer=_serialize, response_deserializer=self.answer.FromString
         )
@@ -96,7 +96,7 @@ Connect = Callable[[EtcdConfig, str], grpc.aio.Channel]
 
 
 class Endpoints:
-    """The members, in the order of the settings. Raises ConfigError for a file that can't be read."""
+    """The client of the members, in the order of the settings. Raises ConfigError for a file that can't be read."""
 
     __slots__ = ("_calls", "_channels", "_config", "_current", "_members", "_timeout_s", "_token")
 
@@ -112,13 +112,13 @@ class Endpoints:
         self._token: str | None = None
 
     def end_s(self) -> float:
-        """Return when, by the loop's clock, a call that begins now has taken too long."""
+        """Return the deadline, by the loop's clock, of a call that begins now."""
         return asyncio.get_running_loop().time() + self._timeout_s
 
     async def ask(self, method: Method[Q, A], request: Q, end_s: float, *, is_repeatable: bool = True) -> A:
-        """Return an answer. Raises Refused, or CoordinatorUnavailable if it may have been carried out.
+        """Return an answer. Raises Refused, or CoordinatorUnavailable if the request may have been carried out.
 
-        A member that can't be reached is left for the next one; within this call if the request is repeatable.
+        After an unreachable member the client uses the next member, within this call if the request is repeatable.
         """
         attempt_count = len(self._members) if is_repeatable else 1
         for attempt in range(1, attempt_count + 1):
@@ -133,9 +133,9 @@ class Endpoints:
         raise AssertionError("the last attempt returns or raises")
 
     async def watch(self, create: pb.WatchCreateRequest) -> AsyncGenerator[pb.WatchResponse, None]:
-        """Yield the answers of one stream, those without events too. It ends by CoordinatorUnavailable alone.
+        """Yield the answers of a stream, also answers without events. It ends only by CoordinatorUnavailable.
 
-        The member is asked for a sign of life twice in `timeout_ms`, and left when none comes in that time.
+        The client asks the member for progress twice in `timeout_ms`, and leaves it after 1.5 `timeout_ms` of silence.
         """
         index = self._current
 
@@ -174,7 +174,7 @@ class Endpoints:
         if response is grpc.aio.EOF:
             raise CoordinatorUnavailable(f"{self._members[index]}: the watch has ended")
         if response.canceled:
-            self._token = None  # one that is over is told in this way, too
+            self._token = None  # a cancelled watch may also mean an expired token
             reason = response.cancel_reason or f"revision {response.compact_revision} is the first one that is kept"
             raise CoordinatorUnavailable(f"{self._members[index]}: the watch was canceled: {reason}")
         return cast("pb.WatchResponse", response)
@@ -190,7 +190,7 @@ class Endpoints:
         return await self._call(index, method, request, end_s, await self._metadata(index, end_s))
 
     async def _metadata(self, index: int, end_s: float) -> tuple[tuple[str, str], ...]:
-        """Return what a call carries: a token where there is a user."""
+        """Return the metadata of a call, with a token if there is a user."""
         needed = (("hasleader", "true"),)
         if self._config.user and self._token is None:
             request = pb.AuthenticateRequest(name=self._config.user, password=self._read_password())
@@ -210,7 +210,7 @@ class Endpoints:
         return self._calls[key](request, timeout=left_s, metadata=metadata)
 
     def _read_password(self) -> str:
-        """Return the password as the file has it now. Raises ConfigError."""
+        """Return the current password from the file. Raises ConfigError."""
         if self._config.password_file is None:
             return ""
         try:
@@ -219,13 +219,13 @@ class Endpoints:
             raise ConfigError(f"etcd_password_file: {self._config.password_file}: not UTF-8") from error
 
     def _leave(self, index: int) -> None:
-        """Go on with the next member, unless another call has done so."""
+        """Use the next member from now on, unless another call has already switched."""
         if self._current == index:
             self._current = (index + 1) % len(self._members)
 
     @contextlib.contextmanager
     def _errors(self, index: int) -> Iterator[None]:
-        """Turn what calls to a member raise within the block into what this module raises."""
+        """Convert the errors of calls to a member within the block to the errors of this module."""
         member = self._members[index]
         try:
             yield

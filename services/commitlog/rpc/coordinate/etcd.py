@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """EtcdCoordinator: the record and the leader's lease as two keys of etcd v3.
 
-`<prefix>/record` is the record as JSON and stays; `<prefix>/leader` is the identity of the holder and hangs on a lease
-of etcd, so that it goes when the lease ends. Both are changed by transactions alone, which compare the revisions of the
-last changes with what was seen: a key that is missing has revision 0. Their versions in a View are these revisions.
+`<prefix>/record` is the record as JSON and stays. `<prefix>/leader` is the identity of the holder. It is attached to a
+lease of etcd, so etcd deletes it when the lease ends. Both change only by transactions. These compare the revisions of
+the last changes with the revisions that were seen; a missing key has revision 0. The versions in a View are these
+revisions.
 
 Invariants: a transaction is sent once, so `Lost` means that nothing was changed. Reads come from a majority.
-An identity is that of one process: whoever reads it as the holder's is the holder, also where the answer to its
-election was lost, and renews the lease that the key hangs on.
-Not handled: a store of etcd that was set back, as from a backup. Its revisions may be those of before.
+An identity belongs to a single process. A process that reads its own identity as the holder's is the holder, also if
+the answer to its election was lost, and renews the lease of the key.
+Not handled: a store of etcd that was restored to an earlier state, as from a backup. It may assign revisions again.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ GRANT: Method[pb.LeaseGrantRequest, pb.LeaseGrantResponse] = Method(
 REVOKE: Method[pb.LeaseRevokeRequest, pb.LeaseRevokeResponse] = Method(
     "/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeResponse
 )
-# a stream in etcd's API; one request and one answer are the same on the wire
+# a stream in etcd's API; a single request with a single answer is the same on the wire
 KEEP_ALIVE: Method[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse] = Method(
     "/etcdserverpb.Lease/LeaseKeepAlive", pb.LeaseKeepAliveResponse
 )
@@ -38,16 +39,17 @@ KEEP_ALIVE: Method[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse] = Method
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """The leader's key as it is while it is ours."""
+    """The leader's key while this process holds it."""
 
     lease_id: int
     version: int
 
 
 class EtcdCoordinator:
-    """See `Coordinator`. Each call has `timeout_ms` in all. Making it raises ConfigError for a file that can't be read.
+    """The client of etcd. See `Coordinator`. Each call has `timeout_ms` in total.
 
-    The lease lasts `lease_duration_ms`, rounded up to seconds, and two seconds at least by etcd's own settings.
+    The lease lasts `lease_duration_ms`, rounded up to seconds, and at least two seconds by etcd's own settings. The
+    constructor raises ConfigError for a file that can't be read.
     """
 
     __slots__ = ("_endpoints", "_held", "_identity", "_leader_key", "_prefix", "_record_key", "_ttl_s")
@@ -66,12 +68,12 @@ class EtcdCoordinator:
         self._endpoints = Endpoints(config, connect)
 
     async def read(self) -> View:
-        """Return what is there now, by a majority of etcd. Raises CoordinatorUnavailable, for a bad record too."""
+        """Return the current state, by a majority of etcd. Raises CoordinatorUnavailable, also for a bad record."""
         _, view = await self._read()
         return view
 
     async def watch(self) -> AsyncGenerator[View, None]:
-        """Yield what is there now, and again after changes. It ends by CoordinatorUnavailable alone."""
+        """Yield the current state, and the state after changes. It ends only by CoordinatorUnavailable."""
         revision, view = await self._read()
         yield view
         create = pb.WatchCreateRequest(key=self._prefix + b"/", range_end=self._end, start_revision=revision + 1)
@@ -97,7 +99,7 @@ class EtcdCoordinator:
         return View(record, self._identity, revision, revision)
 
     async def renew(self) -> None:
-        """Keep the lease alive, and look whether the key still hangs on it. Raises Lost, CoordinatorUnavailable."""
+        """Renew the lease, and check that the key still belongs to it. Raises Lost, CoordinatorUnavailable."""
         held = self._held
         if held is None:
             raise Lost("no lease is held")
@@ -113,7 +115,10 @@ class EtcdCoordinator:
             raise Lost("the lease was taken")
 
     async def change(self, seen: View, record: LeadershipRecord) -> View:
-        """Put the record if the leader's key is ours and both are as seen. Raises Lost, CoordinatorUnavailable."""
+        """Put the record if this process is the holder and both keys are as seen.
+
+        Raises Lost, CoordinatorUnavailable.
+        """
         compares = [*self._as_seen(seen), self._is_ours]
         revision = await self._commit(compares, [self._put_record(record)], self._endpoints.end_s())
         return View(record, self._identity, revision, seen.holder_version)
@@ -128,12 +133,12 @@ class EtcdCoordinator:
             await self._revoke(held.lease_id, end_s)
 
     async def close(self) -> None:
-        """Let go of the connections, and leave the lease to end by itself. Calls that are under way fail."""
+        """Close the connections. The lease ends by itself. Running calls fail."""
         await self._endpoints.close()
 
     @property
     def _end(self) -> bytes:
-        """The key behind all that begin with the prefix and a slash."""
+        """The exclusive end of the keys that begin with the prefix and a slash."""
         return self._prefix + bytes([ord("/") + 1])
 
     @property
@@ -145,11 +150,11 @@ class EtcdCoordinator:
         return [pb.Compare(target=pb.Compare.MOD, key=key, mod_revision=version) for key, version in versions.items()]
 
     def _put_record(self, record: LeadershipRecord) -> pb.RequestOp:
-        """Return the operation. Raises Refused for a record that nobody would read."""
+        """Return the operation. Raises Refused for a record that is too large to be read back."""
         return pb.RequestOp(request_put=pb.PutRequest(key=self._record_key, value=encode(record)))
 
     async def _commit(self, compares: list[pb.Compare], operations: list[pb.RequestOp], end_s: float) -> int:
-        """Carry out all or nothing, and return the revision of the changes. Raises Lost, CoordinatorUnavailable."""
+        """Apply all operations or none, and return the revision of the changes. Raises Lost, CoordinatorUnavailable."""
         request = pb.TxnRequest(compare=compares, success=operations)
         done = await self._endpoints.ask(TXN, request, end_s, is_repeatable=False)
         if not done.succeeded:
@@ -157,7 +162,7 @@ class EtcdCoordinator:
         return done.header.revision
 
     async def _read(self) -> tuple[int, View]:
-        """Return what is there, and the revision of etcd that it is of."""
+        """Return the current state, and its revision of etcd."""
         request = pb.RangeRequest(key=self._prefix + b"/", range_end=self._end)
         found = await self._endpoints.ask(RANGE, request, self._endpoints.end_s())
         pairs = {pair.key: pair for pair in found.kvs}
@@ -178,11 +183,11 @@ class EtcdCoordinator:
             self._held = _Held(lease_id, version)
 
     def _let_go(self, held: _Held) -> None:
-        """Forget what was held, unless a later election has put something else there."""
+        """Forget the held key, unless a later election has replaced it."""
         if self._held is held:
             self._held = None
 
     async def _revoke(self, lease_id: int, end_s: float) -> None:
-        """End a lease that no key hangs on, as well as it goes: otherwise it ends by itself."""
+        """Try to end a lease without a key. After a failure it ends by itself."""
         with contextlib.suppress(CoordinatorUnavailable):
             await self._endpoints.ask(REVOKE, pb.LeaseRevokeRequest(ID=lease_id), end_s)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KubernetesCoordinator: the record and the leader's lease as one Lease of Kubernetes.
+"""KubernetesCoordinator: the record and the leader's lease as a single Lease of Kubernetes.
 
-Every change is a PUT of the object with the version that was read, so that record and holder change together and only
-by who has seen what is there. Nobody but the candidates ends a lease: it is over when no sign of life of its holder
-came for its time, counted by one's own clock from when the last one was seen first. The holder counts from when it sent
-what was its last sign of life, so that its lease is over for itself before it is for anybody else.
+Every change is a PUT of the object with the version that was read. So record and holder change together, and only by a
+process that has read the current state. Kubernetes expires no lease; the candidates do. For a candidate a lease is over
+if it saw no renewal for the lease's duration by its own clock, from when it first saw the last renewal. The holder
+measures from when it sent its last renewal, so the lease ends for the holder before it ends for any other process.
 
 Invariants: a PUT is sent once for each version, so `Lost` means that nothing was changed. It carries the object's uid,
-because a PUT without one makes a Lease that was deleted anew. Reads come from a majority of the API server's etcd. No
-clock of another machine is ever compared with: the times in the object are for people.
-Not handled: a Lease that was set back, as from a backup. Its versions may be those of before.
+because a PUT without a uid would recreate a deleted Lease. Reads come from a majority of the API server's etcd. Clocks
+of other machines are never compared: the times in the object are for people.
+Not handled: a Lease that was restored to an earlier state, as from a backup. It may get earlier versions again.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from services.commitlog.rpc.coordinate.lease_object import Kept, kept_in, lease_
 from services.commitlog.rpc.coordinate.settings import KubernetesConfig
 
 SLACK_S = 0.01
-"""So much later than the end of a lease it is looked at."""
+"""Delay from the end of a lease to its check."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """The lease while it is ours."""
+    """The lease while this process holds it."""
 
     version: int
     sent_at_s: float
@@ -44,7 +44,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What the API server has, and its own version of then."""
+    """The state at the API server, with the server's own version at the read."""
 
     version: int
     lease: Lease | None
@@ -52,9 +52,9 @@ class _Found:
 
 
 class KubernetesCoordinator:
-    """See `Coordinator`. Making it raises ConfigError.
+    """The client of a Lease. See `Coordinator`. The constructor raises ConfigError.
 
-    Each call has `timeout_ms` for each request. The lease lasts `lease_duration_ms`, rounded up to seconds.
+    Each request of a call has `timeout_ms`. The lease lasts `lease_duration_ms`, rounded up to seconds.
     """
 
     __slots__ = (
@@ -82,13 +82,13 @@ class KubernetesCoordinator:
         self._api = KubernetesApi(config)
 
     async def read(self) -> View:
-        """Return what is there now. Raises CoordinatorUnavailable, for a bad record too."""
+        """Return the current state. Raises CoordinatorUnavailable, also for a bad record."""
         return self._view((await self._find()).kept)
 
     async def watch(self) -> AsyncGenerator[View, None]:
-        """Yield what is there now, and again after changes. It ends by CoordinatorUnavailable alone.
+        """Yield the current state, and the state after changes. It ends only by CoordinatorUnavailable.
 
-        What is silent for long is looked at by a read: a lease may be over, or the connection dead.
+        After a long silence the state is read: a lease may be over, or the connection may be dead.
         """
         last: View | None = None
         while True:
@@ -120,7 +120,7 @@ class KubernetesCoordinator:
         return self._view(kept)
 
     async def renew(self) -> None:
-        """Give a sign of life, a late one, too, if nobody else was elected. Raises Lost, CoordinatorUnavailable."""
+        """Renew the lease, also late if no other process was elected. Raises Lost, CoordinatorUnavailable."""
         held, sent_at_s = self._must_have(), self._clock.monotonic_s()
         try:
             await self._replace(
@@ -133,7 +133,7 @@ class KubernetesCoordinator:
         self._keep(held, sent_at_s)
 
     async def change(self, seen: View, record: LeadershipRecord) -> View:
-        """Put the record if the lease is ours and all is as seen. Raises Lost, CoordinatorUnavailable."""
+        """Put the record if this process is the holder and the state is `seen`. Raises Lost, CoordinatorUnavailable."""
         held, sent_at_s = self._must_hold(), self._clock.monotonic_s()
         kept = await self._replace(
             lambda kept: self._view(kept) == seen and kept.holder_version == held.version,
@@ -145,7 +145,7 @@ class KubernetesCoordinator:
         return self._view(kept)
 
     async def release(self, seen: View, record: LeadershipRecord) -> None:
-        """Put the record with nobody as its holder, as `change`. Raises Lost, CoordinatorUnavailable."""
+        """Put the record without a holder, as `change`. Raises Lost, CoordinatorUnavailable."""
         held = self._must_hold()
         await self._replace(
             lambda kept: self._view(kept) == seen and kept.holder_version == held.version,
@@ -156,33 +156,33 @@ class KubernetesCoordinator:
         self._let_go(held)
 
     def _now(self) -> datetime:
-        """Return the time for people, another one each time: a PUT that changes nothing is no sign of life.
+        """Return the time for people, different at each call: a PUT that changes nothing would be no renewal.
 
-        The API takes times with their microseconds alone, and 0 of them would not be written.
+        The API accepts only times with microseconds, and 0 microseconds would not be written.
         """
         self._sign_count += 1
         now_us = self._clock.now_ms() * 1000 + self._sign_count % 999 + 1
         return datetime.fromtimestamp(now_us // 1_000_000, UTC).replace(microsecond=now_us % 1_000_000)
 
     async def close(self) -> None:
-        """Let go of the connections, and leave the lease to end by itself. Calls that are under way fail."""
+        """Close the connections. The lease ends by itself. Running calls fail."""
         await self._api.close()
 
     def _must_have(self) -> _Held:
-        """Return what was taken and not let go. Raises Lost."""
+        """Return the lease that was taken and not released. Raises Lost."""
         if self._held is None:
             raise Lost("no lease is held")
         return self._held
 
     def _must_hold(self) -> _Held:
-        """Return what is held. Raises Lost if that is nothing, or over by the holder's own clock."""
+        """Return the held lease. Raises Lost if none is held, or if it is over by the holder's own clock."""
         held = self._must_have()
         if self._clock.monotonic_s() >= held.sent_at_s + self._duration_s:
             raise Lost("the lease is over")
         return held
 
     def _keep(self, held: _Held, sent_at_s: float) -> None:
-        """Count from a later sign of life, unless a later election or release came between."""
+        """Measure the lease from a later renewal, unless a later election or release came between."""
         if self._held is not None and self._held.version == held.version:
             self._held = _Held(held.version, max(sent_at_s, self._held.sent_at_s))
 
@@ -191,7 +191,7 @@ class KubernetesCoordinator:
             self._held = None
 
     async def _replace(self, is_right: Callable[[Kept], bool], make: Callable[[_Found], Kept]) -> Kept:
-        """Put what follows from what is there, if that is right. Who only came between is no reason to give up.
+        """Put the state that `make` returns for the current state, if `is_right` accepts it. Retries after a conflict.
 
         Raises Lost, and CoordinatorUnavailable.
         """
@@ -214,7 +214,7 @@ class KubernetesCoordinator:
             await (client.create(lease) if is_new else client.replace(lease))
 
     async def _find(self) -> _Found:
-        """Return what is there. A list of one object tells the API server's version also where there is none."""
+        """Return the current state. A list with a filter has the API server's version even without the object."""
         async with self._api.asking():
             answer = self._api.client.list(Lease, fields={"metadata.name": self._config.lease})
             leases = [lease async for lease in answer]
@@ -223,19 +223,19 @@ class KubernetesCoordinator:
         return _Found(version_of(version), found, kept_in(found))
 
     def _view(self, kept: Kept) -> View:
-        """Return it as it is at this moment."""
+        """Return the View of this moment."""
         now_s = self._clock.monotonic_s()
         if kept.beat != self._newest_beat:
             self._newest_beat, self._noticed_at_s = kept.beat, now_s
         return kept.view(is_over=now_s >= self._end_s(kept))
 
     def _end_s(self, kept: Kept) -> float:
-        """Return when the lease is over, if nothing is heard of its holder."""
+        """Return when the lease is over without a further renewal."""
         return self._noticed_at_s + (kept.duration_s or self._duration_s)
 
     async def _until_silent(self, found: _Found) -> AsyncGenerator[Kept, None]:
-        """Yield what is there, and after each change, until there is none for long."""
-        watch = cast("Any", self._api.client.watch)  # its types know resources without a namespace alone
+        """Yield the found state and the state after each change, until a long silence."""
+        watch = cast("Any", self._api.client.watch)  # its types only know resources without a namespace
         stream = watch(Lease, fields={"metadata.name": self._config.lease}, resource_version=str(found.version))
         kept = found.kept
         async with contextlib.aclosing(stream):
@@ -248,7 +248,7 @@ class KubernetesCoordinator:
                 kept = kept_in(None if kind == "DELETED" else lease)
 
     async def _next(self, stream: AsyncGenerator[tuple[str, Lease], None], patience_s: float) -> tuple[str, Lease]:
-        """Return the next event. Raises TimeoutError, also for a watch that must begin anew."""
+        """Return the next event. Raises TimeoutError, also if the watch must begin anew."""
         with self._api.failing():
             try:
                 async with asyncio.timeout(patience_s):
@@ -259,7 +259,7 @@ class KubernetesCoordinator:
                 raise
 
     def _patience_s(self, kept: Kept) -> float:
-        """Return how long silence means nothing: at most until the lease is over."""
+        """Return for how long silence is normal: at most until the lease is over."""
         silent_s = 2 * self._api.timeout_s
         left_s = self._end_s(kept) - self._clock.monotonic_s()
         return min(silent_s, left_s + SLACK_S) if kept.holder and left_s > 0 else silent_s

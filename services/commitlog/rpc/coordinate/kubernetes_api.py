@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of Kubernetes' API server, and what its calls raise."""
+"""A client of Kubernetes' API server, and the errors of its calls."""
 
 import asyncio
 import contextlib
@@ -29,16 +29,16 @@ _FAILURES = (
     OSError,
     RuntimeError,  # the client is closed
 )
-"""What a call may raise besides an answer that is no success."""
+"""Errors that a call may raise in addition to unsuccessful answers."""
 
 
 class Conflict(Exception):
-    """What was seen is not there any more. Nothing was changed."""
+    """The object has changed since it was read. Nothing was changed by this call."""
 
 
 @dataclass(slots=True, eq=False)
 class KubernetesApi:
-    """One connection, as the settings say. Making it raises ConfigError."""
+    """The client of the API server in the settings. The constructor raises ConfigError."""
 
     _config: KubernetesConfig
     client: AsyncClient = field(init=False)
@@ -49,7 +49,7 @@ class KubernetesApi:
             found = _kube_config(self._config).get()
             assert found is not None
             self.server = found.cluster.server
-            # Connecting gives up first by itself: when it is cancelled within a handshake, its socket stays open.
+            # The connect timeout is shorter: a connection that is cancelled within a handshake leaves its socket open.
             timeout = httpx2.Timeout(self.timeout_s, connect=self.timeout_s / 2)
             self.client = AsyncClient(found, self._config.namespace or None, timeout, trust_env=False)
         except Exception as error:
@@ -62,7 +62,7 @@ class KubernetesApi:
 
     @contextlib.contextmanager
     def failing(self) -> Iterator[None]:
-        """Turn what calls in a block raise into Conflict, Refused and CoordinatorUnavailable, but a TimeoutError."""
+        """Convert errors of a block's calls to Conflict, Refused and CoordinatorUnavailable, except TimeoutError."""
         try:
             yield
         except TimeoutError:
@@ -74,7 +74,7 @@ class KubernetesApi:
 
     @contextlib.asynccontextmanager
     async def asking(self) -> AsyncIterator[None]:
-        """Do the same, and bound the time of the calls."""
+        """Convert errors as `failing`, and bound the time of the calls."""
         try:
             async with asyncio.timeout(self.timeout_s):
                 with self.failing():
@@ -83,7 +83,7 @@ class KubernetesApi:
             raise CoordinatorUnavailable(f"{self.server}: no answer for {self.timeout_s} s") from error
 
     def _told(self, error: httpx2.HTTPStatusError) -> Exception:
-        """Return what is raised for an answer that is no success."""
+        """Return the exception for an unsuccessful answer."""
         code = code_of(error)
         told = f"{self.server}: {code} {error.status.message if isinstance(error, ApiError) else ''}".rstrip()
         if code == CONFLICT:
@@ -96,7 +96,7 @@ class KubernetesApi:
 
 
 def code_of(error: httpx2.HTTPStatusError) -> int:
-    """Return the code of an answer, or of an error that a watch brought."""
+    """Return the code of an answer, or of an error that a watch received."""
     return error.status.code or 0 if isinstance(error, ApiError) else error.response.status_code
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kept: what a Lease of Kubernetes says of a log, and the Lease that says it. Pure.
+"""Kept: the state of a log in a Lease of Kubernetes, with the conversion from and to the Lease. Pure.
 
-The record is an annotation; who holds, since when and for how long are the Lease's own fields, for people and tools.
-The versions of a View are annotations, too, because each renewal changes the version of the object: each is the
-version that the API server had before the change, so they grow with every change, also over a Lease that was deleted.
+The record is an annotation. The holder, its start and its duration are the Lease's own fields, for people and tools.
+The versions of a View are annotations, too, because each renewal changes the version of the object. Each is the API
+server's version before the change, so the versions increase with every change, also after a deletion of the Lease.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ HOLDER_VERSION = "reput.dev/holder-version"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """Of one version of the object."""
+    """The state in a version of the Lease."""
 
     record: LeadershipRecord | None = None
     record_version: int = 0
@@ -37,17 +37,17 @@ class Kept:
 
     @property
     def beat(self) -> tuple[int, datetime | None]:
-        """What differs after each sign of life of the holder."""
+        """A value that differs after each renewal by the holder."""
         return self.holder_version, self.renewed_at
 
     def view(self, *, is_over: bool) -> View:
-        """Return it as a View. A lease that is over is nobody's."""
+        """Return the state as a View. An expired lease has no holder."""
         holder, holder_version = ("", 0) if is_over else (self.holder, self.holder_version)
         return View(self.record, holder, self.record_version, holder_version)
 
 
 def kept_in(lease: Lease | None) -> Kept:
-    """Return what a Lease says, or that there is none. Raises CoordinatorUnavailable for what people must put right."""
+    """Return the state in a Lease, empty for None. Raises CoordinatorUnavailable for errors that a person must fix."""
     if lease is None:
         return Kept()
     notes = (lease.metadata and lease.metadata.annotations) or {}
@@ -66,7 +66,7 @@ def kept_in(lease: Lease | None) -> Kept:
 
 
 def lease_of(kept: Kept, name: str, before: Lease | None) -> Lease:
-    """Return the Lease that says it, with all that the one before it has besides. Raises Refused."""
+    """Return a Lease with this state. It keeps all other content of the Lease before it. Raises Refused."""
     assert kept.record is not None
     versions = {RECORD_VERSION: kept.record_version, HOLDER_VERSION: kept.holder_version}
     meta = (before and before.metadata) or ObjectMeta(name=name)
@@ -85,7 +85,7 @@ def lease_of(kept: Kept, name: str, before: Lease | None) -> Lease:
 
 
 def version_of(text: str | None, what: str = "the version of the API server") -> int:
-    """Return a version of objects, which are numbers that grow, of all objects of Kubernetes itself."""
+    """Return a version of an object. For all built-in objects of Kubernetes they are increasing numbers."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) < 20):
         raise CoordinatorUnavailable(f"{what} is {text!r}, and not a number")
     return int(text)

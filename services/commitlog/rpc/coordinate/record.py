@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record as coordinators keep it: JSON of a bounded size."""
+"""The record in the form that coordinators store: JSON of a bounded size."""
 
 from libs.formats.errors import FormatError, NewerVersion
 from libs.formats.state.leadership import LeadershipRecord
 from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable
 
 RECORD_SIZE_BYTES_MAX = 64 << 10
-"""A record has some hundred bytes. etcd takes 1.5 MiB at once, Kubernetes 256 KiB of annotations."""
+"""A record has some hundred bytes. etcd accepts 1.5 MiB at once, Kubernetes 256 KiB of annotations."""
 
 
 class Refused(CoordinatorUnavailable):
-    """The coordinator does not carry this out, and has not."""
+    """The coordinator refused the request and changed nothing."""
 
 
 def encode(record: LeadershipRecord) -> bytes:
-    """Return the JSON. Raises Refused for a record that nobody would read."""
+    """Return the JSON. Raises Refused for a record that is too large to be read back."""
     value = record.encode()
     if len(value) > RECORD_SIZE_BYTES_MAX:
         raise Refused(_too_large(len(value)))
@@ -22,7 +22,7 @@ def encode(record: LeadershipRecord) -> bytes:
 
 
 def decode(value: bytes) -> LeadershipRecord:
-    """Return the record. Raises CoordinatorUnavailable: what is no record must be put right by a person."""
+    """Return the record. Raises CoordinatorUnavailable: a person must fix an invalid record."""
     if len(value) > RECORD_SIZE_BYTES_MAX:
         raise CoordinatorUnavailable(_too_large(len(value)))
     try:

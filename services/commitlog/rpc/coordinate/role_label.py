@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RoleLabel: tells by a label of this process' own pod whether it leads, so that a Service may select the leader.
+"""RoleLabel: labels this process' own pod as leader or follower, so that a Service may select the leader.
 
-A hint and nothing more: it comes late, it stays with a pod that died, and two pods may have it for a while.
-Callers: one event loop.
+The label is only a hint: it comes late, it stays on a pod that died, and two pods may have it for a while.
+Callers: a single event loop.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ LOOK_MS = 250
 
 
 class RoleLabel:
-    """Of one process. Making it raises ConfigError."""
+    """The label of a process' pod. The constructor raises ConfigError."""
 
     __slots__ = ("_api", "_leads", "_pod", "_told", "loop")
 
@@ -36,7 +36,7 @@ class RoleLabel:
         )
 
     async def stop(self) -> None:
-        """Tell that this process does not lead, if that can be told, and nothing more."""
+        """Try to label the pod as a follower, and then stop."""
         await self.loop.stop()
         with contextlib.suppress(CoordinatorUnavailable, Conflict):
             await self._tell(FOLLOWER)

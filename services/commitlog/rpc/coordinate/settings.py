@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EtcdConfig and KubernetesConfig: how to reach a coordinator.
+"""EtcdConfig and KubernetesConfig: the connection to a coordinator.
 
-Values only; a bootstrap puts them next to its engine's configuration.
+Only values; a bootstrap puts them next to its engine's configuration.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from msgspec import Meta
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EtcdConfig:
-    """How to reach etcd; the name of the field begins those of the settings."""
+    """The connection to etcd. The name of the field is the prefix of its settings."""
 
     IS_PREFIXED: ClassVar = True
 
@@ -53,13 +53,13 @@ class EtcdConfig:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The addresses, one by one."""
+        """The addresses as a tuple."""
         return tuple(target.strip() for target in self.targets.split(",") if target.strip())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KubernetesConfig:
-    """How to reach a Lease of Kubernetes; the name of the field begins those of the settings."""
+    """The connection to a Lease of Kubernetes. The name of the field is the prefix of its settings."""
 
     IS_PREFIXED: ClassVar = True
 

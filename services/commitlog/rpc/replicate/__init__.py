@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stream of replication over gRPC: the leader's side is served, the other side calls it."""
+"""The replication stream over gRPC: the leader serves it, and a follower calls it."""

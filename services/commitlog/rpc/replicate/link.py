@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """LeaderLink: the leader's ReplicationService as the engine's stream of steps.
 
-One step is in memory at a time besides what the channel reads ahead: the stream is read when the engine is done with
-the step before. The leader sends something each half second, so silence means that it is gone.
+A single step is in memory at a time, in addition to the channel's read-ahead: the next step is read after the engine
+has processed the step before it. The leader sends a step at least each half second, so silence means that it is gone.
 """
 
 import asyncio
@@ -36,17 +36,20 @@ PATH = "/reput.commitlog.v1.ReplicationService/Replicate"
 
 
 class LeaderLink:
-    """Opens streams over one channel."""
+    """The client of a leader. It opens streams over a channel."""
 
     def __init__(self, leader: Connection, *, silence_ms: int) -> None:
         self._leader = leader
         self._silence_ms = silence_ms
         self._replicate: Any = leader.channel.stream_stream(PATH, pb.ReplicateRequest.SerializeToString)
-        """Its answers stay bytes."""
+        """The call. Its answers stay bytes."""
 
     @contextlib.asynccontextmanager
     async def open(self, hello: Hello) -> AsyncIterator["_Stream"]:
-        """Say hello. See `LeaderAt`. Raises DependencyUnavailable, HistoryDiffers, NotLeader and StaleEpoch."""
+        """Open a stream and send the hello. See `LeaderAt`.
+
+        Raises DependencyUnavailable, HistoryDiffers, NotLeader and StaleEpoch.
+        """
         stream = _Stream(self._replicate(metadata=self._leader.metadata()), self._silence_ms, hello)
         with _leader_errors(hello):
             try:
@@ -57,7 +60,7 @@ class LeaderLink:
 
 
 class _Stream:
-    """See `Replication`."""
+    """A stream from the leader. See `Replication`."""
 
     def __init__(self, call: Any, silence_ms: int, hello: Hello) -> None:
         self.call = call
@@ -112,7 +115,7 @@ def _hello(hello: Hello) -> pb.ReplicaHello:
 
 
 def _step(answer: bytes) -> Step:
-    """Return an answer as a step. Raises DependencyUnavailable for one that is none, or was changed on its way."""
+    """Return an answer as a step. Raises DependencyUnavailable for an invalid or corrupted answer."""
     try:
         number, wire_type, content = next(fields_of(answer), (0, 0, 0))
         if number == fields.REPLICATE_RESPONSE_CHUNK and wire_type == LENGTH_DELIMITED:
@@ -154,7 +157,7 @@ def _step(answer: bytes) -> Step:
 
 
 def _chunk(content: memoryview) -> Chunk:
-    """Return a serialized ReplicateChunk as a step, whose data is a view of it. Raises as `_step`, and FormatError."""
+    """Return a serialized ReplicateChunk as a step. The step's data is a view. Raises as `_step`, and FormatError."""
     values: defaultdict[int, int] = defaultdict(int)
     data = memoryview(b"")
     for number, _, value in fields_of(content):
@@ -176,7 +179,7 @@ def _chunk(content: memoryview) -> Chunk:
 
 @contextlib.contextmanager
 def _leader_errors(hello: Hello) -> Iterator[None]:
-    """Turn what a call raises within the block: DependencyUnavailable, or why the other log is not to be followed."""
+    """Convert the errors of calls in a block to DependencyUnavailable, or to the leader's reason for a refusal."""
     try:
         yield
     except grpc.aio.AioRpcError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ReplicationService: the streams of those that follow this log. Requests and responses to and from steps."""
+"""ReplicationService: the streams to this log's followers. Converts requests and responses to and from steps."""
 
 import asyncio
 import re
@@ -35,7 +35,7 @@ _LEADING: dict[int, RoleName] = {log_pb.ROLE_ASYNC_MASTER: "async_master", log_p
 
 @dataclass(slots=True, eq=False)
 class ReplicationServicer:
-    """Serves reput.commitlog.v1.ReplicationService."""
+    """The servicer of reput.commitlog.v1.ReplicationService."""
 
     _replicas: Replicas
     _service_streams: InflightBudget
@@ -44,13 +44,13 @@ class ReplicationServicer:
     _seat: Callable[[], Seat]
 
     def drain(self) -> None:
-        """Let the streams end with STOPPING."""
+        """End the streams with STOPPING."""
         self._replicas.drain()
 
     async def Replicate(
         self, requests: AsyncIterator[pb.ReplicateRequest], _: object
     ) -> AsyncGenerator[pb.ReplicateResponse | bytes, None]:
-        """Send the log to one that follows it, and hear what it has."""
+        """Send the log to a follower, and receive its acknowledgements."""
         with self._service_streams.held(1):
             hello = _hello(await self._next(requests))
             stream = self._replicas.follow(hello)
@@ -84,7 +84,7 @@ class ReplicationServicer:
         return pb.DemoteResponse(former_role=_role(former.role), epoch=last.number, end_physical_offset=end)
 
     async def _hear(self, stream: ReplicaStream, requests: AsyncIterator[pb.ReplicateRequest]) -> None:
-        """Take acknowledgements until the other side ends the stream or makes a mistake."""
+        """Receive acknowledgements until the follower ends the stream or sends an invalid request."""
         try:
             while True:
                 stream.acknowledge(_ack(await self._next(requests)))
@@ -92,7 +92,7 @@ class ReplicationServicer:
             stream.end(error)
 
     async def _next(self, requests: AsyncIterator[pb.ReplicateRequest]) -> pb.ReplicateRequest:
-        """Return the next request. Raises StreamIdle when none comes for long, or no more will."""
+        """Return the next request. Raises StreamIdle if none comes for too long, or after the last request."""
         try:
             async with asyncio.timeout(self._config.replica_silence_ms / 1000):
                 return await anext(requests)
@@ -101,7 +101,7 @@ class ReplicationServicer:
 
 
 def _hello(request: pb.ReplicateRequest) -> Hello:
-    """Return the first request as a step. Raises BadArgument for what no log can have."""
+    """Return the first request as a step. Raises BadArgument for values that no log can have."""
     if request.WhichOneof("step") != "hello":
         raise BadArgument("the first request must be a hello", field="step")
     hello = request.hello
@@ -137,7 +137,7 @@ def _store_id(value: str) -> str:
 
 
 def _ack(request: pb.ReplicateRequest) -> Ack:
-    """Return a request after the first one as a step. Raises BadArgument."""
+    """Return a later request as a step. Raises BadArgument."""
     if request.WhichOneof("step") != "ack":
         raise BadArgument("must be an acknowledgement after the first one", field="step")
     ack = request.ack
@@ -146,7 +146,7 @@ def _ack(request: pb.ReplicateRequest) -> Ack:
 
 
 def chunk_response(chunk: Chunk) -> bytes:
-    """Return a serialized ReplicateResponse. The data is copied once, from where it is to where gRPC takes it."""
+    """Return a serialized ReplicateResponse. The data is copied once, from the segment to gRPC's buffer."""
     head = b"".join(
         (
             int_field(fields.REPLICATE_CHUNK_START_PHYSICAL_OFFSET, chunk.start_physical_offset),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeliveryClient: Delivery, as far as the gateway needs it."""
+"""DeliveryClient: the gateway's calls to Delivery."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -30,14 +30,14 @@ _Transactions = transaction_service_pb2_grpc.TransactionServiceStub
 _Delays = delay_service_pb2_grpc.DelayServiceStub
 Entry = delivery_service_pb2.SettleEntry
 Settled: TypeAlias = str | PeerRefused | Refused
-"""The handle of a message from now on, "" for none, or why nothing was done."""
+"""The receipt handle of a message from now on, "" for none, or the error that prevented the change."""
 
 ENTRY_COUNT_MAX = 1_000
-"""As in delivery_service.proto."""
+"""The limit in delivery_service.proto."""
 
 
 class DeliveryClient:
-    """All calls raise PeerRefused."""
+    """The client of Delivery. All calls raise PeerRefused."""
 
     def __init__(self, delivery: Leading) -> None:
         self._delivery = delivery
@@ -55,7 +55,7 @@ class DeliveryClient:
         wait_s: float,
         attempt_id: str,
     ) -> Sequence[delivery_service_pb2.ReceivedMessage]:
-        """Return messages that are the caller's for a while, as the group's policy says if no time is given."""
+        """Return messages, invisible for others for `invisible_ms`. None means the time of the group's policy."""
         request = delivery_service_pb2.ReceiveRequest(
             group=group,
             topic=topic,
@@ -71,13 +71,13 @@ class DeliveryClient:
         return messages
 
     async def settle(self, entries: Sequence[Entry]) -> list[Settled]:
-        """Do as the entries say. Returns the handle of each from now on, "" for none, or why nothing was done."""
+        """Settle messages by entries. Returns for each the handle from now on, "" for none, or an error."""
         request = delivery_service_pb2.SettleRequest(entries=entries)
         response = await self._delivery.call(_Deliveries, "Settle", request)
         return [_outcome(one) for one in response.outcomes]
 
     async def ack(self, handles: Sequence[str]) -> Sequence[Settled]:
-        """Settle messages, together with those of other callers. Returns for each "", or why nothing was done."""
+        """Acknowledge messages, together with other callers' messages. Returns for each "" or an error."""
         return await self._acks.ack(handles)
 
     async def _ack(self, handles: Sequence[str]) -> Sequence[Settled]:
@@ -85,20 +85,20 @@ class DeliveryClient:
         return await self.settle([Entry(handle=handle, ack=ack) for handle in handles])
 
     async def settle_one(self, entry: Entry) -> str:
-        """Do as an entry says. Returns its handle from now on, "" for none. Raises Refused, too."""
+        """Settle a message. Returns its handle from now on, "" for none. Raises Refused, too."""
         (outcome,) = await self.settle([entry])
         if isinstance(outcome, str):
             return outcome
         raise outcome
 
     async def renew(self, handles: Sequence[str], invisible_s: float) -> Mapping[str, bool]:
-        """Return for each handle whether its message is its consumer's for so long, from now on."""
+        """Return for each handle whether its message is invisible for `invisible_s` from now on."""
         extend = delivery_service_pb2.Extend(invisible=Duration(seconds=round(invisible_s)), keeps_handle=True)
         outcomes = await self.settle([Entry(handle=handle, extend=extend) for handle in handles])
         return {handle: isinstance(outcome, str) for handle, outcome in zip(handles, outcomes, strict=True)}
 
     async def end_transaction(self, name: str, producer_group: str, *, is_committed: bool) -> None:
-        """Let a transaction end."""
+        """Commit or roll back a transaction."""
         how = transaction_service_pb2.RESOLUTION_COMMIT if is_committed else transaction_service_pb2.RESOLUTION_ROLLBACK
         request = transaction_service_pb2.EndTransactionRequest(
             transaction_id=name, producer_group=producer_group, resolution=how
@@ -108,7 +108,7 @@ class DeliveryClient:
     async def checks(
         self, producer_groups: Sequence[str], count: int, *, wait_s: float
     ) -> Sequence[transaction_service_pb2.TransactionCheck]:
-        """Return transactions that one of these producer groups is asked about."""
+        """Return transactions about which a producer of these groups has to be asked."""
         request = transaction_service_pb2.ReceiveChecksRequest(
             producer_groups=producer_groups, check_count_max=count, wait=from_milliseconds(round(wait_s * 1000))
         )
@@ -117,12 +117,12 @@ class DeliveryClient:
         return checks
 
     async def cancel(self, topic: str, message_id: str) -> None:
-        """Take a message back that waits for its time."""
+        """Cancel a message that waits for its delivery time."""
         request = delay_service_pb2.CancelDelayedRequest(topic=topic, message_id=message_id)
         await self._delivery.call(_Delays, "CancelDelayed", request)
 
     async def policy(self, group: str) -> group_service_pb2.GroupPolicy:
-        """Return how a group gets its messages: by default, if nothing is known of it."""
+        """Return the policy of a group, and the default policy for an unknown group."""
         try:
             response = await self._delivery.call(_Groups, "GetGroup", group_service_pb2.GetGroupRequest(group=group))
         except PeerRefused as error:
@@ -139,6 +139,6 @@ def _outcome(outcome: delivery_service_pb2.SettleOutcome) -> Settled:
     if not outcome.HasField("error"):
         return str(outcome.handle)
     error = error_of(SERVICE, outcome.error)
-    if error.reason in ("BAD_ARGUMENT", "HANDLE_OUTDATED"):  # libraries send others again and again
+    if error.reason in ("BAD_ARGUMENT", "HANDLE_OUTDATED"):  # libraries retry without end on other codes
         return Refused("INVALID_RECEIPT_HANDLE", str(error))
     return error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns what the services behind the gateway refuse into PeerRefused, by the reason in its google.rpc.Status."""
+"""Turns refusals of the services behind the gateway into PeerRefused, by the reason in the google.rpc.Status."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ LATE = grpc.StatusCode.DEADLINE_EXCEEDED
 
 @contextmanager
 def errors_of(service: str) -> Iterator[None]:
-    """Turn what a call raises within the block."""
+    """Turn gRPC's error of a call within the block into PeerRefused."""
     try:
         yield
     except grpc.aio.AioRpcError as error:
@@ -26,8 +26,8 @@ def errors_of(service: str) -> Iterator[None]:
 
 
 def error_of(service: str, status: Status) -> PeerRefused:
-    """Return what a status within an answer says."""
+    """Return the error of a status within an answer."""
     info = ErrorInfo()
     for detail in status.details:
-        detail.Unpack(info)  # does nothing to a detail of another type
+        detail.Unpack(info)  # has no effect on a detail of another type
     return PeerRefused(service, info.reason or "INTERNAL", status.message)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leading: one service behind the gateway, or several of which one leads.
+"""Leading: calls a service behind the gateway, which is a single process, or several members with a leader.
 
-A call goes to the one that answered last. One that does not lead has done nothing, so the next one gets the same call.
-Of one that did not answer nobody knows what it did: its caller hears so, and the next call goes to the next one.
+A call is sent to the member that answered last. A member that does not lead has not executed the call, so the next
+member gets the same call. A member that did not answer may have executed the call: the caller gets an error, and later
+calls are sent to the next member.
 """
 
 from collections.abc import Sequence
@@ -13,13 +14,13 @@ from services.gateway.errors import PeerRefused
 from services.gateway.rpc.store.errors import errors_of
 
 ELSEWHERE = frozenset({"NOT_LEADER", "RECOVERING", "STOPPING"})
-"""Refusals of a service that does not lead, or not yet, or not any more."""
+"""Reasons of a member that does not lead: not at all, not yet, or not any more."""
 SILENT = frozenset({"", "DEPENDENCY_UNAVAILABLE"})
-"""Reasons of a service that can't be reached, or that can't reach its own log."""
+"""Reasons of a member that can't be reached, or that can't reach its own log."""
 
 
 class Leading:
-    """`service` is what errors call it. All calls raise PeerRefused, of the last one that was asked."""
+    """The members of a service. `service` is its name in errors. Calls raise the last asked member's PeerRefused."""
 
     def __init__(self, service: str, connections: Sequence[Connection]) -> None:
         self._service = service
@@ -29,11 +30,11 @@ class Leading:
 
     @property
     def timeout_s(self) -> float:
-        """How long one call may take."""
+        """How long a call may take, in seconds."""
         return self._connections[self._at].timeout_s
 
     async def call(self, stub: Any, method: str, request: Any, *, more_s: float = 0.0) -> Any:
-        """Call a method of a stub's class, within the deadline of the settings and `more_s`."""
+        """Call a method of a stub's class. The deadline is the time of the settings plus `more_s`."""
         left = len(self._connections)
         while True:
             at, left = self._at, left - 1
@@ -47,7 +48,7 @@ class Leading:
             except PeerRefused as error:
                 if error.reason not in ELSEWHERE | SILENT:
                     raise
-                if self._at == at:  # else another call has gone on already
+                if self._at == at:  # else another call has moved on already
                     self._at = (at + 1) % len(self._connections)
                 if error.reason in SILENT or not left:
                     raise

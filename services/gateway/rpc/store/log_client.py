@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogClient: the CommitLog, as far as the gateway needs it."""
+"""LogClient: the gateway's calls to the CommitLog."""
 
 import hashlib
 from collections.abc import Sequence
@@ -28,21 +28,21 @@ _Topics = topic_service_pb2_grpc.TopicServiceStub
 
 
 PASSING = frozenset({"NOT_ENOUGH_REPLICAS", "WINDOW_FULL", "NOT_LEADER", "RECOVERING"})
-"""Reasons for which a message that the store knows by its id may be sent again a moment later."""
+"""Reasons after which an append with a writer id may be retried a moment later."""
 
 
 class LogClient:
-    """All calls raise PeerRefused."""
+    """The client of the CommitLog. All calls raise PeerRefused."""
 
     def __init__(self, log: Leading, clock: Clock, *, creates_topics: bool, is_once: bool = False) -> None:
         self._log, self._creates_topics, self._is_once = log, creates_topics, is_once
         self._known = KnownTopics(clock)
 
     async def append(self, messages: Sequence[append_service_pb2.AppendMessage]) -> Sequence[int]:
-        """Store messages, as safely as the store promises. Returns their queue offsets.
+        """Append messages with the durability that the store promises. Returns their queue offsets.
 
         With `is_once` a message whose id the store has already is not stored again. Raises Refused, too, for messages
-        that are stored less safely: a failover may undo them, so that their producer has to send them again.
+        that are stored with less durability: a failover may lose them, so their producer has to send them again.
         """
         await self._expect(messages[0].topic)
         request = append_service_pb2.AppendRequest(messages=messages)
@@ -62,13 +62,13 @@ class LogClient:
         return [await self._first_offset(result)] if result.is_repeated else result.queue_offsets
 
     async def _first_offset(self, result: append_service_pb2.AppendResult) -> int:
-        """Return the queue offset of a message that was stored before, 0 if it is not kept any more."""
+        """Return the queue offset of a message that was stored before, 0 if it is deleted."""
         request = log_service_pb2.ReadRecordsRequest(physical_offsets=[result.start_physical_offset])
         found = await self._log.call(_Log, "ReadRecords", request)
         return next((message.queue_offset for message in found.messages), 0)
 
     async def topic(self, name: str) -> topic_service_pb2.Topic:
-        """Return a topic. One that is not there is made, if the settings say so and it is no topic of a group."""
+        """Return a topic. A missing topic is created if the settings say so and it is no topic of a group."""
         try:
             return await self._get(name)
         except PeerRefused as error:
@@ -84,7 +84,7 @@ class LogClient:
         return topic
 
     async def _expect(self, name: str) -> None:
-        """Return if a topic may be sent to: the CommitLog makes topics by its own settings."""
+        """Return if messages may be sent to a topic: the CommitLog creates topics by its own settings."""
         if not self._creates_topics and not self._known.is_known(name):
             await self._get(name)
 
@@ -100,12 +100,12 @@ def _is_passing(error: Exception) -> bool:
 
 
 def _late_code(durability: int) -> str:
-    """Return RocketMQ's code for a message that is stored, and not on the disk, or not on that of a copy, in time."""
+    """Return RocketMQ's code for a stored message that is late on the leader's disk, or on the disk of a follower."""
     is_on_disk = durability >= DURABILITY_LOCAL_DISK
     return "SLAVE_PERSISTENCE_TIMEOUT" if is_on_disk else "MASTER_PERSISTENCE_TIMEOUT"
 
 
 def once_id(message: append_service_pb2.AppendMessage) -> str:
-    """Return the id of the writer of a message alone: that of the message, in its topic."""
+    """Return the writer id for an append of a single message, made from its topic and its message id."""
     name = f"{message.topic}\0{message.properties['UNIQ_KEY']}"
     return "once/" + hashlib.sha256(name.encode()).hexdigest()

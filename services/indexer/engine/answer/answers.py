@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers: what questions about the indexes are answered with. Built once; changes nothing by itself."""
+"""Answers: the objects that answer pulls, queries and scans from the indexes. Built once. Changes nothing itself."""
 
 from libs.requests.errors import TopicSetApart
 from services.indexer.config import IndexerConfig
@@ -16,7 +16,7 @@ from services.indexer.errors import TopicNotFound
 
 
 class Answers:
-    """The ways to ask, and what they look at."""
+    """The puller, the query engine and the scanner, with the indexes and records that they read."""
 
     def __init__(
         self, config: IndexerConfig, indexes: Indexes, records: RecordSource, polls: LongPolls, live: LiveEnd

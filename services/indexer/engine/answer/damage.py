@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NotedDamage: records for answers, and which of them could not be read because their bytes are damaged.
+"""NotedDamage: reads records for answers, and notes the records that could not be read because of damaged bytes.
 
-A source answers the records before a damaged one, so an answer can end there; the one that begins with it fails, with
-its place. Readers see that, and people in the status. Callers: the event loop's thread; `count` from any.
-Memory: PLACE_COUNT_MAX places.
+A source returns the records before a damaged record, so an answer can end there. An answer that begins with the damaged
+record fails, and the error names the place. Readers see the error, and operators see the places in the status.
+Callers: the event loop's thread; `count` from any thread. Memory: PLACE_COUNT_MAX places.
 """
 
 import logging
@@ -19,13 +19,13 @@ from services.indexer.errors import NotARecord
 PLACE_COUNT_MAX = 16
 
 UNREADABLE = (RecordDamaged, NotARecord)
-"""What a source raises for a record that it can't give, while it has others."""
+"""The errors of a source for a record that it can't return, while it can return other records."""
 
 _log = logging.getLogger(__name__)
 
 
 class DamagedRecord(NamedTuple):
-    """Where something was wanted and could not be read."""
+    """The place of a record that was requested and could not be read."""
 
     segment: str
     position: int
@@ -33,7 +33,7 @@ class DamagedRecord(NamedTuple):
 
 
 class NotedDamage:
-    """RecordSource in front of another one."""
+    """A RecordSource in front of another source."""
 
     def __init__(self, records: RecordSource) -> None:
         self._records = records
@@ -41,11 +41,11 @@ class NotedDamage:
 
     @property
     def count(self) -> int:
-        """Places that were met since the start, at most PLACE_COUNT_MAX."""
+        """Damaged places found since the start, at most PLACE_COUNT_MAX."""
         return len(self._places)
 
     def places(self) -> list[DamagedRecord]:
-        """Return the places that were met first."""
+        """Return the places that were found first."""
         return list(self._places.values())
 
     async def has_topic(self, topic: str) -> bool:

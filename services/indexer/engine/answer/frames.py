@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrow IPC frames of a scan: records become columns of the asked names. The only module with pyarrow.
+"""Arrow IPC frames of a scan: records become columns with the requested names. The only module with pyarrow.
 
-A frame is a whole IPC stream: schema, at most one record batch, end. All fields are nullable, times are UTC in
-microseconds, as Spark wants them. The kernel fills the buffers; nothing is made per record here.
+A frame is a whole IPC stream: schema, at most a single record batch, end. All fields are nullable, times are UTC in
+microseconds, as Spark needs them. The kernel fills the buffers; this module creates no object per record.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COMPRESSIONS: dict[str, Compression] = {"": None, "lz4": "lz4", "zstd": "zstd"}
 
 
 class FrameEncoder:
-    """Makes the frames of one scan."""
+    """The encoder for the frames of a scan."""
 
     def __init__(self, columns: tuple[str, ...], compression: Compression) -> None:
         self._columns = columns
@@ -51,7 +51,7 @@ class FrameEncoder:
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
 
     def encode(self, found: RecordBlock) -> memoryview:
-        """Make the frame of these records. Without records it has the schema only. Raises RecordDamaged."""
+        """Encode these records as a frame. Without records it has the schema only. Raises RecordDamaged."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._schema, options=self._options) as writer:
             if len(found.sizes):

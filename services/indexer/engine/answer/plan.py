@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PlanScan: cuts what a bulk read matches into partitions, one for each task of the reader.
+"""PlanScan: cuts the entries that a bulk read matches into partitions, each for a task of the reader.
 
-Invariants: every entry of the asked ranges is in exactly one partition; ends are fixed when the plan is made; there are
-at least `count_min` partitions if there are as many rows; a partition has at most `row_count_max` rows.
-Ranges much smaller than a partition are packed together, because a task costs more than reading them.
-Callers: the event loop's thread, which runs in between: a plan may be of very many queues, ranges and partitions.
+Invariants: every entry of the requested ranges is in exactly a single partition; ends are fixed when the plan is made;
+there are at least `partition_count_min` partitions if there are as many rows; a partition has at most `row_count_max`
+rows. Ranges much smaller than a partition are packed together, because a task costs more than reading them.
+Callers: the event loop's thread. A plan may have very many queues, ranges and partitions, so it yields to other tasks.
 """
 
 import asyncio
@@ -28,20 +28,20 @@ from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT, ConsumeQueue
 from services.indexer.errors import OffsetBeyondEnd, TopicNotFound
 
 SAMPLE_COUNT, SAMPLE_UNIT_COUNT = 8, 64
-"""An average record size is estimated from so many places of so many units each."""
+"""An average record size is estimated from this number of places, with this number of units each."""
 
 PIECE_COUNT_MAX = 100_000
 """A plan never has more pieces of ranges than this, or than it has ranges, so that no request fills the memory."""
 
 PARTITION_RANGE_COUNT_MAX = 10_000
-"""Ranges that are packed into one partition, at most: whoever reads it sends them all back."""
+"""Ranges packed into a partition, at most: its reader sends them all back."""
 
 PACKED_SHARE = 4
-"""A range with less than this part of a partition's rows is packed with others."""
+"""A range with less than 1/PACKED_SHARE of a partition's rows is packed with other ranges."""
 
 
 class ScanRange(NamedTuple):
-    """Entries [start, end) of one queue."""
+    """Entries [start, end) of a queue."""
 
     topic: str
     queue_id: int
@@ -58,7 +58,7 @@ Cuts: TypeAlias = dict[tuple[str, int], list[ScanRange]]
 
 
 async def ranges_by_queue(ranges: Iterable[ScanRange]) -> Cuts:
-    """Group ranges by topic and queue id, each queue's in the given order."""
+    """Group ranges by topic and queue id. The ranges of a queue keep the given order."""
     found: Cuts = {}
     async for step in in_steps(ranges):
         for one in step:
@@ -67,9 +67,9 @@ async def ranges_by_queue(ranges: Iterable[ScanRange]) -> Cuts:
 
 
 async def check_reach(queues: ConsumeQueueTable, ranges: Iterable[ScanRange], *, field: str) -> None:
-    """Raise OffsetBeyondEnd for a range whose end is not, or after a restart not yet again, indexed.
+    """Raise OffsetBeyondEnd for a range whose end is not indexed, or not indexed again after a restart.
 
-    Who names an end has seen it, perhaps at another member's Indexer. INT64_MAX means the end of the queue.
+    A caller that names an end has seen it, perhaps at another member's Indexer. INT64_MAX means the end of the queue.
     """
     async for step in in_steps(ranges):
         for one in step:
@@ -82,7 +82,7 @@ async def check_reach(queues: ConsumeQueueTable, ranges: Iterable[ScanRange], *,
 
 @dataclass(frozen=True, slots=True)
 class ScanPartition:
-    """One task's work: ranges, or keys of one topic (within the ranges, if there are any)."""
+    """The work of a task: ranges, or keys of a topic (within the ranges, if there are any)."""
 
     ranges: tuple[ScanRange, ...] = ()
     key_topic: str = ""
@@ -93,7 +93,7 @@ class ScanPartition:
 
 @dataclass(frozen=True, slots=True)
 class ScanScope:
-    """What to plan: checked values. `ranges` cut the queues that they name; other queues are read whole."""
+    """The scope of a plan: checked values. `ranges` limit the queues that they name. Other queues are read whole."""
 
     topics: tuple[str, ...]
     queue_ids: frozenset[int] = frozenset()
@@ -108,7 +108,7 @@ class ScanScope:
 
 @dataclass(slots=True)
 class _Sized:
-    """A range with the size of its records, estimated."""
+    """A range with the estimated size of its records."""
 
     range: ScanRange
     record_size_bytes: Fraction
@@ -119,7 +119,7 @@ class _Sized:
 
 
 class ScanPlanner:
-    """Makes plans from the queues; asks the log only for time bounds and for topics without queues."""
+    """The planner: reads the queues, and the log only for time bounds and for topics without queues."""
 
     def __init__(self, queues: ConsumeQueueTable, records: RecordSource, *, partition_key_count: int) -> None:
         self._queues = queues
@@ -127,11 +127,11 @@ class ScanPlanner:
         self._partition_key_count = partition_key_count
 
     async def plan(self, scope: ScanScope) -> list[ScanPartition]:
-        """Return the partitions, none if nothing matches.
+        """Return the partitions, or an empty list if nothing matches.
 
         Raises TopicNotFound for a topic that has no queue and that the log does not know either, OffsetBeyondEnd for a
-        range that goes on behind what is indexed, BadArgument for a plan of too many partitions, and what RecordSource
-        raises.
+        range that ends behind the last indexed entry, BadArgument for a plan of too many partitions, and the errors of
+        RecordSource.
         """
         for topic in scope.topics:
             if not self._queues.queue_ids(topic) and not await self._records.has_topic(topic):
@@ -163,7 +163,7 @@ class ScanPlanner:
         return partitions
 
     async def _ranges(self, topic: str, scope: ScanScope, cuts: Cuts) -> AsyncGenerator[ScanRange, None]:
-        """Yield the asked parts of a topic's queues, cut to what is there, without empty ones."""
+        """Yield the requested ranges of a topic's queues, cut to the existing entries, without empty ranges."""
         async for step in in_steps(self._asked(topic, scope, cuts), count=STEP_QUEUE_COUNT):
             for queue, one in step:
                 start = max(queue.min_queue_offset, one.start_queue_offset)
@@ -172,7 +172,7 @@ class ScanPlanner:
                     yield ScanRange(topic, queue.queue_id, start, end)
 
     def _asked(self, topic: str, scope: ScanScope, cuts: Cuts) -> Iterator[tuple[ConsumeQueue, ScanRange]]:
-        """Yield the topic's queues with each range that is asked for."""
+        """Yield the topic's queues with each requested range."""
         for queue_id in self._queues.queue_ids(topic):
             if scope.queue_ids and queue_id not in scope.queue_ids:
                 continue
@@ -182,7 +182,7 @@ class ScanPlanner:
                 yield from ((queue, one) for one in cuts.get((topic, queue_id), [whole]))
 
     async def _resolve(self, topic: str, scope: ScanScope, cuts: Cuts) -> list[ScanRange]:
-        """Return the asked ranges of a topic, cut to the time bounds."""
+        """Return the requested ranges of a topic, cut to the time bounds."""
         bounds: dict[int, tuple[int, int]] = {}
         resolved = []
         async for one in self._ranges(topic, scope, cuts):
@@ -205,7 +205,7 @@ class ScanPlanner:
 
     def _record_size_bytes(self, found: ScanRange) -> Fraction:
         queue = self._queues.find(found.topic, found.queue_id)
-        if queue is None:  # it was removed meanwhile, which a scan will say
+        if queue is None:  # it was removed meanwhile; a scan will report it
             return Fraction(0)
         last_start = max(found.start_queue_offset, found.end_queue_offset - SAMPLE_UNIT_COUNT)
         starts = np.unique(np.linspace(found.start_queue_offset, last_start, SAMPLE_COUNT, dtype=np.int64))
@@ -215,7 +215,7 @@ class ScanPlanner:
 
 
 def _cut(ranges: list[_Sized], scope: ScanScope) -> list[_Sized]:
-    """Cut each range evenly: small enough for a partition, and all together into at least the asked number."""
+    """Cut each range evenly. Pieces are small enough for a partition, and at least as many as requested."""
     counts = [-(-sized.range.row_count // _row_count_max(sized, scope)) for sized in ranges]
     if sum(counts) > max(PIECE_COUNT_MAX, len(ranges)):
         by_rows = sum(-(-sized.range.row_count // scope.row_count_max) for sized in ranges)
@@ -255,7 +255,7 @@ def _split(sized: _Sized, count: int) -> list[_Sized]:
 
 
 def _pack(pieces: list[_Sized], scope: ScanScope) -> list[ScanPartition]:
-    """Put small neighbours into one partition, as long as enough partitions remain."""
+    """Put small neighbours into a common partition, as long as enough partitions remain."""
     spare = len(pieces) - scope.partition_count_min
     total_count = sum(piece.range.row_count for piece in pieces)
     packed_count_max = min(scope.row_count_max, -(-total_count // scope.partition_count_min))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pull: messages of a queue from a queue offset on, with RocketMQ's statuses, and the wait for the first one.
+"""Pull: returns messages of a queue from a queue offset on, with RocketMQ's statuses, and waits for the first message.
 
-Invariants: next_queue_offset is past everything that was stepped over, and never past a message that passes and was not
-returned; the first message always fits, however large; a record that can't be read ends the answer before it, and fails
-the one that would begin with it; a scan looks at a bounded number of units, and with a filter of
-properties, for which records must be read, at a bounded number of bytes.
-Callers: the event loop's thread. Rules: DefaultMessageStore.getMessage of RocketMQ 5.3; unlike there a tag is compared
-as text here, so the client need not.
+Invariants: next_queue_offset is past all skipped messages, and never past a message that passes and was not returned;
+the first message always fits, however large; an answer ends before a record that can't be read, and an answer that
+would begin with it fails; a scan reads a bounded number of units, and with a filter of properties, for which records
+must be read, a bounded number of bytes.
+Callers: the event loop's thread. Rules: DefaultMessageStore.getMessage of RocketMQ 5.3; unlike there, tags are compared
+as text here, so the client need not do it.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from services.indexer.engine.tables.queue import ConsumeQueue, Units
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 
 SCAN_UNIT_COUNT_MIN = 800
-"""Units that one pull looks at, at least: maxFilterMessageSize of 16,000 bytes."""
+"""Units that a pull reads, at least: maxFilterMessageSize of 16,000 bytes."""
 
 FILTERED_UNIT_COUNT, FILTERED_SIZE_BYTES = 8_192, 8 << 20
-"""Units, and bytes of records, that one pull with a filter of properties looks at: some ten milliseconds, in steps."""
+"""Units, and bytes of records, that a pull with a filter of properties reads: about ten milliseconds, in steps."""
 
 FILTERED_READ_SIZE_BYTES = 1 << 20
-"""Bytes of records that a pull with such a filter reads at once, at most."""
+"""Bytes of records that a pull with a filter of properties reads at once, at most."""
 
 
 class PullStatus(enum.IntEnum):
-    """What a pull found; the numbers are those of the protocol."""
+    """The result of a pull, with the numbers of the protocol."""
 
     FOUND = 1
     NO_MATCHED_MESSAGE = 2
@@ -54,12 +54,12 @@ class PullStatus(enum.IntEnum):
 WAITABLE = frozenset(
     {PullStatus.NO_MATCHED_LOGIC_QUEUE, PullStatus.NO_MESSAGE_IN_QUEUE, PullStatus.OFFSET_OVERFLOW_ONE}
 )
-"""Found nothing because nothing is there yet, provided that the offset is the end of the queue."""
+"""Statuses for which no message exists yet, provided that the offset is the end of the queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class PullQuery:
-    """What to read: checked values."""
+    """The arguments of a pull: checked values."""
 
     topic: str
     queue_id: int
@@ -72,7 +72,7 @@ class PullQuery:
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """What was found. The offsets are the queue's bounds when it was read."""
+    """The result of a pull. The minimum and the maximum are the queue's bounds when it was read."""
 
     status: PullStatus
     found: RecordBlock
@@ -82,7 +82,7 @@ class PullResult:
 
 
 class Puller:
-    """Answers pulls from the queues and the log's records."""
+    """The engine that answers pulls from the queues and the log's records."""
 
     def __init__(self, queues: ConsumeQueueTable, records: RecordSource, polls: LongPolls, live: LiveEnd) -> None:
         self._queues = queues
@@ -93,8 +93,8 @@ class Puller:
     async def pull(self, query: PullQuery, *, wait_s: float) -> PullResult:
         """Read, and wait up to `wait_s` for the first message if the offset is the end of the queue.
 
-        Messages that come meanwhile and do not pass are stepped over. Raises WindowFull, Stopping and what
-        RecordSource raises; DependencyUnavailable also instead of a wait, or of its end, while the log is not heard.
+        Messages that arrive meanwhile and do not pass are skipped. Raises WindowFull, Stopping and the errors of
+        RecordSource. Raises DependencyUnavailable also instead of a wait, or at its end, while the log is silent.
         """
         time_s = asyncio.get_running_loop().time
         deadline_s = time_s() + wait_s
@@ -149,7 +149,7 @@ class Puller:
         return await self._scan(query, queue, units)
 
     async def _scan(self, query: PullQuery, queue: ConsumeQueue, units: Units) -> PullResult:
-        """Walk over units up to the first records that pass."""
+        """Read units up to the first records that pass."""
         low, high, start = queue.min_queue_offset, queue.max_queue_offset, query.queue_offset
         total = len(units.physical_offsets)
         rows = np.flatnonzero(query.tags.may_pass(units.tags_codes))
@@ -161,14 +161,14 @@ class Puller:
             except UNREADABLE:
                 if not rows[0]:
                     raise
-                break  # what lies before it was looked at, or need not be
+                break  # the records before it were read, or need not be
             batch = batch[: len(block.sizes)]
             read_count, read_bytes = read_count + len(batch), read_bytes + int(block.sizes.sum(dtype=np.int64))
             gone = batch[block.sizes == 0]
             last_gone = max(last_gone, int(gone[-1])) if len(gone) else last_gone
             found = await passing(query.where, block, _passing(query.tags, block))
             rows = rows[len(batch) :]
-            # What lies below the oldest kept byte is gone too: no need to ask for it.
+            # Records below the oldest kept byte are gone too: no need to request them.
             is_kept = units.physical_offsets[rows] >= block.min_physical_offset
             if not is_kept.all():
                 last_gone = max(last_gone, int(rows[~is_kept][-1]))
@@ -178,15 +178,15 @@ class Puller:
                 next_row = batch[found[count]] if count < len(found) else rows[0] if len(rows) else total
                 return PullResult(PullStatus.FOUND, block.select(found[:count]), start + int(next_row), low, high)
         stepped_count = int(rows[0]) if len(rows) else total
-        is_gone = last_gone == stepped_count - 1  # what failed last decides, as in RocketMQ
+        is_gone = last_gone == stepped_count - 1  # the last failure decides, as in RocketMQ
         status = PullStatus.MESSAGE_WAS_REMOVING if is_gone else PullStatus.NO_MATCHED_MESSAGE
         return PullResult(status, NO_RECORDS, start + stepped_count, low, high)
 
 
 def _batch_count(sizes: NDArray[np.int32], query: PullQuery, read_count: int) -> int:
-    """Return how many records to read next, at least one: what fits into the answer if all of them pass.
+    """Return how many records to read next, at least 1: as many as fit into the answer if all of them pass.
 
-    With a filter of properties as many again as were read and found wanting.
+    With a filter of properties it is at least the number of records that were read without a match, within limits.
     """
     count = _fitting_count(sizes, query)
     if query.where.passes_all or count >= read_count:
@@ -195,12 +195,12 @@ def _batch_count(sizes: NDArray[np.int32], query: PullQuery, read_count: int) ->
 
 
 def _fitting_count(sizes: NDArray[np.int32], query: PullQuery) -> int:
-    """Return how many records, at least one, fit into the answer."""
+    """Return how many records, at least 1, fit into the answer."""
     return _count_within(sizes[: min(query.message_count_max, READ_COUNT_MAX)], query.size_bytes_max)
 
 
 def _count_within(sizes: NDArray[np.int32], size_bytes_max: int) -> int:
-    """Return how many of the first records, at least one, have no more bytes together."""
+    """Return how many of the first records, at least 1, have at most this many bytes together."""
     ends = np.cumsum(sizes, dtype=np.int64)
     return max(1, int(np.searchsorted(ends, size_bytes_max, side="right")))
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queries by key, by time and by id. Each answers one page; a page may be short, and its token says where to go on.
+"""Queries by key, by time and by id. Each returns a page. A page may be short, and its token says where to continue.
 
-Invariants: a key is compared with the stored record, never only by hash; the same record is returned once, whatever the
-index holds; pages of one query neither overlap nor miss what was indexed when the query began.
-Callers: the event loop's thread, which runs in between: however many keys have one hash, a step looks at so many.
-Memory: one page and one answer of the log.
+Invariants: a key is compared with the stored record, never only by hash; a record is returned only once, even if the
+index holds it several times; pages of a query neither overlap nor miss records that were indexed when the query began.
+Callers: the event loop's thread. A step reads a limited number of entries, even if many keys have the same hash, and
+other tasks run between steps. Memory: a page and an answer of the log.
 Rules: IndexService.queryOffset and DefaultMessageStore.queryMessage of RocketMQ 5.3, with exact bounds.
 """
 
@@ -39,16 +39,16 @@ CANDIDATE_COUNT = 256
 """Records that a step of a key query reads at most."""
 
 STEP_COUNT_MAX = 64
-"""Steps of one page of a key query: many collisions end a page early instead of holding the server."""
+"""Steps of a page of a key query: many collisions end a page early, so that they do not block the server."""
 
 FILTERED_COUNT_MAX = 16_384
-"""Messages that one page of a time query with a filter of properties looks at: a page ends early after so many."""
+"""Messages that a page of a time query with a filter of properties reads: a page ends early after this number."""
 
 TIME_MIN_MS, TIME_MAX_MS = 0, 2**62
 
 
 class _KeyPosition(NamedTuple):
-    """Where a key query goes on: below a physical offset, and from an entry of an index file on, if one is named."""
+    """The place where a key query continues: below a physical offset, and from an entry of a named index file on."""
 
     below_physical_offset: int = INT64_MAX
     file: str = ""
@@ -57,7 +57,7 @@ class _KeyPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyQuery:
-    """A topic's messages with a key, stored in [start, end). A page token is bound to all of it."""
+    """A topic's messages with a key, stored in [start, end). A page token is bound to all of these values."""
 
     topic: str
     key: str
@@ -69,7 +69,7 @@ class KeyQuery:
 
     @property
     def arguments(self) -> tuple[object, ...]:
-        """What a page token is bound to."""
+        """The values that a page token is bound to."""
         times = self.start_time_ms, self.end_time_ms
         return (self.topic, self.key, *times, self.is_unique_id, self.where.text)
 
@@ -86,27 +86,27 @@ class TimeQuery:
 
     @property
     def arguments(self) -> tuple[object, ...]:
-        """What a page token is bound to."""
+        """The values that a page token is bound to."""
         return (self.topic, self.queue_id, self.start_time_ms, self.end_time_ms, self.where.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Messages, and the token of the next page; empty at the end."""
+    """Messages, and the token of the next page. The token is empty at the end."""
 
     found: RecordBlock
     next_page_token: str = ""
 
 
 class PageBuilder:
-    """Collects records until there are `count_max` of them or `size_bytes_max` bytes; the first one always fits."""
+    """The builder of a page of up to `count_max` records and `size_bytes_max` bytes. The first record always fits."""
 
     def __init__(self, count_max: int, size_bytes_max: int) -> None:
         self.room_count = count_max
         self.is_full = False
-        """Whether a record was refused, or enough were looked at: the page has a successor."""
+        """Whether a record was refused, or enough records were read: the page has a successor."""
         self.looked_count = 0
-        """Records that were looked at for it."""
+        """Records that were read for the page."""
         self._room_bytes = size_bytes_max
         self._chosen: list[tuple[RecordBlock, list[int]]] = []
 
@@ -125,16 +125,16 @@ class PageBuilder:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was collected: a page may end before a record that can't be read, but not begin there."""
+        """Whether the page has no record: a page may end before a record that can't be read, but not begin there."""
         return not self._chosen
 
     def found(self) -> RecordBlock:
-        """Return what was collected."""
+        """Return the collected records."""
         return join([block.select(indexes) for block, indexes in self._chosen])
 
 
 class QueryEngine:
-    """Answers queries from the tables and the log's records."""
+    """The engine that answers queries from the tables and the log's records."""
 
     def __init__(
         self, queues: ConsumeQueueTable, index: IndexTable, records: RecordSource, *, page_size_bytes_max: int
@@ -145,7 +145,7 @@ class QueryEngine:
         self._page_size_bytes_max = page_size_bytes_max
 
     async def by_key(self, query: KeyQuery, *, page_size: int, page_token: str) -> Page:
-        """Return the messages that have the key, newest first. Raises BadPageToken and what RecordSource raises."""
+        """Return the messages with the key, newest first. Raises BadPageToken and the errors of RecordSource."""
         below, file, entry = decode_token("key", query.arguments, page_token, _KeyPosition) or _KeyPosition()
         cursor = IndexCursor(file, entry) if file else None
         code = key_hash(key_text(query.topic, query.key))
@@ -160,14 +160,14 @@ class QueryEngine:
                 end_time_ms=query.end_time_ms,
                 below_physical_offset=below,
                 cursor=cursor,
-                # More with each step: what lies before them was found wanting.
+                # The limit grows with each step, because the candidates before did not match.
                 limit=min(CANDIDATE_COUNT, max(page.room_count + 1, 2 << step)),
             )
-            # A record with the same key twice has two entries, one after the other.
+            # A record with the same key twice has two entries in sequence.
             offsets = candidates.physical_offsets[np.flatnonzero(np.diff(candidates.physical_offsets, prepend=-1))]
             below = await self._fill(query, offsets[offsets >= kept_from], page, below)
             if page.is_full:
-                break  # the cursor stays: the next page does this step again, below what is on this one
+                break  # the cursor stays: the next page repeats this step, below the records of this page
             cursor = candidates.cursor
             if cursor is None or (len(offsets) and offsets[-1] < kept_from):
                 return Page(page.found())
@@ -175,7 +175,7 @@ class QueryEngine:
         return Page(page.found(), encode_token("key", query.arguments, _KeyPosition(below, file, entry)))
 
     async def _fill(self, query: KeyQuery, offsets: NDArray[np.int64], page: PageBuilder, below: int) -> int:
-        """Put what matches on the page until it is full. Returns the physical offset below which the rest lies."""
+        """Put matching records on the page until it is full. Returns the physical offset below which the rest lies."""
         topic, key = query.topic.encode(), query.key.encode()
         while len(offsets):
             try:
@@ -194,7 +194,7 @@ class QueryEngine:
         return below
 
     async def by_time(self, query: TimeQuery, *, page_size: int, page_token: str) -> Page:
-        """Return the messages of the time range by queue id and queue offset. Raises as `by_key`."""
+        """Return the messages of the time range by queue id and queue offset. Raises the errors of `by_key`."""
         first_queue_id, resume = decode_token("time", query.arguments, page_token, tuple[int, int]) or (-1, 0)
         page = PageBuilder(page_size, self._page_size_bytes_max)
         for queue_id in self._queues.queue_ids(query.topic):
@@ -207,7 +207,7 @@ class QueryEngine:
             if queue_id == first_queue_id:
                 start = max(resume, queue.min_queue_offset)
             elif query.start_time_ms <= TIME_MIN_MS:
-                start = queue.min_queue_offset  # a search would read records for nothing, perhaps damaged ones
+                start = queue.min_queue_offset  # a search would read records without need, perhaps damaged records
             else:
                 start = await first_at_or_after(queue, self._records, query.start_time_ms)
             end = await self._fill_range(query, queue, start, page)
@@ -237,7 +237,7 @@ class QueryEngine:
             await asyncio.sleep(0)
             kept = np.flatnonzero(block.sizes)
             wanted = set((await passing(query.where, block, kept)).tolist())
-            # The last one tells whether the range goes on: times never run backwards within a queue.
+            # The last record tells whether the range continues: times never run backwards within a queue.
             looked: list[int] = sorted({*wanted, *kept[-1:].tolist()})
             for index in looked:
                 time_ms = block.view(index).store_time_ms
@@ -251,8 +251,8 @@ class QueryEngine:
     async def by_offset_id(self, message_id: str) -> RecordBlock:
         """Return the message with an offset message id. Raises BadArgument, MessageNotFound, TopicSetApart.
 
-        Its queue must know the record at this place, or the index by one of its keys, as of an older generation of the
-        queue: a body may hold bytes that are a record by all other signs.
+        Its queue must have the record at this place. Otherwise the index must have it by its first key: it may be of
+        an older generation of the queue. The check is needed because a body may hold bytes that look like a record.
         """
         try:
             host, physical_offset = decode_offset_id(message_id)

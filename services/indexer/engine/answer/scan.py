@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scan: reads the records of one partition in bulk, in chunks that become one frame each.
+"""Scan: reads the records of a partition in bulk, in chunks. Each chunk becomes a frame.
 
-Invariants: ranges are read in their order; a chunk is of one topic and queue; its range tells which entries are done,
-those that the filter dropped included, so a reader resumes without loss or repetition; at most READ_AHEAD_COUNT chunks
-are read before they are asked for. A partition of keys has no such ranges: it is read again as a whole.
+Invariants: ranges are read in their order; a chunk is of a single topic and queue; its range tells which entries are
+done, including the entries that the filter dropped, so a reader resumes without loss or repetition; at most
+READ_AHEAD_COUNT chunks are read before the reader requests them. Chunks of a partition of keys have no ranges: a reader
+reads such a partition again as a whole.
 Callers: the event loop's thread. Not handled: the bytes of a frame (FrameEncoder).
 """
 
@@ -39,17 +40,17 @@ READ_AHEAD_COUNT = 2
 KEY_PAGE_SIZE = 1_024
 
 LOOP_FRAME_SIZE_BYTES_MAX = 2 << 20
-"""A frame of more bytes of records is made by a thread."""
+"""A thread encodes a frame of more bytes of records."""
 
 CHUNK_ROW_COUNT = 4_096
-"""A chunk of records with keys is ready with as many, however small they are."""
+"""A chunk of a partition of keys is ready with this number of records, however small they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanFilter:
-    """What passes: tags as text, properties, store times [start, end), and the keys of the whole plan if it has any.
+    """The filter of a scan: tags as text, properties, store times [start, end), and the keys of the whole plan, if any.
 
-    A message with several of the keys belongs to the first of them, and so to one partition of the plan.
+    A message with several of the keys belongs to the first of them, and so to a single partition of the plan.
     """
 
     tags: TagFilter = field(default_factory=TagFilter)
@@ -60,11 +61,11 @@ class ScanFilter:
 
     @property
     def needs_records(self) -> bool:
-        """Whether only a look at the records tells what passes, before `where`."""
+        """Whether records must be read to decide which of them pass, before `where` is applied."""
         return not self.tags.passes_all or self.start_time_ms > TIME_MIN_MS or self.end_time_ms < TIME_MAX_MS
 
     def passes(self, view: RecordView) -> bool:
-        """Return whether a record passes, before `where`."""
+        """Return whether a record passes, before `where` is applied."""
         return self.start_time_ms <= view.store_time_ms < self.end_time_ms and (
             self.tags.passes_all or self.tags.passes(view.tag)
         )
@@ -72,7 +73,7 @@ class ScanFilter:
 
 @dataclass(frozen=True, slots=True)
 class ScanChunk:
-    """Records of one queue, and the entries that are done with them; no range for keys."""
+    """Records of a queue, and the entries that are done with them. Chunks of keys have no range."""
 
     found: RecordBlock
     range: ScanRange | None
@@ -87,7 +88,7 @@ class ScanFrame(NamedTuple):
 
 
 class Scanner:
-    """Runs scans; at most `count_max` at once."""
+    """The runner of scans, at most `count_max` at once."""
 
     def __init__(
         self, queues: ConsumeQueueTable, records: RecordSource, queries: QueryEngine, *, count_max: int
@@ -101,17 +102,17 @@ class Scanner:
         self.row_count = 0
         """Rows that scans have yielded."""
         self.frame_bytes = 0
-        """Bytes of the frames that were made of them."""
+        """Bytes of the frames of these rows."""
 
     async def scan(
         self, partition: ScanPartition, scan_filter: ScanFilter, *, chunk_size_bytes: int
     ) -> AsyncGenerator[ScanChunk, None]:
-        """Yield the partition's records in chunks of about `chunk_size_bytes`, one larger record possibly alone.
+        """Yield the partition's records in chunks of about `chunk_size_bytes`. A larger record may fill a chunk.
 
-        The first ones are smaller (answer_sizes), so that a scan that nobody reads holds little.
+        The first chunks are smaller (answer_sizes), so that a scan without an active reader uses little memory.
 
         Raises WindowFull when too many scans run, OffsetTrimmed when entries of a range expired, OffsetBeyondEnd when
-        they are not (or, after a restart, not yet again) indexed, and what RecordSource raises.
+        entries are not indexed (or not indexed again after a restart), and the errors of RecordSource.
         """
         if self.count >= self._count_max:
             raise WindowFull("scans", limit=self._count_max)
@@ -131,7 +132,7 @@ class Scanner:
     async def frames(
         self, partition: ScanPartition, scan_filter: ScanFilter, encoder: FrameEncoder, *, chunk_size_bytes: int
     ) -> AsyncGenerator[ScanFrame, None]:
-        """Yield the chunks of `scan` as frames. Raises RecordDamaged and what `scan` raises."""
+        """Yield the chunks of `scan` as frames. Raises RecordDamaged and the errors of `scan`."""
         chunks = self.scan(partition, scan_filter, chunk_size_bytes=chunk_size_bytes)
         async with contextlib.aclosing(chunks):
             async for chunk in chunks:
@@ -168,9 +169,9 @@ class Scanner:
     async def _read_rows(
         self, units: Units, rows: NDArray[np.intp], scan_filter: ScanFilter, *, queue_offset: int
     ) -> tuple[RecordBlock, int | None]:
-        """Read the records of these units, the first of all of which has this queue offset.
+        """Read the records of these rows of the units. The first of the units has this queue offset.
 
-        Returns also which unit can't be read, if one behind the first can't: those behind it were not read either.
+        Returns also the number of the unit that can't be read, if it is not the first; later units were not read.
         """
         parts: list[RecordBlock] = []
         while len(rows):
@@ -228,14 +229,14 @@ class Scanner:
 
 
 async def _encoded(encoder: FrameEncoder, found: RecordBlock) -> memoryview:
-    """Make a frame. A thread does it for a large one, which is long to compress."""
+    """Encode a frame. A thread encodes a large frame, because its compression takes long."""
     if len(found.records) <= LOOP_FRAME_SIZE_BYTES_MAX:
         return encoder.encode(found)
     return await asyncio.to_thread(encoder.encode, found)
 
 
 async def _inside(ranges: tuple[ScanRange, ...]) -> Callable[[RecordView], bool]:
-    """Return a check whether a record lies in one of these ranges of one topic. Without ranges every record does."""
+    """Return a check whether a record lies in a range of these, all of a topic. Without ranges every record does."""
     bounds: dict[int, tuple[list[int], list[int]]] = {}
     async for step in in_steps(ranges):
         for one in step:
@@ -243,10 +244,10 @@ async def _inside(ranges: tuple[ScanRange, ...]) -> Callable[[RecordView], bool]
             starts.append(one.start_queue_offset)
             ends.append(one.end_queue_offset)
     spans = {}
-    for queue_id, found in bounds.items():  # one queue may have very many ranges
+    for queue_id, found in bounds.items():  # a queue may have very many ranges
         starts, ends = np.array(found, np.int64)
         order = np.argsort(starts)
-        # a range may reach beyond those that begin after it
+        # a range may reach beyond ranges that begin after it
         spans[queue_id] = starts[order], np.maximum.accumulate(ends[order])
 
     def is_inside(view: RecordView) -> bool:
@@ -260,18 +261,18 @@ async def _inside(ranges: tuple[ScanRange, ...]) -> Callable[[RecordView], bool]
 
 
 def _first_place(view: RecordView, order: dict[bytes, int]) -> int:
-    """Return the place of the first of the keys that a record has. A record here has at least one."""
+    """Return the place of the first of the keys that a record has. A record here has at least a single key of them."""
     return min(order[key] for key in view.keys if key in order)
 
 
 async def _chosen(block: RecordBlock, is_wanted: Callable[[RecordView], bool]) -> list[int]:
-    """See `chosen`. Others have their turn first: blocks that are in memory may come one after the other."""
+    """Do as `chosen`, after other tasks have run: blocks that are in memory may follow each other without a wait."""
     await asyncio.sleep(0)
     return await chosen(block, is_wanted)
 
 
 async def _by_queue(found: RecordBlock) -> list[ScanChunk]:
-    """Return one chunk for each queue, its records by queue offset."""
+    """Return a chunk for each queue, its records by queue offset."""
     places: list[tuple[int, int]] = []
 
     def note(view: RecordView) -> bool:
@@ -286,7 +287,7 @@ async def _by_queue(found: RecordBlock) -> list[ScanChunk]:
 
 
 async def _read_ahead(chunks: AsyncGenerator[ScanChunk, None]) -> AsyncGenerator[ScanChunk, None]:
-    """Read the next chunks while the caller works on one."""
+    """Read the next chunks while the caller processes a chunk."""
     ready: asyncio.Queue[ScanChunk | BaseException | None] = asyncio.Queue(READ_AHEAD_COUNT - 1)
 
     async def read() -> None:

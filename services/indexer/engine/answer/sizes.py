@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many bytes the records of some entries of a queue have, by its units alone."""
+"""Sizes of the records of some entries of a queue, in bytes. They are known from its units alone."""
 
 import asyncio
 from collections.abc import Iterable
@@ -10,12 +10,12 @@ from libs.machine.loop import in_steps
 from services.indexer.engine.tables.queue import ConsumeQueue
 
 UNIT_COUNT = 65_536
-"""Units that are summed up in one turn of the loop."""
+"""Units that are summed up in a turn of the event loop."""
 OFFSET_COUNT = 256
 
 
 async def size_bytes_of(queue: ConsumeQueue, start: int, others: Iterable[int]) -> int:
-    """Return the bytes of the records from an entry to the end, and of other entries. Those that are gone have none."""
+    """Return the bytes of the records from an entry to the end, and of other entries. Deleted entries have no bytes."""
     total, position = 0, max(start, queue.min_queue_offset)
     while position < queue.max_queue_offset:
         sizes = queue.read(position, UNIT_COUNT).record_sizes

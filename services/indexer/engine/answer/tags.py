@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TagFilter: which messages a tag expression lets pass, first by the hash in their unit, then by the text itself.
+"""TagFilter: selects messages by a tag expression, first by the hash in their unit, then by the text itself.
 
-The expressions are those of libs/filters/tag_expression.py. The unit's tags code is compared as 32 bits, as RocketMQ
-does; hashes collide, so what passes is compared with the record's TAGS as text. So is what has an address in RocketMQ's
-extension of the queue instead of a hash: that file is not read here.
+libs/filters/tag_expression.py defines the expressions. The unit's tags code is compared as 32 bits, as RocketMQ does.
+Hashes collide, so for a unit that passes, the record's TAGS are compared as text. The same holds for a unit that has an
+address in RocketMQ's extension of the queue instead of a hash: that file is not read here.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from libs.formats.indexes.consume_queue_ext import ADDRESS_MAX
 
 @dataclass(frozen=True, slots=True)
 class TagFilter:
-    """A parsed expression. Without tags everything passes."""
+    """A parsed expression. Without tags every message passes."""
 
     tags: frozenset[bytes] = frozenset()
     codes: tuple[int, ...] = ()
 
     @property
     def passes_all(self) -> bool:
-        """Whether nothing is filtered."""
+        """Whether every message passes."""
         return not self.tags
 
     def may_pass(self, tags_codes: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -41,6 +41,6 @@ class TagFilter:
 
 
 def parse_tag_expression(text: str, *, field: str) -> TagFilter:
-    """Parse an expression. Raises BadArgument for one without any tag, with too many, or too long."""
+    """Parse an expression. Raises BadArgument for an expression without any tag, with too many tags, or too long."""
     tags = parse_tags(text, field=field)
     return TagFilter(frozenset(tag.encode() for tag in tags), tuple(sorted({tags_code(tag) for tag in tags})))

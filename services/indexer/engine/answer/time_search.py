@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds queue offsets by store time: units have no time, so a search reads a few records of the log.
 
-Relies on store times that never run backwards within a queue, which the log promises. A record that is gone counts as
-older than every time. A search over n units reads O(log n) records: each round asks for up to PROBE_COUNT of them at
-once and keeps one of the parts between them, so the number of round trips is smaller than with halving.
+Relies on the log's promise that store times never run backwards within a queue. A deleted record is treated as older
+than every time. A search over n units reads O(log n) records: each round reads up to PROBE_COUNT of them at once and
+continues in a part between two of them, so the number of round trips is smaller than with halving.
 Rules: ConsumeQueue.getOffsetInQueueByTime of RocketMQ 5.1.1 and later, with exact results beyond the ends.
 """
 
@@ -14,17 +14,17 @@ from services.indexer.engine.log.source import RecordSource
 from services.indexer.engine.tables.queue import ConsumeQueue
 
 PROBE_COUNT = 15
-"""Records read in one round, unless they are large."""
+"""Records that a round reads, unless they are large."""
 
 PROBE_SIZE_BYTES_MAX = 256 * 1024
-"""Above this many bytes of records a round reads a single one."""
+"""Above this many bytes of records a round reads a single record."""
 
 
 async def first_at_or_after(queue: ConsumeQueue, records: RecordSource, time_ms: int) -> int:
-    """Return the queue offset of the first message with this store time or a later one, the queue's end without one."""
+    """Return the queue offset of the first message with this store time or a later time, or else the queue's end."""
     low, high = queue.min_queue_offset, queue.max_queue_offset
-    # Invariant: everything below low is older, everything from high on is not. Either end of the queue may move
-    # while records are read.
+    # Invariant: all messages below low are older, all messages from high on are not. Either end of the queue may
+    # move while records are read.
     while (low := max(low, queue.min_queue_offset)) < (high := min(high, queue.max_queue_offset)):
         probes = np.unique(np.linspace(low, high - 1, min(PROBE_COUNT + 2, high - low), dtype=np.int64))
         places = [queue.place_at(probe) for probe in probes.tolist()]
@@ -43,6 +43,6 @@ async def first_at_or_after(queue: ConsumeQueue, records: RecordSource, time_ms:
 
 
 async def last_at_or_before(queue: ConsumeQueue, records: RecordSource, time_ms: int) -> int:
-    """Return the queue offset of the last message with this time or an earlier one, or else the queue's first."""
+    """Return the queue offset of the last message with this time or an earlier time, or else the queue's first."""
     after = await first_at_or_after(queue, records, time_ms + 1)
     return max(after - 1, queue.min_queue_offset)

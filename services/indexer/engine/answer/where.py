@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which records of a block a property filter lets pass. Only the properties that it names are taken out of them.
+"""Applies a property filter to the records of a block. It reads only the properties that the filter names.
 
-Callers: the event loop's thread. A filter that matches nothing looks at all that there is: others have their turn after
-so many bytes and conditions.
+Callers: the event loop's thread. A filter that matches nothing reads all records, so it yields to other tasks after
+STEP_SIZE_BYTES_MAX, counted as bytes times conditions.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from libs.requests.errors import RecordDamaged
 from services.indexer.engine.log.source import RecordBlock
 
 STEP_SIZE_BYTES_MAX = 256 << 10
-"""Bytes of records, each as often as there are conditions, that are looked at before others have their turn."""
+"""Bytes of records, multiplied by the number of conditions, that are read before other tasks run."""
 
 LOOK_SIZE_BYTES = 512
-"""What a look at a record counts beside its bytes."""
+"""The cost of a record beside its bytes, in bytes."""
 
 
 async def passing(where: PropertyFilter, block: RecordBlock, rows: list[int] | NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return those of these records of a block, all of them kept, that pass. Raises RecordDamaged."""
+    """Return the rows, out of these rows of a block, that pass. All must be of kept records. Raises RecordDamaged."""
     chosen = np.asarray(rows, np.intp)
     if where.passes_all or not len(chosen):
         return chosen
@@ -47,7 +47,7 @@ def _matching(where: PropertyFilter, block: RecordBlock) -> list[int]:
 
 
 def _steps(rows: NDArray[np.intp], sizes: NDArray[np.int32], condition_count: int) -> Iterator[NDArray[np.intp]]:
-    """Yield as many rows at a time, at least one, as may be looked at in one go."""
+    """Yield the rows in parts. A part has as many rows, at least 1, as may be read without a pause."""
     costs = (sizes.astype(np.int64) + LOOK_SIZE_BYTES) * condition_count
     numbers = np.cumsum(costs) // STEP_SIZE_BYTES_MAX
     yield from np.split(rows, np.flatnonzero(np.diff(numbers)) + 1)

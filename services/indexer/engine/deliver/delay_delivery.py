@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """DelayDelivery: follows the schedule topic and delivers its messages, each delay level on its own.
 
-A level begins with its first message. Levels do not wait for each other; one that the log refuses stands still, says
-why, and tries again every ten seconds at the latest.
-Only one Indexer of a log may deliver, otherwise messages come twice; of those of a replicated log the leader's does.
+A level begins with its first message. Levels do not wait for each other. A level whose message the log refuses makes no
+progress, reports the reason, and tries again every ten seconds at the latest.
+Only a single Indexer of a log may deliver, otherwise messages are delivered twice; for a replicated log the leader's
+Indexer delivers.
 Callers: the event loop's thread. RocketMQ's counterpart is ScheduleMessageService.
 """
 
@@ -18,7 +19,7 @@ from services.indexer.engine.share.delay_offsets import DelayOffsets
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 
 LOOK_INTERVAL_MS = 1_000
-"""The shortest delay is a second, so a level that is looked for so often is never late."""
+"""The shortest delay is a second, so a level that is searched at this interval never begins late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,13 @@ class DelayStatistics:
     """Messages that were gone from the log before they were delivered."""
     waiting_count: int
     lateness_ms: int
-    """For how long the message that is due for longest has been due."""
+    """Milliseconds since the earliest due message became due."""
     blocked_level_count: int
     """Levels whose last attempt failed."""
 
 
 class DelayDelivery:
-    """Delivers for one store. Make it, `start` it, `stop` it, save its offsets; each once."""
+    """The delivery of a store. Create it, `start` it, `stop` it, and save its offsets, each once."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class DelayDelivery:
         *,
         look_interval_ms: int,
     ) -> None:
-        """`make_level` makes the delivery of the level with this queue id."""
+        """`make_level` creates the delivery of the level with this queue id."""
         self.offsets = offsets
         self._queues = queues
         self._levels: dict[int, LevelDelivery] = {}
@@ -58,7 +59,7 @@ class DelayDelivery:
         self._loop.start()
 
     async def stop(self) -> None:
-        """End after the batches that are under way. How far they got may have to be saved."""
+        """End after the current batches. Their progress may have to be saved."""
         await self._loop.stop()
         await asyncio.gather(*(level.stop() for level in self._levels.values()))
 
@@ -75,12 +76,12 @@ class DelayDelivery:
 
     @property
     def last_error(self) -> str:
-        """Why a level stands still. Empty if none does."""
+        """The error of a level that makes no progress. Empty if no level has an error."""
         errors = [level.loop.last_error for level in self._levels.values() if level.loop.last_error is not None]
         return str(errors[0]) if errors else ""
 
     async def _look(self) -> None:
-        """Begin with the levels that have got their first message, and write down the offsets that no level does."""
+        """Begin the levels that have their first message, and save the offsets that no level saves."""
         for queue_id in self._queues.queue_ids(SCHEDULE_TOPIC):
             if queue_id not in self._levels:
                 self.offsets.begin(queue_id)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A record of the schedule topic as the message that goes to its real topic. Pure.
+"""Turns a record of the schedule topic into the message for its real topic. Pure.
 
-Everything that the producer gave is kept: body, flags, keys, tag, times, host. DELAY, REAL_TOPIC and REAL_QID go, which
-RocketMQ leaves in the delivered message. RocketMQ's counterpart is ScheduleMessageService.messageTimeUp.
+All values of the producer are kept: body, flags, keys, tag, times, host. DELAY, REAL_TOPIC and REAL_QID are removed;
+RocketMQ leaves them in the delivered message. RocketMQ's counterpart is ScheduleMessageService.messageTimeUp.
 """
 
 from dataclasses import replace
@@ -13,11 +13,11 @@ from services.indexer.errors import Undeliverable
 
 QUEUE_ID_DIGIT_COUNT_MAX = 9
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-"""Where prepared messages wait; nothing may be brought there."""
+"""Topic where half messages wait; nothing may be delivered there."""
 
 
 def delivered(record: Record) -> Record:
-    """Return the message as it goes to its real topic, still with its queue offset here. Raises Undeliverable."""
+    """Return the message for its real topic, still with the queue offset of its record. Raises Undeliverable."""
     topic = properties.get(record.properties, properties.REAL_TOPIC)
     queue_id = properties.get(record.properties, properties.REAL_QID)
     if topic is None or queue_id is None or len(queue_id) > QUEUE_ID_DIGIT_COUNT_MAX or not queue_id.isdigit():

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LevelDelivery: brings the messages of one delay level to their real topics when they are due.
+"""LevelDelivery: appends the messages of a delay level to their real topics when they are due.
 
 Invariants: messages of a level are delivered in the order of its queue; the offset moves after the append, and the
-next batch waits until the file says so; a message that the log refuses stays the next one, however long that takes.
-A crash between the append and the file delivers that one batch again (at most 512 messages or 1 MiB and one message);
-where the state is shared, how far it is comes with the batch itself, and a writer's number, so that none comes twice.
+next batch waits until the file has the offset; a message that the log refuses stays the next message until the log
+accepts it. A crash between the append and the file delivers this batch again (at most 512 messages or 1 MiB and a
+message). If the state is shared, the batch itself contains the progress and a writer's number, so that no batch is
+delivered twice.
 Callers: the event loop's thread. Rules: RocketMQ's ScheduleMessageService.DeliverDelayedMessageTimerTask.
 """
 
@@ -47,16 +48,16 @@ BACKOFF_MS_MIN, BACKOFF_MS_MAX = 100, 10_000
 """RocketMQ's DELAY_FOR_A_WHILE and DELAY_FOR_A_PERIOD."""
 
 QUEUE_GONE = "QUEUE_OUT_OF_RANGE"
-"""The topic has fewer queues than when the message was sent: then the log chooses one."""
+"""The topic has fewer queues than when the message was sent: then the log chooses a queue."""
 
 BATCH_TOO_LARGE = "BATCH_TOO_LARGE"
-"""The log has small segments or takes small requests only: smaller batches then, as long as the process lives."""
+"""The log has small segments or accepts only small requests: batches are smaller then, until the process ends."""
 
 _log = logging.getLogger(__name__)
 
 
 class LevelDelivery:
-    """One level, by the id of its queue in the schedule topic. `loop` runs it."""
+    """The delivery of a level, by the id of its queue in the schedule topic. `loop` runs it."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class LevelDelivery:
         """Messages that were gone from the log before they were delivered."""
         self.waiting_count = 0
         self.head_due_ms: int | None = None
-        """When the next message is due; None if none waits."""
+        """Time when the next message is due; None if no message waits."""
         self._reput = reput
         self._queues = queues
         self._polls = polls
@@ -110,19 +111,20 @@ class LevelDelivery:
 
     @property
     def lateness_ms(self) -> int:
-        """For how long the next message has been due."""
+        """Milliseconds since the next message became due."""
         return 0 if self.head_due_ms is None else max(0, self._time.now_ms() - self.head_due_ms)
 
     async def stop(self) -> None:
-        """End after the batch that is under way."""
+        """End after the current batch."""
         await self.loop.stop()
         async with self._batch_lock:
             pass
 
     async def step(self) -> None:
-        """Deliver one batch of what is due, or wait until the head becomes due or a message comes.
+        """Deliver a batch of due messages, or wait until the head becomes due or a message arrives.
 
-        It waits for a second at most, so that a step of the wall clock is noticed. Raises why nothing was delivered.
+        It waits for a second at most, so that a step of the wall clock is noticed. Raises the error if nothing was
+        delivered.
         """
         await self._offsets.save()
         history_count = self._offsets.history_count
@@ -138,7 +140,7 @@ class LevelDelivery:
             await uninterrupted(self._deliver(units, history_count))
 
     def _waiting(self, queue: ConsumeQueue) -> Units:
-        """Read units from the next one on. An offset outside of the queue moves to its border, as in RocketMQ."""
+        """Read units from the next message on. An offset outside of the queue moves to its border, as in RocketMQ."""
         start = self._offsets.next_of(self.queue_id)
         end = queue.max_queue_offset
         is_complete = self._reput.state is ReputState.LIVE and self._reput.is_level
@@ -157,7 +159,7 @@ class LevelDelivery:
     async def _timed(self, units: Units) -> Units:
         """Add the delivery times that RocketMQ keeps in extensions of its queues, which are not read here.
 
-        They come from the records, or for the head alone if a record is damaged: it must not hold up those before.
+        They come from the records, or for the head alone if a record is damaged: it must not delay messages before it.
         """
         rows = np.flatnonzero(units.tags_codes <= ADDRESS_MAX)
         if len(rows):
@@ -194,9 +196,9 @@ class LevelDelivery:
         return due_ms - self._time.now_ms()
 
     async def _deliver(self, units: Units, history_count: int) -> None:
-        """Append what is due of the units, at least the head, and write down how far that is.
+        """Append the due messages of the units, at least the head, and save the progress.
 
-        Nothing happens if the log has another history by now than when the units were read.
+        Nothing happens if the log's history has changed since the units were read.
         """
         async with self._batch_lock:
             start = self._offsets.next_of(self.queue_id)
@@ -215,7 +217,7 @@ class LevelDelivery:
             await self._offsets.save()
 
     async def _read(self, units: Units, count: int) -> RecordBlock:
-        """Read records of the first units, or the head alone if one is damaged: it must not hold up those before."""
+        """Read records of the first units, or of the head alone if a record is damaged: it must not delay others."""
         try:
             return await self._records.read(units.physical_offsets[:count], units.record_sizes[:count])
         except (NotARecord, RecordDamaged):
@@ -224,14 +226,14 @@ class LevelDelivery:
             return await self._records.read(units.physical_offsets[:1], units.record_sizes[:1])
 
     def _due_count(self, units: Units) -> int:
-        """Count the units of one batch: due, in order, few and small."""
+        """Return the number of units for a batch: due units in order, limited by number and size."""
         late = np.flatnonzero(units.tags_codes > self._time.now_ms())
         ends = np.cumsum(units.record_sizes, dtype=np.int64)
         fitting = int(np.searchsorted(ends, BATCH_SIZE_BYTES_MAX, side="right"))
         return max(1, min(fitting, int(late[0]) if len(late) else len(ends)))
 
     def _message(self, block: RecordBlock, index: int, queue_offset: int) -> Record:
-        """Decode a record and refuse another: the log may have another history by now than when the unit was read."""
+        """Decode a record. Refuse another record: the log's history may have changed since the unit was read."""
         position, size = int(block.positions[index]), int(block.sizes[index])
         try:
             message = record.decode(block.records, position, end=position + size, check_crc=False)
@@ -242,7 +244,7 @@ class LevelDelivery:
         return message
 
     async def _append(self, waiting: list[Record], end: int) -> None:
-        """Append these messages, then go on at `end`. If one is refused those before it are appended."""
+        """Append these messages, then continue at `end`. If a message is refused, messages before it are appended."""
         due: list[Record] = []
         for record_waiting in waiting:
             try:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Following the log: apply batches, sync the indexes, agree on a history, wake who waits."""
+"""Following the log: apply batches, sync the indexes, agree on a history, wake waiting calls."""

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completeness: whether the indexes hold all that was ever answered from them.
+"""Completeness: whether the indexes hold all records that were ever answered from them.
 
-After a crash, a lost tail or a rebuild they are built again from further back. An answer given meanwhile would lack
-messages that a reader has seen before: a queue would end earlier, and a consumer would be sent back. So until the
-indexes are where they were, calls that need them are refused: what they need is said where they are registered (rpc).
-Invariants: `lose` before anything is dropped; complete again when the indexes reach what the log had confirmed when it
-was first heard after the loss. Callers: the event loop's thread; ReputLoop is the only one that changes it.
+After a crash, a lost tail or a rebuild the indexes are built again from an earlier offset. An answer given meanwhile
+would lack messages that a reader has seen before: a queue would end earlier, and a consumer would go back. Calls that
+need the indexes are refused until the indexes reach their former end. The registration of a call (rpc) tells whether
+it needs them.
+Invariants: `lose` before anything is dropped; complete again when the indexes reach the end that the log had confirmed
+when it was first heard after the loss.
+Callers: the event loop's thread. ReputLoop, Indexes and ReputStates change it, and no other module.
 """
 
 import asyncio
@@ -17,19 +19,19 @@ from libs.requests.errors import ServiceError
 from services.indexer.errors import Incomplete, MessageNotFound
 
 UNKNOWN = INT64_MAX
-"""Target of a loss before the log has said where it ends."""
+"""The target after a loss, until the log reports its end."""
 
 
 class Completeness:
-    """Complete when made: nothing was answered yet."""
+    """The completeness of the indexes. Complete at first, because nothing was answered yet."""
 
     def __init__(self) -> None:
         self.target_physical_offset = 0
-        """Where the indexes are complete again, exclusive; 0 if they are."""
+        """The offset at which the indexes are complete again, exclusive; 0 if they are complete."""
         self.changed = asyncio.Event()
-        """Set when the indexes are complete and the log was heard, or nobody builds them any more."""
+        """Set when the indexes are complete and the log was heard, or when indexing has stopped."""
         self.indexed_physical_offset = 0
-        """How far they are since the last loss."""
+        """End of the indexed records since the last loss."""
         self._loss_count = 0
 
     @property
@@ -38,7 +40,7 @@ class Completeness:
         return self.target_physical_offset == 0
 
     def lose(self, target_physical_offset: int = UNKNOWN) -> None:
-        """Refuse calls, those at work too, until the indexes reach this offset."""
+        """Refuse calls, including running calls, until the indexes reach this offset."""
         assert target_physical_offset >= 0
         self._loss_count += 1
         self.indexed_physical_offset = 0
@@ -46,35 +48,35 @@ class Completeness:
         self.changed.clear()
 
     def hear(self, confirmed_physical_offset: int) -> None:
-        """Note where the log ends, which is the target of a loss that had none."""
+        """Record the end of the log. It becomes the target of a loss that had no target."""
         if self.target_physical_offset == UNKNOWN:
             self.target_physical_offset = confirmed_physical_offset
 
     def reach(self, indexed_physical_offset: int, *, is_end: bool) -> None:
-        """Note how far the indexes are, and whether that is all that the log has."""
+        """Record the end of the indexes, and whether they have all records of the log."""
         self.indexed_physical_offset = indexed_physical_offset
         if is_end or indexed_physical_offset >= self.target_physical_offset:
             self.target_physical_offset = 0
             self.changed.set()
 
     def begin(self) -> int:
-        """Return what `verify` is to be told. Raises Incomplete."""
+        """Return the argument for `verify`. Raises Incomplete."""
         if not self.is_complete:
             target = None if self.target_physical_offset == UNKNOWN else self.target_physical_offset
             raise Incomplete(self.indexed_physical_offset, target=target)
         return self._loss_count
 
     def verify(self, begun: int) -> None:
-        """Raise Incomplete if something was lost since `begin`, because what was found may be too little."""
+        """Raise Incomplete if a loss happened since `begin`, because the answer may lack records."""
         if begun != self._loss_count:
             self.begin()
             raise Incomplete(self.indexed_physical_offset, target=None)
 
     @contextlib.contextmanager
     def finding(self) -> Iterator[Callable[[], None]]:
-        """Stand around a look for one thing: what is found counts, whatever is lost meanwhile.
+        """Return a context manager for the search of a single message. A found message is valid, even after a loss.
 
-        Raises Incomplete instead of MessageNotFound: nobody can say that the rest is not there.
+        Raises Incomplete instead of MessageNotFound while the indexes are incomplete: they may lack the message.
         """
         try:
             yield lambda: None
@@ -83,15 +85,15 @@ class Completeness:
             raise
 
     def answering(self) -> "Answering":
-        """Stand around whatever is found in the indexes, or is missed there. Raises Incomplete, before or after it.
+        """Return a context manager for reading the indexes. Raises Incomplete, before or after the read.
 
-        What it gives may be called in between, before a part of the answer leaves.
+        It provides a function that may be called in between, before a part of the answer is sent.
         """
         return Answering(self, self.begin())
 
 
 class Answering:
-    """One answer: a block that thousands of waiting calls stand in, so it is one small object."""
+    """The context manager of an answer. Thousands of waiting calls hold such an object, so it is small."""
 
     __slots__ = ("_begun", "_completeness")
 

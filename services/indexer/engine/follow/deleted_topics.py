@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeletedTopics: on a disk without room, new queues of topics that the log does not know any more are left out.
 
-So whoever filled a disk with queues is got rid of by deleting the topics: their records are stepped over with a note,
-and the records behind them, which waited, are entered. Nobody is asked, and nothing is left out, while there is room.
-Invariants: a queue that has a unit is never left out, so no queue gets a hole; a record of a topic that exists is never
-stepped over for this: the log is asked after the record was read, so the topic was deleted after it was appended.
+So an operator can free a disk that is full of queues by deleting their topics: the records of these topics are stepped
+over with a note, and the waiting records behind them are entered. While there is room, the log is not asked and nothing
+is left out.
+Invariants: a queue that has a unit is never left out, so no queue gets a hole; a record of an existing topic is never
+stepped over for this reason. The log is asked after the record was read, so the topic was deleted after the append.
 Callers: ReputLoop, within a step.
 """
 
@@ -21,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class DeletedTopics:
-    """What is known of them in one Indexer. A start begins anew: it asks when the disk has no room."""
+    """The deleted topics of an Indexer. They are not stored: a start asks the log again when the disk has no room."""
 
     def __init__(self, queues: ConsumeQueueTable, records: RecordSource, progress: ProgressFile) -> None:
         self._queues = queues
@@ -29,16 +30,16 @@ class DeletedTopics:
         self._progress = progress
 
     async def look_again(self, batch: DispatchBatch) -> None:
-        """Begin queues again of a batch's topics that the log knows again. Raises DependencyUnavailable."""
+        """Allow queues again for topics of the batch that the log knows again. Raises DependencyUnavailable."""
         if left_out := self._queues.left_out:
             asked = left_out.intersection(topic for topic, _ in batch.queues)
             known = {topic for topic in asked if await self._records.has_topic(topic)}
             self._queues.leave_out(left_out - known)
 
     async def leave_out(self, batch: DispatchBatch) -> bool:
-        """Leave out the queues, and their files, that a batch begins of topics that the log does not know.
+        """Leave out the queues, and their files, that a batch begins for topics that the log does not know.
 
-        Returns whether there were any such topics. Raises DependencyUnavailable, OSError, and what `place` does.
+        Returns whether there were any such topics. Raises DependencyUnavailable, OSError, and the errors of `place`.
         """
         begun = [part for part in self._queues.place(batch) if len(part.entered)]
         topics = dict.fromkeys(part.topic for part in begun if not self._queues.has_units(part.topic, part.queue_id))

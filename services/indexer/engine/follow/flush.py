@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlushLoop: makes the indexes durable, writes down how far they are, and tells the log.
+"""FlushLoop: makes the indexes durable, saves their progress, and reports it to the log.
 
-Invariants: progress is written after what it speaks of was synced; syncs run in worker threads, one round at a time.
-Each round syncs queues with enough dirty pages and finished index files; a thorough round syncs everything and writes
-the progress file. Callers: the event loop's thread. A failed sync ends it all: nobody knows what the disk
-holds, so indexing stops and the owner is told, who ends the process; the next start goes by what is on the disk.
+Invariants: progress is saved after the data that it describes was synced; syncs run in worker threads, a single round
+at a time. Each round syncs queues with enough dirty pages and finished index files; a thorough round syncs all files
+and saves the progress file. After a failed sync the content of the disk is unknown, so indexing stops and the owner is
+notified, which ends the process; the next start uses the files on the disk. Callers: the event loop's thread.
 Rules: RocketMQ's FlushConsumeQueueService; unlike there an index file is synced also before it is full.
 """
 
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class FlushLoop:
-    """Rounds of flushing."""
+    """The loop that flushes the indexes in rounds."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class FlushLoop:
         on_failure: Callable[[Exception], None],
         on_standing: Callable[[Standing, int], None],
     ) -> None:
-        """`on_standing` hears what the log says that it is, and in which epoch."""
+        """`on_standing` is called with the role that the log reports, and the epoch of the report."""
         self.sync_round_count = 0
         self._config = config
         self._indexes = indexes
@@ -60,15 +60,15 @@ class FlushLoop:
         )
 
     def start(self) -> None:
-        """Begin with the rounds."""
+        """Begin the rounds."""
         self._loop.start()
 
     def wake(self) -> None:
-        """Make the next round, and report, now: the log waits for it, or what it answers is waited for."""
+        """Begin the next round, and report, now: the log waits for the report, or a caller waits for its answer."""
         self._loop.wake()
 
     async def stop(self) -> None:
-        """End the rounds after the one that is under way, and make nothing else durable."""
+        """End the rounds after the current round, and make nothing else durable."""
         await self._loop.stop()
         async with self._progress.lock:
             pass
@@ -76,38 +76,39 @@ class FlushLoop:
     async def finish(self) -> None:
         """Make everything durable and mark the progress as clean, after `stop`. Raises SyncFailed and OSError.
 
-        Indexes that are being built again are not clean: the next start must know that they hold too little. Neither is
-        a batch that was entered in part: its units must be looked for.
-        The log is told last, if it can be: RocketMQ goes by its checkpoint which index files it keeps after a crash.
+        Indexes that are being built again are not clean: the next start must know that they lack records. Indexes with
+        a batch that was entered in part are not clean either: the next start must find its units.
+        The progress is reported last, if the log is available. RocketMQ's checkpoint decides which index files it keeps
+        after a crash.
         """
         await self.flush(is_thorough=True, is_clean=self._indexes.completeness.is_complete)
         await self._report()
 
     @property
     def flushed_physical_offset(self) -> int:
-        """End of what is indexed and survives a power cut, exclusive."""
+        """End of the indexed records that survive a power cut, exclusive."""
         return min(self._progress.value.queue_physical_offset, self._progress.value.index_physical_offset)
 
     def check(self) -> None:
-        """Raise what a sync failed with, if one did."""
+        """Raise the error of a failed sync, if a sync has failed."""
         if self._failure is not None:
             raise self._failure
 
     def fail(self, error: Exception) -> None:
-        """Give up: nobody knows what the disk holds. Nothing is written down any more, and the process ends."""
+        """Stop after a failed sync: the content of the disk is unknown. Progress is not saved, and the process ends."""
         self._failure = error
         self._on_failure(error)
 
     async def flush(self, *, is_thorough: bool, is_clean: bool = False) -> None:
-        """Do one round. After a thorough one everything entered before the call is durable and written down.
+        """Run a round. After a thorough round all records entered before the call are durable, and progress is saved.
 
-        It is done to its end even if the caller goes away meanwhile. Raises SyncFailed and OSError, and after the first
-        of them always the same one: a later sync that succeeds says nothing about what the failed one left out.
+        The round runs to its end even if the caller is cancelled meanwhile. Raises SyncFailed and OSError. After the
+        first error every call raises the same error: a later successful sync does not cover the data of a failed sync.
         """
         await uninterrupted(self._flush(self._config.flush_pages_min, is_thorough=is_thorough, is_clean=is_clean))
 
     async def sync_queues(self) -> None:
-        """Sync all queues, so that none of their files must stay mapped. Raises as `flush` does."""
+        """Sync all queues, so that none of their files must stay mapped. Raises the errors of `flush`."""
         await uninterrupted(self._flush(0))
 
     async def _flush(self, page_count_min: int, *, is_thorough: bool = False, is_clean: bool = False) -> None:
@@ -116,7 +117,7 @@ class FlushLoop:
             reached = self._indexes.reached
             has_expired = bool(self._queues.expired or self._index.expired)
             is_thorough = is_thorough or has_expired or reached.epoch != self._progress.value.epoch
-            is_clean = is_clean and not reached.is_ahead  # a clean start believes that there is nothing past it
+            is_clean = is_clean and not reached.is_ahead  # a clean start assumes that there is nothing past it
             known = self._queues.described(self._known(is_clean=is_clean))
             expired_count = len(self._queues.expired)
             new = self._queues.unsynced.take_new() if is_thorough else []
@@ -153,7 +154,7 @@ class FlushLoop:
             _log.debug("progress was not reported: %s", error)
 
     def report(self) -> ProgressReport:
-        """Tell how far the indexes are now."""
+        """Return a report of the current progress of the indexes."""
         reached, written = self._indexes.reached, self._progress.value
         return ProgressReport(
             indexed_physical_offset=reached.indexed_physical_offset,
@@ -165,13 +166,13 @@ class FlushLoop:
         )
 
     def _known(self, *, is_clean: bool) -> IndexProgress:
-        """Return what will be certain once all is synced that is entered now."""
+        """Return the progress that will be certain once all entered records are synced."""
         reached = self._indexes.reached
         return IndexProgress(
             epoch=reached.epoch,
             is_clean=is_clean,
             queue_physical_offset=reached.indexed_physical_offset,
-            index_physical_offset=self._index.next_physical_offset,  # past it in a batch that fitted only in part
+            index_physical_offset=self._index.next_physical_offset,  # past it if a batch fitted only in part
             queue_end_sum=-1 if reached.is_ahead else self._queues.sums.end,  # some queues may have more units
             queue_time_ms=reached.last_store_time_ms or self._progress.value.queue_time_ms,
             stepped_over=self._queues.stepped_over.notes(),

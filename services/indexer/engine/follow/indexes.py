@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Indexes: the queues and the key index together. A batch of the log is entered into both, and undone in both.
 
-Invariants: a batch is entered only if it begins where the last one ended; `reached` moves after the effect; entering a
-batch again changes nothing, so any failure may be answered by asking for it again. What is undone is first said to
-be no longer certain (progress), and calls are refused that would miss it (Completeness).
+Invariants: a batch is entered only if it begins where the last batch ended; `reached` changes after the effect;
+entering a batch again changes nothing, so after any failure it may be requested again. Before records are undone,
+progress is lowered, and calls that would miss the records are refused (Completeness).
 Callers: the event loop's thread; ReputLoop, within a step. Not handled: making things durable (FlushLoop).
 RocketMQ's counterpart is CommitLogDispatcher and its two implementations.
 """
@@ -37,26 +37,26 @@ _log = logging.getLogger(__name__)
 
 
 class Reached(NamedTuple):
-    """How far the indexes are. Offsets are physical, ends exclusive."""
+    """The progress of the indexes. Offsets are physical, ends exclusive."""
 
     indexed_physical_offset: int = 0
     """All records below it are entered."""
     entered_physical_offset: int = 0
-    """End of what any of the indexes holds; past the other while records are entered again. The log's history is
-    compared with this one: what lies between may be from a tail that the log has lost."""
+    """End of the records in any of the indexes. It is past `indexed_physical_offset` while records are entered again.
+    The log's history is compared at this end: the records between may be of a tail that the log has lost."""
     epoch: int = 0
-    """Epoch of the log that all of it is from; 0 if unknown."""
+    """Epoch of the log that all entered records belong to; 0 if unknown."""
     last_store_time_ms: int = 0
-    """Store time of the last record that was entered since the start; 0 if none was."""
+    """Store time of the last record entered since the start; 0 without such a record."""
 
     @property
     def is_ahead(self) -> bool:
-        """Whether some of the indexes may hold records past those that are entered."""
+        """Whether an index may hold records past `indexed_physical_offset`."""
         return self.indexed_physical_offset < self.entered_physical_offset
 
 
 class Indexes:
-    """Both tables of a store, and what is known of them. Make it, then `recover` it once."""
+    """Both tables of a store, with their progress and history. Create it, then `recover` it once."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class Indexes:
         self._deleted_topics = DeletedTopics(queues, records, progress)
 
     def recover(self, *, anew: bool) -> None:
-        """Load all that is on the disk. Blocks. Raises StoreError and OSError.
+        """Load the indexes from the disk. Blocks. Raises StoreError and OSError.
 
-        With `anew` nothing of it is believed, so that all indexes are dropped; so it is when files are missing.
+        With `anew`, and when files are missing, the progress is forgotten, so that all indexes are dropped.
         """
         self.history.load()
         self.queues.begin_topics(self.history.topic_begins)
@@ -109,7 +109,7 @@ class Indexes:
 
     async def prepare(self, batch: DispatchBatch) -> None:
         """Make the room that a batch needs. Raises Inapplicable, StoreFull, DependencyUnavailable and OSError."""
-        self._note_entered(batch.end_physical_offset)  # if it fails a part may be in: units, or a queue's first file
+        self._note_entered(batch.end_physical_offset)  # if it fails, a part may be in: units, or a queue's first file
         await self._deleted_topics.look_again(batch)
         while True:
             try:
@@ -124,8 +124,8 @@ class Indexes:
     async def _begin_again(self, batch: DispatchBatch) -> None:
         """Drop the units of queues that begin again with this batch. Raises Inapplicable and OSError.
 
-        Progress says so first: that its sums are unknown, so that a crash in between costs no rebuild, and with which
-        record, because the units must come back if the log loses that one.
+        Progress is saved first. It says that its sums are unknown, so that a crash in between causes no rebuild, and
+        with which record a queue begins again: if the log loses that record, the dropped units must come back.
         """
         if begins := self.queues.begins_of(batch):
             self._check(batch)
@@ -147,9 +147,9 @@ class Indexes:
             _log.warning("queue %s/%d begins again with the record that ends at physical offset %d", *begin)
 
     def apply(self, batch: DispatchBatch) -> None:
-        """Enter one batch. May be repeated after any error. Raises Inapplicable, StoreFull and SyncNeeded.
+        """Enter a batch. May be repeated after any error. Raises Inapplicable, StoreFull and SyncNeeded.
 
-        With Inapplicable everything before the record that is at fault was entered, and nothing from there on.
+        With Inapplicable all records before the faulty record were entered, and no record from there on.
         """
         self._check(batch)
         try:
@@ -186,7 +186,7 @@ class Indexes:
         )
 
     def _check(self, batch: DispatchBatch) -> None:
-        """Refuse what does not continue the log: the stream comes from outside."""
+        """Refuse a batch that does not continue the log: the stream comes from another process."""
         start, end = batch.start_physical_offset, batch.end_physical_offset
         if start != self.reached.indexed_physical_offset:
             raise Inapplicable(f"expected {self.reached.indexed_physical_offset} next", physical_offset=start)
@@ -202,7 +202,7 @@ class Indexes:
             raise Inapplicable(f"the records up to {end} do not follow each other", physical_offset=start)
 
     async def adopt(self, *, epoch: int, history_id: str, epochs: Sequence[Epoch]) -> None:
-        """Go by the log's epochs, and by the name of its history if it has one. Both are durable on return."""
+        """Adopt the log's epochs, and the name of its history if it has a name. Both are durable on return."""
         await self.history.adopt(history_id, epochs)
         self.reached = self.reached._replace(epoch=epoch)
 
@@ -213,9 +213,9 @@ class Indexes:
             await self.history.learn_topic_begins(begins)
 
     async def undo(self, end_physical_offset: int) -> None:
-        """Forget all records at or past this offset. Progress is lowered first: a crash in between loses nothing.
+        """Undo all records at or past this offset. Progress is lowered first, so that a crash in between loses nothing.
 
-        If queues began again behind it, everything goes: the units that they had before are not there any more.
+        If a queue began again behind this offset, all indexes are dropped, because its earlier units are gone.
         """
         if any(begin > end_physical_offset for begin in self.queues.begins.values()):
             _log.error("the log lost the begin of a queue whose older units are gone: building all indexes again")
@@ -243,13 +243,13 @@ class Indexes:
             )
 
     async def lose_all(self, end_physical_offset: int) -> None:
-        """Forget everything, because the log is another one from this offset on."""
+        """Drop all indexes, because from this offset on the log is another log."""
         self.completeness.lose()
         await self.drop_all()
         await self.history.truncate(end_physical_offset)
 
     async def drop_all(self) -> None:
-        """Forget everything. Progress says so first: a crash in between makes the next start do the same."""
+        """Drop all indexes. Progress is forgotten first: after a crash in between the next start does the same."""
         _log.warning("dropping all indexes, to build them again")
         async with self.progress.lock:
             await asyncio.to_thread(self.progress.forget)
@@ -260,7 +260,7 @@ class Indexes:
             self.reached = Reached(epoch=self.reached.epoch)
 
     async def skip_to(self, min_physical_offset: int) -> None:
-        """Go on at the log's first byte: what was before it is gone, so nobody can index it any more."""
+        """Continue at the log's first byte: earlier records are gone, so they can't be indexed any more."""
         await self.history.skip(self.reached.indexed_physical_offset, min_physical_offset)
         self.reached = self.reached._replace(indexed_physical_offset=min_physical_offset)
         self._note_entered(min_physical_offset)
@@ -268,9 +268,9 @@ class Indexes:
         self._polls.wake((), min_physical_offset)
 
     async def begin_at(self, min_physical_offset: int) -> None:
-        """Forget the ends of queues past the log's first byte if nothing of the log is held, for they come again.
+        """Drop the kept ends of queues past the log's first byte, if no record of the log is held.
 
-        Those that do not are of a tail that the log has lost.
+        The queues are indexed again. Ends that do not come back are of a tail that the log has lost.
         """
         if self.reached.entered_physical_offset <= min_physical_offset:
             await self.history.truncate(min_physical_offset)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LiveEnd: whether the Indexer hears its log, which says something every second or so.
+"""LiveEnd: whether the Indexer hears its log, which sends a step about every second.
 
-While it does not, what is new in the log is not known here: who waits for it is refused after a while, so that clients
-with several addresses go on at another Indexer. What is indexed is answered as ever.
-Invariants: a word of the log counts at once; who waits when the log falls silent is woken once, and looks again.
-Callers: the event loop's thread, but for `silent_ms` and `is_away`, from any.
+While the log is silent, its new records are unknown here. Calls that wait for new records are refused after a while, so
+that clients with several addresses continue at another Indexer. Indexed records are still answered.
+Invariants: a step of the log ends the silence at once; calls that wait when the log falls silent are woken once, and
+check again.
+Callers: the event loop's thread; `silent_ms` and `is_away`: any thread.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class LiveEnd:
-    """`loop` watches it. `why` tells what is known of the reason; a `silence_ms` of 0 refuses nobody."""
+    """The watch over the log. `loop` runs it. `why` returns the known reason. A `silence_ms` of 0 refuses no call."""
 
     def __init__(self, clock: Clock, polls: LongPolls, *, silence_ms: int, why: Callable[[], str]) -> None:
         self._clock, self._polls, self._why = clock, polls, why
@@ -30,13 +31,13 @@ class LiveEnd:
         self.loop = SupervisedLoop("live end", self._watch)
 
     def start(self) -> None:
-        """Begin to watch. The log was not heard yet, and has all of the time from now on."""
+        """Begin to watch. The log was not heard yet. Its silence begins now."""
         self._heard_at_s = self._clock.monotonic_s()
         if self._silence_ms:
             self.loop.start()
 
     def hear(self) -> None:
-        """Note that the log has said something, or that something of it was entered."""
+        """Record that a step of the log arrived, or was entered."""
         self._heard_at_s = self._clock.monotonic_s()
         if self._is_told:
             self._is_told = False
@@ -44,16 +45,16 @@ class LiveEnd:
 
     @property
     def silent_ms(self) -> int:
-        """For how long nothing was heard."""
+        """Milliseconds since the log was last heard."""
         return max(0, round((self._clock.monotonic_s() - self._heard_at_s) * 1000))
 
     @property
     def is_away(self) -> bool:
-        """Whether who waits for what is new is refused."""
+        """Whether calls that wait for new records are refused."""
         return 0 < self._silence_ms <= self.silent_ms
 
     def check(self) -> None:
-        """Raise DependencyUnavailable if nobody should wait here for what is new."""
+        """Raise DependencyUnavailable if calls should not wait here for new records."""
         if self.is_away:
             raise DependencyUnavailable("commitlog", self._text())
 
@@ -62,7 +63,7 @@ class LiveEnd:
         return f"the Indexer has heard nothing of it for {self.silent_ms // 1000} s{': ' if why else ''}{why}"
 
     async def _watch(self) -> None:
-        """Wait until the silence may be too long, and end the waits of all if it is."""
+        """Wait until the silence may be too long, and end all waits if it is."""
         left_ms = self._silence_ms - self.silent_ms
         await asyncio.sleep((left_ms if left_ms > 0 else self._silence_ms) / 1000)
         if self.is_away and not self._is_told:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LongPolls: who waits for the next message of which queue, and who for a record to be indexed.
+"""LongPolls: the calls that wait for the next message of a queue, and the calls that wait for a record to be indexed.
 
-Invariants: at most `count_max` wait for each at once; a wake-up ends every wait for what has come; a waiter that goes
-away leaves nothing behind. Callers: the event loop's thread. A waiter must look at what it waits for and begin to wait
-without an await in between, otherwise it misses it; RocketMQ's counterpart is PullRequestHoldService.
+Invariants: at most `count_max` calls of each kind wait at once; a wake-up ends all waits for the new messages and
+records; a cancelled wait leaves nothing behind. Callers: the event loop's thread. A caller must check the queue or the
+record and begin to wait without an await in between, otherwise it misses a wake-up. RocketMQ's counterpart is
+PullRequestHoldService.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from libs.requests.errors import Stopping, WindowFull
 
 
 class _Awaited(NamedTuple):
-    """A record that somebody waits for. The number tells apart who waits for the same one."""
+    """A record that a call waits for. The number distinguishes calls that wait for the same record."""
 
     physical_offset: int
     number: int
@@ -25,20 +26,20 @@ class _Awaited(NamedTuple):
 
 
 class LongPolls:
-    """Waiters by topic and queue id, and by physical offset."""
+    """The waiting calls by topic and queue id, and by physical offset."""
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
         self._waiters: dict[tuple[str, int], set[asyncio.Future[None]]] = {}
-        self._awaited: list[_Awaited] = []  # in order, the first one next
+        self._awaited: list[_Awaited] = []  # in order of the offsets
         self._numbers = itertools.count()
         self.is_closed = False
-        """Whether the service stops: whoever begins something long asks first."""
+        """Whether the service stops. A caller checks it before it begins a long operation."""
         self.count = 0
-        """How many wait for a queue now."""
+        """Number of calls that wait for a queue now."""
 
     async def wait(self, topic: str, queue_id: int, timeout_s: float) -> None:
-        """Wait until the queue has grown, or for this time. Raises WindowFull when too many wait, and Stopping."""
+        """Wait until the queue has grown, at most for this time. Raises WindowFull when too many wait, and Stopping."""
         waiter = self._waiter("waiting pulls", self.count)
         waiters = self._waiters.setdefault((topic, queue_id), set())
         waiters.add(waiter)
@@ -53,7 +54,7 @@ class LongPolls:
         self.check_open()
 
     async def wait_indexed(self, physical_offset: int, timeout_s: float) -> None:
-        """Wait until the record at this offset is indexed, or for this time. Raises as `wait` does."""
+        """Wait until the record at this offset is indexed, at most for this time. Raises the errors of `wait`."""
         awaited = _Awaited(physical_offset, next(self._numbers), self._waiter("waits for a record", len(self._awaited)))
         bisect.insort(self._awaited, awaited)
         try:
@@ -84,7 +85,7 @@ class LongPolls:
             _end(awaited.waiter)
 
     def look_again(self) -> None:
-        """End all waits, as if something had come."""
+        """End all waits, as if messages had come."""
         self.wake(self._waiters, INT64_MAX + 1)
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""check_queue_ends: looks, after a start that believed a clean stop, whether the queues end where they ended.
+"""check_queue_ends: checks, after a start from a clean stop, whether the queues still have their ends.
 
-Such a start only lists the files of the queues: each is opened when somebody first asks for it. If one has lost units
-meanwhile, by a disk or by somebody's hand, its answers lack messages without a word. So all queues are opened once in
-the background, one at a time, and what they end with is compared with the sum that the stop wrote down; if it differs,
-or one can't be read, all indexes are built anew. An unclean start does the same before it serves.
+Such a start only lists the files of the queues: each queue is opened at its first use. If a queue has lost units
+meanwhile, by a disk error or by hand, its answers would lack messages without an error. So all queues are opened once
+in the background, a queue at a time, and the sum of their ends is compared with the sum that the stop saved. If it
+differs, or a queue can't be read, all indexes are built anew. An unclean start does the same before it serves.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ async def check_queue_ends(queues: ConsumeQueueTable, states: ReputStates) -> No
 
 
 async def _end_sum(queues: ConsumeQueueTable, left: LeftQueues) -> int | None:
-    """Add up the ends. Returns None if queues were cut or removed meanwhile, because the sum speaks of others then."""
+    """Add up the ends. Returns None if queues were cut or removed meanwhile, because the saved sum includes them."""
     found = 0
     for queue in left.queues:
         await asyncio.sleep(0)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QueueEndReport: tells the log after each handshake where the queues end, so that it gives no queue offset twice.
+"""QueueEndReport: reports the ends of the queues after each handshake, so that the log assigns no queue offset twice.
 
-It runs beside the stream, a page at a time, because the first look at a queue after a start opens its files; a log that
-does not wait for it is not held up. What fails is tried again with the next handshake.
-Callers: the event loop's thread; one at a time, which the end of the stream ends.
+It runs beside the stream, a page at a time, because the first access to a queue after a start opens its files; a log
+that does not wait for it is not delayed. A failed report is repeated with the next handshake.
+Callers: the event loop's thread; a single report at a time, which ends with its stream.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class QueueEndReport:
-    """The reports of one Indexer."""
+    """The reports of an Indexer."""
 
     def __init__(self, source: LogSource, queues: ConsumeQueueTable, history: LogHistory) -> None:
         self._source = source
@@ -31,17 +31,17 @@ class QueueEndReport:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, *, epoch: int, min_physical_offset: int) -> None:
-        """Report now, to a log that keeps all from this offset on."""
+        """Report now, to a log that keeps all records from this offset on."""
         assert self._task is None
         self._task = asyncio.create_task(self._report(epoch, min_physical_offset), name="queue ends")
 
     @property
     def is_done(self) -> bool:
-        """Whether the last one has ended, while its stream goes on."""
+        """Whether the last report has ended, while its stream continues."""
         return self._task is not None and self._task.done()
 
     async def stop(self) -> None:
-        """Give up what is not done. May be repeated."""
+        """Cancel an unfinished report. May be repeated."""
         if self._task is not None:
             task, self._task = self._task, None
             task.cancel()
@@ -57,19 +57,19 @@ class QueueEndReport:
             )
         except DependencyUnavailable as error:
             _log.info("the ends of the queues were not compared with the log: %s", error)
-        except Exception:  # noqa: BLE001 - what is wrong here must not end the stream
+        except Exception:  # noqa: BLE001 - an error here must not end the stream
             _log.exception("the ends of the queues were not compared with the log")
         else:
             if contradicting_count:
                 _log.error("%d queues end with a record that the log does not have there", contradicting_count)
 
     async def pages(self, min_physical_offset: int) -> AsyncGenerator[list[QueueEnd], None]:
-        """Yield all queues with their ends, at least one page."""
+        """Yield all queues with their ends, at least a single page."""
         page: list[QueueEnd] = []
         told: set[tuple[str, int]] = set()
         names = [(topic, queue_id) for topic in self._queues.topics() for queue_id in self._queues.queue_ids(topic)]
         for name in names:
-            await asyncio.sleep(0)  # others run in between: a queue may have to be read
+            await asyncio.sleep(0)  # other tasks run in between: a queue may have to be read
             end = self._queues.end_of(*name)
             if end is not None:
                 told.add(name)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """ReputLoop: follows the log's live end, and has its records entered into the indexes, in order.
 
-It asks for a stream where the indexes end, agrees with the log on what they hold (libs.log.agreement), and enters what
-comes. When the log goes away it asks again. What it does at each moment, and what comes after that, is the table of
-`reput_state`. A record that fits no queue is stepped over with a note; indexes that contradict the log stop it.
-Invariants: `lock` is held during each step; a rebuild drops everything between two of them.
-Callers: the event loop's thread. Not handled: entering (Indexes), making things durable (FlushLoop).
-RocketMQ's counterpart is ReputMessageService, which skips what it can't read.
+It requests a stream from the end of the indexes on, agrees with the log on the records that the indexes hold
+(libs.log.agreement), and enters the records that the stream brings. When the log becomes unavailable it requests a new
+stream. The table of `reput_state` defines the stages of the loop and their order. A record that fits no queue is
+stepped over with a note; indexes that contradict the log stop the loop.
+Invariants: `lock` is held during each step; a rebuild drops all indexes between two steps.
+Callers: the event loop's thread. Not handled: entering records (Indexes), making the indexes durable (FlushLoop).
+RocketMQ's counterpart is ReputMessageService, which skips records that it can't read.
 """
 
 import asyncio
@@ -47,18 +48,18 @@ _log = logging.getLogger(__name__)
 
 
 class Ask(enum.Enum):
-    """Where the next stream is asked for."""
+    """The place where the next stream is requested."""
 
     WHERE_THE_INDEXES_END = enum.auto()
-    """The histories are to be compared."""
+    """The histories must be compared."""
     WHERE_TO_GO_ON = enum.auto()
-    """They were compared, and records come once more."""
+    """The histories were compared, and records are entered again."""
     AT_THE_BEGIN = enum.auto()
-    """The log has no record where the indexes end: perhaps it is another log."""
+    """No record of the log begins where the indexes end: perhaps it is another log."""
 
 
 class ReputLoop:
-    """Feeds the indexes from a LogSource. Make it, `start` it; each once."""
+    """The loop that feeds the indexes from a LogSource. Create it and `start` it, each once."""
 
     def __init__(
         self,
@@ -71,17 +72,17 @@ class ReputLoop:
         *,
         on_history_change: Callable[[bool], None],
     ) -> None:
-        """`on_history_change` hears that the log lost its tail or may have, and whether the indexes were cut for it."""
+        """`on_history_change` is called when the log lost its tail, or may have: with whether the indexes were cut."""
         self.confirmed_physical_offset = 0
-        """End of the log, as last heard."""
+        """End of the log, as the log last reported it."""
         self.history_change_count = 0
-        """How often the log turned out to have another history."""
+        """Times that the log had another history, and times that a rebuild dropped all indexes."""
         self.gap_count = 0
-        """How often records were deleted from the log before they were entered."""
+        """Times that records were deleted from the log before they were entered."""
         self.is_disk_full = False
-        """Whether the last batch met a disk without room for it."""
+        """Whether the last batch did not fit on the disk."""
         self.lock = asyncio.Lock()
-        """Held during each step. A removal of queues holds it, too, and then the lock of progress."""
+        """Held during each step. A removal of queues also takes it, and then the lock of progress."""
         self.queue_ends = QueueEndReport(source, indexes.queues, indexes.history)
         self._source = source
         self._indexes = indexes
@@ -103,17 +104,17 @@ class ReputLoop:
 
     @property
     def state(self) -> ReputState:
-        """What it does."""
+        """The state of the loop."""
         return self._states.state
 
     def check_same_log(self) -> None:
-        """Raise DependencyUnavailable beside another log than the indexed one, whose physical offsets differ."""
+        """Raise DependencyUnavailable if the log is not the indexed log, because its physical offsets differ."""
         if self._states.stage is Stage.OTHER_LOG:
             raise DependencyUnavailable("commitlog", self._states.last_error)
 
     @property
     def is_level(self) -> bool:
-        """Whether all that the log has, as last heard, is entered."""
+        """Whether all records up to the last reported end of the log are entered."""
         return self._indexes.reached.indexed_physical_offset >= self.confirmed_physical_offset
 
     def start(self) -> None:
@@ -122,11 +123,11 @@ class ReputLoop:
         self.loop.start()
 
     async def stop(self) -> None:
-        """End the stream. What was entered stays."""
+        """End the stream. Entered records stay."""
         await self.loop.stop()
 
     async def _follow(self) -> None:
-        """Follow one stream to its end. Raises what ended it, except for what nobody can repair by trying again."""
+        """Follow a stream to its end. Raises the error that ended it, unless a further attempt can't repair it."""
         await self._states.until_wanted()
         self._states.on(Event.STREAM)
         try:
@@ -141,7 +142,7 @@ class ReputLoop:
                     if not await self.apply(step):
                         break
                     self._states.heard.set()
-                    self._live.hear()  # to enter it may have taken long
+                    self._live.hear()  # entering the step may have taken long
                     if isinstance(step, DispatchBatch) or self.is_level:
                         self.loop.succeeded()
                     if isinstance(step, Handshake):
@@ -151,14 +152,14 @@ class ReputLoop:
             self._states.halt(error)
         except OtherLog as error:
             self._states.stand_before(error)
-            await asyncio.sleep(self._pause_s)  # the log is asked again, without a line each time
+            await asyncio.sleep(self._pause_s)  # the log is asked again, without a log line each time
         except NotARecord:
             self._ask = Ask.AT_THE_BEGIN
         except IndexDamaged as error:
             _log.error("all indexes are built anew: %s", error)
             self._states.request_rebuild()
         except SyncFailed:
-            raise  # FlushLoop has said so
+            raise  # FlushLoop has logged it
         except Exception as error:
             self._states.lose(error, is_expected=isinstance(error, DependencyUnavailable | StoreFull))
             raise
@@ -166,7 +167,7 @@ class ReputLoop:
             await self.queue_ends.stop()
 
     def _begin(self) -> int:
-        """Return where to ask for the next stream. The one after it begins with a comparison, if that is possible."""
+        """Return where to request the next stream. The stream after it begins with a comparison, if possible."""
         reached = self._indexes.reached
         match self._ask:
             case Ask.AT_THE_BEGIN:
@@ -178,7 +179,7 @@ class ReputLoop:
                 return reached.entered_physical_offset
 
     async def apply(self, step: Handshake | DispatchBatch | Heartbeat) -> bool:
-        """Apply one step of the stream. Returns False if the stream is of no use any more.
+        """Apply a step of the stream. Returns False if the stream is of no use any more.
 
         Callers: the loop itself, and the offline rebuild, which has no loop. Raises Inapplicable, StoreFull and
         SyncFailed.
@@ -205,7 +206,7 @@ class ReputLoop:
             self._hear(step)
         else:
             return False
-        if not self._states.is_following:  # a rebuild was asked for during the step: nothing is complete any more
+        if not self._states.is_following:  # a rebuild was requested during the step: nothing is complete any more
             return False
         self._completeness.reach(self._indexes.reached.indexed_physical_offset, is_end=self.is_level)
         if self.is_level:
@@ -225,8 +226,8 @@ class ReputLoop:
         queues.min_physical_offset = max(queues.min_physical_offset, step.min_physical_offset)
 
     async def _enter(self, batch: DispatchBatch) -> None:
-        """Enter a batch, with as many syncs in between as its queues need: each attempt gets further."""
-        with contextlib.suppress(Inapplicable):  # `apply` will say so, and enters what lies before it
+        """Enter a batch. Its queues may need syncs in between. Each attempt enters more records."""
+        with contextlib.suppress(Inapplicable):  # `apply` will raise it again, after it entered the records before
             await self._indexes.prepare(batch)
         while True:
             try:
@@ -237,7 +238,7 @@ class ReputLoop:
                 break
 
     async def _agree(self, handshake: Handshake) -> bool:
-        """Agree with the log on what the indexes hold. Returns False if the stream must be asked for again."""
+        """Agree with the log on the records that the indexes hold. Returns False if a new stream must be requested."""
         self._indexes.queues.set_apart.learn(handshake.set_apart)
         await uninterrupted(self._indexes.begin_topics(handshake.topic_begins))
         theirs = Theirs(
@@ -275,7 +276,7 @@ class ReputLoop:
         )
 
     async def _execute(self, verdict: Change, theirs: Theirs) -> None:
-        """Bring what the indexes hold nearer to what the log has."""
+        """Change the indexes so that they hold only records that the log has, as the verdict demands."""
         match verdict:
             case Undo(end):
                 await self._indexes.undo(end)
@@ -302,7 +303,7 @@ class ReputLoop:
         self._on_history_change(is_truncated)
 
     async def _drop_all(self) -> None:
-        """Drop all indexes, because a rebuild was asked for."""
+        """Drop all indexes, because a rebuild was requested."""
         await self._indexes.drop_all()
         self.history_change_count += 1
         self._ask = Ask.WHERE_THE_INDEXES_END

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ReputStates: what the reput loop does, as a table: what happens leads from one stage to the next.
+"""ReputStates: the stages of the reput loop, as a table: an event leads from a stage to the next stage.
 
-All that decides what the loop does next is here; the loop, the flush and whoever wants a rebuild say what happened.
-Invariants: an event that the row of a stage lacks changes nothing. So a rebuild that was asked for is not forgotten,
-whatever else happens before all is dropped; a stop is left only by a rebuild; a failed sync is the end.
+This module alone decides the next stage; the loop, the flush and the callers that request a rebuild report events.
+Invariants: an event that the row of a stage lacks changes nothing. So a requested rebuild is not lost, even if other
+events happen before all indexes are dropped; only a rebuild ends a stop; a failed sync is final.
 Callers: the event loop's thread.
 """
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class ReputState(enum.IntEnum):
-    """What others are told; the numbers are those of the protocol."""
+    """The state that the status shows, with the numbers of the protocol."""
 
     RECOVERING = 1
     CONNECTING = 2
@@ -31,49 +31,49 @@ class ReputState(enum.IntEnum):
 
 
 class Stage(enum.Enum):
-    """What the loop does."""
+    """The stage of the loop."""
 
     RECOVERING = enum.auto()
-    """It has not begun."""
+    """The loop has not begun."""
     CONNECTING = enum.auto()
-    """It asks the log for a stream, until the histories agree."""
+    """It requests a stream of the log, until the histories agree."""
     CATCHING_UP = enum.auto()
     """It enters records, and the log has more."""
     LIVE = enum.auto()
-    """All that the log has is entered."""
+    """All records of the log are entered."""
     DROPPING = enum.auto()
-    """A rebuild was asked for: all is dropped before anything else."""
+    """A rebuild was requested: all indexes are dropped before anything else."""
     RECONNECTING = enum.auto()
-    """CONNECTING, while the indexes lack what they held before a rebuild."""
+    """CONNECTING, while the indexes lack records that they held before a rebuild."""
     REBUILDING = enum.auto()
-    """CATCHING_UP, while they lack it."""
+    """CATCHING_UP, while the indexes lack these records."""
     OTHER_LOG = enum.auto()
-    """The log that was met is not the one that was indexed: nothing is entered or dropped, and it is asked again."""
+    """The log is not the indexed log: nothing is entered or dropped, and a stream is requested again."""
     STOPPED = enum.auto()
-    """The indexes contradict the log: an operator decides."""
+    """The indexes contradict the log: an operator must decide."""
     FAILED = enum.auto()
-    """Nobody knows what the disk holds: the process ends."""
+    """The content of the disk is unknown: the process ends."""
 
 
 class Event(enum.Enum):
-    """What happened."""
+    """An event that may change the stage."""
 
     STREAM = enum.auto()
-    """A stream is asked for, or has ended."""
+    """A stream is requested, or has ended."""
     LACKING = enum.auto()
-    """A step was done; the indexes do not hold all that was answered from them."""
+    """A step was applied; the indexes lack records that were answered from them."""
     BEHIND = enum.auto()
-    """A step was done; they do, and the log has more."""
+    """A step was applied; the indexes are complete, and the log has more records."""
     LEVEL = enum.auto()
-    """A step was done; the log has no more."""
+    """A step was applied; the log has no more records."""
     CONTRADICTED = enum.auto()
-    """The log says what the indexes can't be true beside."""
+    """The log contradicts the indexes."""
     OTHER_LOG = enum.auto()
-    """The log that was met has another history than the one that was indexed."""
+    """The log has another history than the indexed log."""
     FAILED = enum.auto()
     """A sync failed."""
     REBUILD = enum.auto()
-    """Somebody wants all indexes built anew."""
+    """A caller requests that all indexes are built anew."""
     DROPPED = enum.auto()
     """All indexes were dropped."""
 
@@ -105,66 +105,66 @@ _SHOWN = {
     Stage.RECONNECTING: ReputState.CONNECTING,
     Stage.FAILED: ReputState.STOPPED,
 }
-"""What others are told of the stages that they do not know."""
+"""The state that the status shows for stages without a state of their own."""
 
 
 class ReputStates:
-    """The stage of one Indexer, and why it is there."""
+    """The stage of an Indexer, and the reason for it."""
 
     def __init__(self, completeness: Completeness) -> None:
         self.stage = Stage.RECOVERING
         self.last_error = ""
-        """What a stream ended with, or why the loop stopped; empty after a rebuild was asked for."""
+        """The error that ended a stream or stopped the loop; empty after a rebuild was requested."""
         self.log_away: DependencyUnavailable | None = DependencyUnavailable(
             "commitlog", "the Indexer has not reached it yet"
         )
-        """What keeps the log out of reach, as of when it was last asked."""
+        """The reason why the log is out of reach, as of the last attempt."""
         self.heard = asyncio.Event()
-        """Set when the log was heard for the first time and the histories agree, or the loop has stopped."""
+        """Set when the log was heard for the first time and the histories agree, or when the loop has stopped."""
         self._completeness = completeness
         self._resumed = asyncio.Event()
 
     @property
     def state(self) -> ReputState:
-        """What others are told."""
+        """The state that the status shows."""
         return _SHOWN.get(self.stage) or ReputState[self.stage.name]
 
     @property
     def is_following(self) -> bool:
-        """Whether the next step of the stream may be done."""
+        """Whether the next step of the stream may be applied."""
         return not self.is_stopped and self.stage is not Stage.DROPPING
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing is done until a rebuild is asked for, or the next start."""
+        """Whether the loop does nothing until a rebuild is requested, or until the next start."""
         return self.stage in (Stage.STOPPED, Stage.FAILED)
 
     @property
     def why_silent(self) -> str:
-        """What is known of the reason, where the log is not heard. Empty if nothing is."""
+        """The known reason why the log is not heard. Empty if it is unknown."""
         if self.is_stopped:
             return f"indexing has stopped: {self.last_error}"
         return self.log_away.reason if self.log_away is not None else ""
 
     def on(self, event: Event) -> None:
-        """Go to the stage that follows from what happened, if there is one."""
+        """Change to the stage that follows from the event, if the table has such a stage."""
         self.stage = NEXT[self.stage].get(event, self.stage)
 
     async def until_wanted(self) -> None:
-        """Wait while nothing is to be done because the loop has stopped."""
+        """Wait while the loop is stopped."""
         while self.is_stopped:
             self._resumed.clear()
             await self._resumed.wait()
 
     def lose(self, error: Exception, *, is_expected: bool) -> None:
-        """Note that a stream has ended with an error. The next one may be better."""
+        """Record that a stream has ended with an error. The next stream may succeed."""
         self.on(Event.STREAM)
         if not self.is_stopped:
             self.log_away = error if isinstance(error, DependencyUnavailable) else None
             self.last_error = str(error) if is_expected else f"{type(error).__name__}: {error}"
 
     def halt(self, error: Exception, event: Event = Event.CONTRADICTED) -> None:
-        """Stop: the indexes can't go on. The reason shows in the status until a rebuild, or the next start."""
+        """Stop: indexing can't continue. The status shows the reason until a rebuild, or until the next start."""
         self.on(event)
         if self.is_stopped:
             self.last_error = str(error)
@@ -173,7 +173,7 @@ class ReputStates:
             _log.critical("indexing has stopped, an operator must decide: %s", error)
 
     def stand_before(self, error: OtherLog) -> None:
-        """Note that the log which was met is another one. The next stream may be that of the right one."""
+        """Record that the log is another log. The next stream may be of the right log."""
         is_news = self.stage is not Stage.OTHER_LOG
         self.on(Event.OTHER_LOG)
         self.last_error, self.log_away = str(error), error
@@ -183,7 +183,7 @@ class ReputStates:
             _log.critical("nothing is indexed or answered, an operator must decide: %s", error)
 
     def request_rebuild(self) -> None:
-        """Drop all indexes before the next step and begin at the log's first byte, also after a halt."""
+        """Have all indexes dropped before the next step, and begin at the log's first byte, also after a halt."""
         self.on(Event.REBUILD)
         if self.stage is Stage.DROPPING:
             self._completeness.lose()

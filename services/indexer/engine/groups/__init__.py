@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consumer groups: where each of them is."""
+"""Consumer groups: their offsets and their settings."""

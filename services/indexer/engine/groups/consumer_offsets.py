@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ConsumerOffsets: how far consumer groups are, in config/consumerOffset.json.
+"""ConsumerOffsets: the offsets of consumer groups, in config/consumerOffset.json.
 
-Invariants: names were checked before they come here; the number of offsets and the bytes of their file are bounded; the
-file is replaced atomically, and then its copy `.bak`, which stands in for it (RocketMQ's is one change behind). Offsets
-that were committed less than the flush interval before a crash may be lost: consumers then read some messages twice.
-A save costs the loop what changed: groups are kept in shards, each with the bytes of its part of the file, and only
-those of shards that changed are made anew, some offsets in one go. A thread puts the parts together and writes them.
-In memory an offset is a text and a number, because there may be millions: the collector has nothing to walk over, and
-groups share the texts of queues that are committed often.
-Groups that nobody uses can expire. When a group was used last is not in the file, so that it counts from the start at
-the earliest, and by monotonic time, so that no jump of the clock forgets a group.
+Invariants: callers check names before; the number of offsets and the bytes of their file are bounded; the file is
+replaced atomically, and then its copy `.bak`, which is read if the file is unusable (RocketMQ's copy is a change
+behind). Offsets that were committed less than the flush interval before a crash may be lost: consumers then read some
+messages twice.
+A save costs the event loop only the changed part: groups are kept in shards, each with the bytes of its part of the
+file, and only the bytes of changed shards are encoded again, some offsets at a time. A thread joins the parts and
+writes them.
+In memory an offset is a text and a number, because there may be millions: the garbage collector has no objects to
+visit, and groups share the texts of queues with frequent commits.
+Unused groups can expire. The time of the last use is not in the file, so it begins at the start at the earliest. It is
+a monotonic time, so that a jump of the clock expires no group.
 Callers: the event loop's thread. Layout: docs/formats/config_files.md; RocketMQ's counterpart is ConsumerOffsetManager.
 Decision: docs/decisions/0033-no-call-holds-the-loop.md.
 """
@@ -35,19 +37,19 @@ from libs.machine.uninterrupted import uninterrupted
 from libs.requests.errors import WindowFull
 
 SHARD_COUNT = 1_024
-"""Parts of the file that are made anew by themselves: of a million offsets each has a thousand."""
+"""Parts of the file that are encoded separately: of a million offsets each has a thousand."""
 
 FILE_SIZE_BYTES_MAX = CONFIG_FILE_SIZE_BYTES_MAX - 1024
-"""Offsets that may take more are refused: a start would not read the file."""
+"""Offsets that may need more bytes are refused: a start would not read the file."""
 
 EXPIRY_LOOK_INTERVAL_S = 60
-"""Time between two looks for groups that have expired."""
+"""Time between two searches for expired groups."""
 
 KEY_COUNT_MAX = 16_384
-"""Texts of queues that are looked up to be shared."""
+"""Texts of queues that are cached, so that groups share them."""
 
 EXPIRED_SHOWN = 10
-"""Names of groups in the line that tells which were forgotten."""
+"""Names of groups in the log line about expired groups."""
 
 Queue: TypeAlias = tuple[str, int]
 
@@ -55,7 +57,7 @@ _log = logging.getLogger(__name__)
 
 
 class GroupOffset(NamedTuple):
-    """The next queue offset of a group in one queue. They sort as lists of them do."""
+    """The next queue offset of a group in a queue. The order is that of lists of groups: group, topic, queue id."""
 
     group: str
     topic: str
@@ -65,7 +67,7 @@ class GroupOffset(NamedTuple):
 
 @dataclass(slots=True)
 class _Shard:
-    """Some of the groups, and their entries of the file, unless something changed since those were made."""
+    """Some of the groups, and their entries of the file, unless an offset changed since these were encoded."""
 
     groups: dict[str, dict[str, int]] = field(default_factory=dict)
     """By group, then by `_key`."""
@@ -74,7 +76,7 @@ class _Shard:
 
 
 class ConsumerOffsets:
-    """The offsets of all groups. Make it, then `load` it once."""
+    """The offsets of all groups. Create it, then `load` it once."""
 
     def __init__(self, fs: Fs, path: Path, clock: Clock, *, count_max: int, expire_s: int = 0) -> None:
         self._fs = fs
@@ -83,7 +85,7 @@ class ConsumerOffsets:
         self._count_max = count_max
         self._expire_s = expire_s
         self._used_s: dict[str, float] = {}
-        """When a group was asked for, or committed, if that was since the start."""
+        """Time of the last read or commit of a group, if it was since the start."""
         self._begin_s = self._expiry_look_s = clock.monotonic_s()
         self._shards: dict[int, _Shard] = {}
         self._version = DataVersion()
@@ -96,7 +98,7 @@ class ConsumerOffsets:
         self.had_file = False
         """Whether there was a file at the start."""
         self.on_change: Callable[[str, Mapping[Queue, int | None]], None] = lambda _group, _offsets: None
-        """Hears of each commit, and of each offset that somebody deletes, as None."""
+        """Called for each commit that changes an offset, and for each offset that a caller deletes, as None."""
 
     def load(self) -> None:
         """Read the file, or its copy if it is missing, empty or damaged. Raises ConfigFileDamaged if both are."""
@@ -108,7 +110,7 @@ class ConsumerOffsets:
                 self._put(group, {_key(topic, queue_id): queue_offset for queue_id, queue_offset in queues.items()})
 
     def find(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return the next queue offset of a group, or None if it has none."""
+        """Return the next queue offset of a group, or None if it has no offset."""
         found = self._offsets_of(group).get(_key(topic, queue_id))
         if found is not None:
             self._use(group)
@@ -130,7 +132,7 @@ class ConsumerOffsets:
         self._use(group)
 
     def apply(self, group: str, offsets: Mapping[Queue, int | None]) -> None:
-        """Take over what was changed elsewhere, by (topic, queue id). None is an offset that was deleted."""
+        """Apply changes of other Indexers, by (topic, queue id). None is a deleted offset."""
         kept = {_key(*queue): queue_offset for queue, queue_offset in offsets.items() if queue_offset is not None}
         if kept:
             self._put(group, kept)
@@ -139,9 +141,9 @@ class ConsumerOffsets:
         self._drop(group, [_key(*queue) for queue, queue_offset in offsets.items() if queue_offset is None])
 
     async def delete(self, group: str, topic: str | None = None) -> int:
-        """Forget the offsets of a group, all or those of a topic, and return how many. `save` makes it durable.
+        """Delete the offsets of a group, all or only of a topic, and return how many. `save` makes it durable.
 
-        Many are forgotten in steps; a commit meanwhile stays or not.
+        Many offsets are deleted in steps; a commit meanwhile may stay or be deleted.
         """
         count = 0
         async for gone in self._forget(group, topic):
@@ -150,7 +152,7 @@ class ConsumerOffsets:
         return count
 
     async def tend(self) -> None:
-        """Forget the groups that have expired, and save what changed. Raises OSError."""
+        """Delete expired groups, and save changes. Raises OSError."""
         now_s = self._clock.monotonic_s()
         if self._expire_s and now_s >= self._expiry_look_s + EXPIRY_LOOK_INTERVAL_S:
             self._expiry_look_s = now_s
@@ -158,32 +160,32 @@ class ConsumerOffsets:
         await self.save()
 
     async def group_names(self) -> AsyncGenerator[list[str], None]:
-        """Yield all groups, some at a time, in no order. Those that come or go meanwhile may be among them or not."""
+        """Yield all groups, some at a time, in no order. Groups that come or go meanwhile may be among them or not."""
         for shard in list(self._shards.values()):
             async for names in in_steps(list(shard.groups)):
                 yield names
 
     async def offsets(self, group: str | None = None) -> AsyncGenerator[list[GroupOffset], None]:
-        """Yield the offsets of a group, or of all, as `group_names` does groups."""
+        """Yield the offsets of a group, or of all groups, in the manner of `group_names`."""
         groups = [shard.groups for shard in list(self._shards.values())]
         for found in groups if group is None else [{group: self._offsets_of(group)}]:
             async for offsets in in_steps(_walk(found)):
                 yield offsets
 
     async def save(self) -> None:
-        """Write the file if anything changed since it was written. Durable on return. Raises OSError.
+        """Write the file if an offset changed since it was written. Durable on return. Raises OSError.
 
-        It is written to its end even if the caller goes away meanwhile.
+        It is written to its end even if the caller is cancelled meanwhile.
         """
         await uninterrupted(self._save())
 
     async def _forget(self, group: str, topic: str | None = None) -> AsyncGenerator[list[str], None]:
-        """Drop the offsets of a group, all or those of a topic, and yield which they were, some at a time."""
+        """Drop the offsets of a group, all or only of a topic, and yield their keys, some at a time."""
         async for keys in in_steps(list(self._offsets_of(group))):
             yield self._drop(group, [key for key in keys if topic in (None, _queue(key)[0])])
 
     async def _expire(self, limit_s: float) -> None:
-        """Forget the groups that were used last before this moment."""
+        """Delete the groups whose last use was before this time."""
         expired: list[str] = []
         async for names in self.group_names():
             for name in names:
@@ -208,7 +210,7 @@ class ConsumerOffsets:
             self._saved_change_count = change_count
 
     async def _entries(self, shard: _Shard) -> bytes:
-        """Return the shard's entries of the file. What changes while they are made is in the next save."""
+        """Return the shard's entries of the file. Changes while they are encoded are in the next save."""
         if shard.entries is not None:
             return shard.entries
         change_count = shard.change_count
@@ -247,7 +249,7 @@ class ConsumerOffsets:
         shard.entries = None
 
     def _drop(self, group: str, keys: list[str]) -> list[str]:
-        """Forget those of these offsets that are still there. Returns which they were."""
+        """Drop the offsets of these keys that still exist. Returns their keys."""
         shard = self._shards.get(_shard_of(group))
         known = {} if shard is None else shard.groups.get(group, {})
         gone = [key for key in keys if known.pop(key, None) is not None]
@@ -264,7 +266,7 @@ class ConsumerOffsets:
         return gone
 
     def _use(self, group: str) -> None:
-        """Note that the group is in use now."""
+        """Record that the group is in use now."""
         if self._expire_s:
             self._used_s[group] = self._clock.monotonic_s()
 
@@ -275,7 +277,7 @@ def _shard_of(group: str) -> int:
 
 @functools.lru_cache(KEY_COUNT_MAX)
 def _key(topic: str, queue_id: int) -> str:
-    """Return the queue as one text. No name of a topic has an `@`."""
+    """Return the queue as a single text. No name of a topic has an `@`."""
     return f"{topic}{SEPARATOR}{queue_id}"
 
 

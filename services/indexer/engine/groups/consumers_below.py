@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which consumer groups would miss entries when the log lost what lies below an offset. Changes nothing.
+"""Finds the consumer groups that would miss entries if the log dropped its records below an offset. Changes nothing.
 
-Callers: the event loop's thread, which runs in between when there are many offsets. Memory: what is returned.
+Callers: the event loop's thread; other tasks run in between when there are many offsets. Memory: the result.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT, ConsumeQueue
 
 @dataclass(frozen=True, slots=True)
 class ConsumerBelow:
-    """A stored offset below the first entry that is kept."""
+    """A stored offset below the first kept entry."""
 
     group: str
     topic: str
@@ -26,7 +26,7 @@ class ConsumerBelow:
 async def consumers_below(
     offsets: ConsumerOffsets, queues: ConsumeQueueTable, min_physical_offset: int, *, count_max: int
 ) -> tuple[list[ConsumerBelow], int]:
-    """Return the stored offsets below the first entry kept then, the furthest behind first, and how many there are."""
+    """Return the stored offsets below the first entry kept then, the furthest behind first, and their whole number."""
     furthest: list[ConsumerBelow] = []
     found_count = 0
     kept_from: dict[tuple[str, int], int] = {}

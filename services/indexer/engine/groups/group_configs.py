@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GroupConfigs: config/subscriptionGroup.json, which is for RocketMQ, and for groups that come from it.
+"""GroupConfigs: config/subscriptionGroup.json, for RocketMQ, and for groups that come from RocketMQ.
 
-Invariants: what means nothing here is kept as it was read; a group whose settings do not change keeps its entry; the
-file is replaced atomically, and then its copy `.bak`. Callers: the event loop's thread, but for `load`.
+Invariants: fields without a meaning here are kept as they were read; a group whose settings do not change keeps its
+entry; the file is replaced atomically, and then its copy `.bak`. Callers: the event loop's thread, except for `load`.
 Layout: docs/formats/config_files.md section 5; RocketMQ's counterpart is SubscriptionGroupManager.
 """
 
@@ -26,17 +26,17 @@ from libs.requests.errors import WindowFull
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """How a group retries. Times are in milliseconds."""
+    """The retry settings of a group. Times are in milliseconds."""
 
     attempts_max: int = RETRY_COUNT_DEFAULT + 1
     backoffs_ms: tuple[int, ...] = ()
-    """Empty: RocketMQ's own."""
+    """Empty: RocketMQ's own backoffs."""
     is_ordered: bool = False
     is_paused: bool = False
 
 
 class GroupConfigs:
-    """Make it, then `load` it once."""
+    """The settings of all groups. Create it, then `load` it once."""
 
     def __init__(self, fs: Fs, path: Path, clock: Clock, *, count_max: int) -> None:
         self._fs, self._path, self._clock = fs, path, clock
@@ -49,12 +49,12 @@ class GroupConfigs:
         self._file = config_file.read(self._fs, self._path, subscription_groups_json.loads) or SubscriptionGroupsFile()
 
     def find(self, group: str) -> GroupConfig | None:
-        """Return the settings of a group, None if there are none."""
+        """Return the settings of a group, None if the group has no settings."""
         found = self._file.groups.get(group)
         return None if found is None else _config(found)
 
     async def store(self, configs: Mapping[str, GroupConfig], deleted: Sequence[str] = ()) -> None:
-        """Store settings, and forget those of other groups. Durable when it returns. Raises WindowFull and OSError."""
+        """Store settings, and delete settings of `deleted` groups. Durable on return. Raises WindowFull and OSError."""
         async with self._save_lock:
             groups = {name: group for name, group in self._file.groups.items() if name not in deleted}
             for name, config in configs.items():

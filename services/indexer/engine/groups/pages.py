@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages of consumer groups by name, with their offsets by topic and queue id.
 
-Nothing is kept in order: a page walks over what is there, a step at a time, and keeps the first of what follows. So a
-commit stays cheap, and a page costs what exists, but never holds the loop. Memory: two pages.
-Callers: the event loop's thread. Groups and offsets that come or go meanwhile may be there or not.
+The stored groups have no order: a page reads all of them, a step at a time, and keeps the first items behind its
+position. So a commit stays cheap. The cost of a page grows with the number of groups and offsets, but it never blocks
+the event loop. Memory: two pages.
+Callers: the event loop's thread. Groups and offsets that come or go meanwhile may be on the page or not.
 """
 
 from collections.abc import AsyncIterator
@@ -17,7 +18,7 @@ T = TypeVar("T", str, GroupOffset)
 
 
 class GroupPosition(NamedTuple):
-    """Behind what a list goes on: a whole group, or a queue of it."""
+    """The position behind which a list continues: a whole group, or a queue of it."""
 
     group: str = ""
     queue: tuple[str, int] | None = None
@@ -25,7 +26,7 @@ class GroupPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupPage:
-    """Groups with their offsets, and behind what the next page begins; None at the end."""
+    """Groups with their offsets, and the position behind which the next page begins, or None at the end."""
 
     groups: list[tuple[str, list[GroupOffset]]]
     position: GroupPosition | None
@@ -34,7 +35,10 @@ class GroupPage:
 async def page_of_groups(
     offsets: ConsumerOffsets, position: GroupPosition, *, group_count_max: int, offset_count_max: int
 ) -> GroupPage:
-    """Return the page behind a position. A group that does not fit is for the next, one too large for any in parts."""
+    """Return the page behind a position.
+
+    A group that does not fit is on the next page. A group that is too large for any page is returned in parts.
+    """
     names = await _first_behind(offsets.group_names(), position.group, group_count_max + 1)
     if position.queue is not None:
         names = [position.group, *names]

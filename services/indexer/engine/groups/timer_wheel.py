@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TimerWheel: tells RocketMQ from where on messages wait in the timer topic, so that it delivers no others again.
+"""TimerWheel: sets where RocketMQ reads the timer topic, so that it does not deliver earlier messages again.
 
-Its own wheel knows what was delivered as little as what was cancelled since, so it goes, and RocketMQ makes it anew of
-the topic. Invariant: whenever this is interrupted, everything that waits is in the wheel or is read again.
+RocketMQ's own wheel does not know which messages were delivered or cancelled since, so it is removed, and RocketMQ
+builds it anew from the topic. Invariant: after an interruption at any time, all waiting messages are in the wheel or
+are read again.
 Layout: docs/formats/config_files.md section 6; RocketMQ's counterpart is TimerMessageStore. Callers: any thread.
 """
 
@@ -15,13 +16,13 @@ from libs.machine.fs import Fs
 
 
 class TimerWheel:
-    """Of one store."""
+    """RocketMQ's timer files of a store."""
 
     def __init__(self, fs: Fs, data_dir: Path, clock: Clock) -> None:
         self._fs, self._data_dir, self._clock = fs, data_dir, clock
 
     def begin_at(self, queue_offset: int) -> None:
-        """Let RocketMQ read the timer topic from here on. Durable when it returns. Blocks. Raises OSError."""
+        """Let RocketMQ read the timer topic from this offset on. Durable on return. Blocks. Raises OSError."""
         path = self._data_dir / store_layout.TIMER_CHECKPOINT
         self._fs.make_directory(path.parent)
         self._fs.write_atomic(path, timer_checkpoint.encode(queue_offset, self._clock.now_ms()))

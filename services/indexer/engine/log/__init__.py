@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log as the Indexer sees it: where batches and records come from, and where messages go."""
+"""The log as the Indexer sees it: the source of batches and records, and the sink of appended messages."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """LogFiles: the log's tail from the files of a CommitLog's data directory, without a CommitLog.
 
-Invariants: reads only, and changes no byte; steps are those of Dispatch (same scan, same checks, same columns), with
-the checksums of all records looked at on top; it ends where a start of the CommitLog would let the log end, a torn
-tail included, and raises RecordDamaged for a damaged middle. One file is mapped at a time.
-Callers: `rebuild`, and tests that compare; one `follow` at a time. Work is done in the calling thread.
+Invariants: reads only, and changes no byte; steps equal the steps of Dispatch (same scan, same checks, same columns),
+and the checksums of all records are checked in addition; it ends where a start of the CommitLog would let the log end,
+also before a torn tail, and raises RecordDamaged for a damaged middle. A single file is mapped at a time.
+Callers: `rebuild`, and tests that compare; a single `follow` at a time. Work is done in the calling thread.
 Not handled: a log that is written or trimmed meanwhile, unless `end_physical_offset` says where it was whole.
 Layout: docs/formats/commit_log.md; the end of a log: libs/log/end.py.
 """
@@ -45,10 +45,10 @@ KEYS_PER_RECORD = 4
 
 
 class LogFiles:
-    """LogSource over the files, and a RecordSource that knows topics alone. `end` tells how a `follow` has ended.
+    """A LogSource over the files, and a RecordSource that knows topics only. `end` tells how a `follow` has ended.
 
-    `end_physical_offset` is where to end at the latest, and then the log must be whole up to there. `epoch` is the
-    log's. `durable` is what must be there, or the end is no end but damage.
+    With `end_physical_offset` it ends there at the latest, and the log must be whole up to there. `epoch` is the log's.
+    `durable` names the part of the log that must exist: a log that ends before its end is damaged.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class LogFiles:
     async def follow(
         self, start_physical_offset: int, epoch: int, epochs: Sequence[Epoch] = ()
     ) -> AsyncGenerator[Handshake | DispatchBatch | Heartbeat, None]:
-        """See LogSource. After the last record there is one heartbeat, with the real end, and then it waits for ever.
+        """See LogSource. After the last record it yields a heartbeat with the real end, and then it waits for ever.
 
-        A follower of another epoch shares nothing with this log and begins at its first record. The handshake's
+        A caller with another epoch has nothing in common with this log and begins at its first record. The handshake's
         confirmed offset is an estimate. Raises RecordDamaged, and Inapplicable as a stream over the network does.
         """
         del epochs
@@ -121,30 +121,30 @@ class LogFiles:
         await asyncio.Event().wait()
 
     async def report(self, report: ProgressReport) -> Standing:
-        """See LogSource. Nobody is there to be told."""
+        """See LogSource. Does nothing, because no CommitLog runs."""
         del report
         return Standing()
 
     async def check_queue_offsets(
         self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool
     ) -> int:
-        """See LogSource. Nobody is there who could compare."""
+        """See LogSource. Compares nothing, because no CommitLog runs."""
         del pages, epoch, history_id, is_complete
         return 0
 
     async def has_topic(self, topic: str) -> bool:
-        """See RecordSource. It is known from `topics.json`. Raises ConfigFileDamaged."""
+        """See RecordSource. The topics are read from `topics.json`. Raises ConfigFileDamaged."""
         return topic in topics_file.load(self._fs, self._data_dir).topics
 
     async def read(
         self, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32] | None = None
     ) -> RecordBlock:
-        """See RecordSource. Nobody asks for records while indexes are built."""
+        """See RecordSource. Always refuses, because no caller reads records while indexes are built."""
         del physical_offsets, record_sizes
         raise DependencyUnavailable("commitlog", "only its files are at hand")
 
     def close(self) -> None:
-        """Let go of the files. They are mapped again when they are needed."""
+        """Unmap the files. They are mapped again when they are needed."""
         for file in self._files:
             file.close()
 

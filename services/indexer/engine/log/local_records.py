@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LocalRecords: the log's records from its own files where this process can read them, all others from the CommitLog.
+"""LocalRecords: reads the log's records from its files where this process can, and others from the CommitLog.
 
-Invariants: a record is returned only if it has its physical offset, its size and right checksums; whatever is doubtful
-(no such file, a file that is gone or can't be read, something else at the place) is the CommitLog's to answer, so
-errors and what is no longer kept are told in one place. Only files of the history that is indexed are read: another
-log's may have whole records at the same offsets. The event loop never waits for the disk: what is not in memory is read
-by a thread.
-Callers: the event loop's thread. Memory is bounded by one answer, as with the CommitLog.
-Not handled: a log that loses its tail and writes another one there while a query is at work; the CommitLog's answer is
-no other in that case.
+Invariants: a record is returned only if it has its physical offset, its size and right checksums; in all doubtful cases
+(no such file, a file that is gone or can't be read, other bytes at the place) the CommitLog answers, so that it alone
+reports errors and deleted records. Only files of the indexed history are read: the files of another log may have whole
+records at the same offsets. The event loop never waits for the disk: a thread reads data that is not in memory.
+Callers: the event loop's thread. Memory is bounded by an answer, as with the CommitLog.
+Not handled: a log that loses its tail and writes another tail there while a query runs; the CommitLog's answer is the
+same in that case.
 Decision: docs/decisions/0016-records-from-the-files.md.
 """
 
@@ -33,12 +32,12 @@ from libs.segments.errors import SegmentTwice
 from services.indexer.engine.log.source import RecordBlock, RecordSource
 
 READ_SIZE_BYTES_MAX = 8 << 20
-"""Bytes of records in one answer; the first one always fits."""
+"""Bytes of records in an answer; the first record always fits."""
 RUN_SIZE_BYTES_MAX = 1 << 20
 GAP_SIZE_BYTES_MAX = 16 << 10
-"""Records with no more between them are read with one call, and so is what lies between."""
+"""Records with no more bytes between them are read with a single call, together with these bytes."""
 FIRST_READ_BYTES = 4096
-"""What is read of a record whose size is not known; the rest follows if it is larger."""
+"""Bytes that are read first of a record of unknown size; the rest follows if it is larger."""
 OPEN_FILE_COUNT_MAX = 64
 NO_BASES = np.empty(0, np.int64)
 
@@ -50,11 +49,11 @@ class _Doubtful(Exception):
 
 
 class _WouldWait(Exception):
-    """Something is not in memory."""
+    """A part of the data is not in memory."""
 
 
 class _Run(NamedTuple):
-    """Records near each other, [first, last), from the start of one to the end of another."""
+    """Records near each other, [first, last), with the bytes from the start of the first to the end of the last."""
 
     first: int
     last: int
@@ -63,7 +62,7 @@ class _Run(NamedTuple):
 
 
 class LocalRecords:
-    """RecordSource over files, with another one behind it. `history_id` is that of the log that is indexed."""
+    """A RecordSource over files, with another source behind it. `history_id` is of the indexed log."""
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class LocalRecords:
         history_id: Callable[[], str],
         min_physical_offset: Callable[[], int],
     ) -> None:
-        """Read nothing yet. `data_dir` is the CommitLog's. `min_physical_offset` tells the first byte that is kept."""
+        """Read nothing yet. `data_dir` is the CommitLog's. `min_physical_offset` returns the first kept byte."""
         self.read_count = 0
         """Records that came from the files."""
         self._fs = fs
@@ -90,7 +89,7 @@ class LocalRecords:
         self._paths: list[Path] = []
         self._files: dict[int, ReadableFile] = {}
         self._present: set[int] = set()
-        """Files that were looked at for the answer that is being made, and had their names."""
+        """Files that were used for the current answer, and had their names then."""
 
     async def has_topic(self, topic: str) -> bool:
         """See RecordSource."""
@@ -108,7 +107,7 @@ class LocalRecords:
         return found or await self._remote.read(physical_offsets, record_sizes)
 
     async def _from_files(self, offsets: NDArray[np.int64], sizes: NDArray[np.int32] | None) -> RecordBlock | None:
-        """Read from the files, by a thread if something is not in memory. Returns None if anything is doubtful."""
+        """Read from the files, in a thread if data is not in memory. Returns None if anything is doubtful."""
         try:
             try:
                 return self._block(offsets, sizes, may_wait=False)
@@ -119,7 +118,7 @@ class LocalRecords:
             return None
 
     def _is_readable(self) -> bool:
-        """Return whether the files are those of the log that is indexed. It is looked at once for each history."""
+        """Return whether the files belong to the indexed log. It is checked once for each history."""
         history_id = self._history_id()
         if history_id and history_id != self._checked_history_id:
             try:
@@ -135,7 +134,7 @@ class LocalRecords:
         return bool(history_id) and self._is_same_log
 
     def _block(self, offsets: NDArray[np.int64], sizes: NDArray[np.int32] | None, *, may_wait: bool) -> RecordBlock:
-        """Read what fits into one answer. Raises OSError, FormatError, SegmentTwice, _Doubtful and _WouldWait."""
+        """Read as many records as fit. Raises OSError, FormatError, SegmentTwice, _Doubtful and _WouldWait."""
         self._present = set()
         if sizes is None:
             return self._block_of_unknown_sizes(offsets.tolist(), may_wait=may_wait)
@@ -187,7 +186,7 @@ class LocalRecords:
         return RecordBlock(records, positions, sizes, self._min_physical_offset())
 
     def _read(self, physical_offset: int, target: memoryview, *, may_wait: bool, is_exact: bool = True) -> int:
-        """Read bytes of one file of the log, fewer at its end unless they must be exact. Returns how many."""
+        """Read bytes of a file of the log, fewer at its end unless they must be exact. Returns their number."""
         base, file = self._file(physical_offset)
         read_bytes = file.read(physical_offset - base, target, may_wait=may_wait)
         if read_bytes is None:
@@ -197,7 +196,7 @@ class LocalRecords:
         return read_bytes
 
     def _file(self, physical_offset: int) -> tuple[int, ReadableFile]:
-        """Return the file with this byte. One that was removed is not read although that would be possible."""
+        """Return the file with this byte. A removed file is not read although that would be possible."""
         with self._lock:
             self._list(physical_offset)
             number = int(np.searchsorted(self._bases, physical_offset, side="right")) - 1
@@ -208,13 +207,13 @@ class LocalRecords:
             if file is None or (base not in self._present and file.is_removed()):
                 file = self._fs.open_readable(path)
             self._present.add(base)
-            self._files[base] = file  # the latest is the last
+            self._files[base] = file  # the last used file is the last entry
             if len(self._files) > OPEN_FILE_COUNT_MAX:
                 del self._files[next(iter(self._files))]
             return base, file
 
     def _list(self, physical_offset: int) -> None:
-        """Look for new files if none that is known has this byte."""
+        """List the files again if no known file has this byte."""
         if physical_offset >= self._end_physical_offset:
             self._paths = log_directories.segment_paths(self._fs, log_directories.load(self._fs, self._data_dir))
             self._bases = np.array([parse_file_name(path.name) for path in self._paths], np.int64)
@@ -223,12 +222,12 @@ class LocalRecords:
 
 
 def _buffer(size_bytes: int) -> memoryview:
-    """Make room that nobody has to set to zero first."""
+    """Return a buffer that is not set to zero first."""
     return np.empty(size_bytes, np.uint8).data
 
 
 def _fitting(runs: Iterator[_Run]) -> Iterator[_Run]:
-    """Take as many runs as one answer has room for, at least one."""
+    """Yield as many runs as fit into an answer, at least 1."""
     total = 0
     for run in runs:
         if total and total + run.size_bytes > READ_SIZE_BYTES_MAX:
@@ -238,7 +237,7 @@ def _fitting(runs: Iterator[_Run]) -> Iterator[_Run]:
 
 
 def _runs(offsets: NDArray[np.int64], sizes: NDArray[np.int32], bases: NDArray[np.int64]) -> Iterator[_Run]:
-    """Group records that ascend and lie near each other in one file."""
+    """Group records that ascend and lie near each other in a file."""
     ends = offsets + sizes
     gaps = offsets[1:] - ends[:-1]
     files = np.searchsorted(bases, offsets, side="right")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What queries do with blocks of records: choose, copy and join them, and read their store times.
+"""Functions on blocks of records for queries: choose, copy and join records, and read their store times.
 
-Callers: the event loop's thread. Memory is bounded by one answer of the log (8 MiB and one record).
+Callers: the event loop's thread. Memory is bounded by an answer of the log (8 MiB and a record).
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from services.indexer.engine.log.record_view import RecordView, view_record
 from services.indexer.engine.log.source import NO_RECORDS, RecordBlock, RecordSource
 
 STEP_SIZE_BYTES_MAX = 256 << 10
-"""Bytes of records that are looked at before others have their turn: a record may have thousands of keys."""
+"""Bytes of records that are read before other tasks run: a record may have thousands of keys."""
 
 LOOK_SIZE_BYTES = 2 << 10
-"""What a look at a record counts beside its bytes."""
+"""The cost of a record beside its bytes, in bytes."""
 
 
 async def chosen(block: RecordBlock, is_wanted: Callable[[RecordView], bool]) -> list[int]:
-    """Return the numbers of the records that are kept and wanted. Others have their turn in between."""
+    """Return the numbers of the records that are kept and wanted. Other tasks run in between."""
     found: list[int] = []
     seen_bytes = 0
     for index, (position, size) in enumerate(zip(block.positions.tolist(), block.sizes.tolist(), strict=True)):
@@ -43,7 +43,7 @@ def copy(found: RecordBlock, indexes: list[int]) -> RecordBlock:
 
 
 def join(parts: list[RecordBlock]) -> RecordBlock:
-    """Put records of several buffers into one."""
+    """Join the records of several buffers in a single buffer."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
@@ -59,7 +59,7 @@ def join(parts: list[RecordBlock]) -> RecordBlock:
 async def store_times_ms(
     source: RecordSource, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32]
 ) -> list[int | None]:
-    """Return the store time of each record, None for one that is no longer kept."""
+    """Return the store time of each record, None for a record that is no longer kept."""
     times: list[int | None] = []
     while (done := len(times)) < len(physical_offsets):
         block = await source.read(physical_offsets[done:], record_sizes[done:])

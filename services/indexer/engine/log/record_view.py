@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What queries look at in the raw bytes of one record, without decoding the rest of it.
+"""RecordView: reads the fields that queries need from the raw bytes of a record, without decoding the rest.
 
-The bytes come from the CommitLog, which checked them; lengths are checked again here, so that nothing outside of the
+The bytes come from the CommitLog, which checked them; lengths are checked again here, so that no byte outside of the
 record is ever read. Every function raises RecordDamaged. Layout: docs/formats/commit_log.md.
 """
 
@@ -14,19 +14,19 @@ from libs.requests.errors import RecordDamaged
 
 
 class RecordView(NamedTuple):
-    """One record in a buffer."""
+    """A record in a buffer."""
 
     records: bytes | memoryview
     shape: RecordShape
 
     @property
     def store_time_ms(self) -> int:
-        """When it was stored, in milliseconds since 1970."""
+        """Store time, in milliseconds since 1970."""
         return int(record.TIME.unpack_from(self.records, self.shape.store_time_at)[0])
 
     @property
     def physical_offset(self) -> int:
-        """Where its first byte lies in the log, as it says itself."""
+        """Offset of its first byte in the log, as the record itself states."""
         return int(record.LONG.unpack_from(self.records, self.shape.position + record.PHYSICAL_OFFSET_AT)[0])
 
     @property
@@ -62,22 +62,22 @@ class RecordView(NamedTuple):
 
     @property
     def tag(self) -> bytes | None:
-        """The whole TAGS text, None without one."""
+        """The whole TAGS text, None without tags."""
         return properties.get(self.properties, properties.TAGS)
 
     @property
     def unique_id(self) -> bytes | None:
-        """The client's unique id, None without one."""
+        """The client's unique id, None if the record has no such id."""
         return properties.get(self.properties, properties.UNIQ_KEY)
 
     @property
     def keys(self) -> list[bytes]:
-        """What the index has of it: the unique id and the keys."""
+        """The keys of the record in the index: the unique id and the keys."""
         return properties.keys_of(self.properties)
 
 
 def view_record(records: bytes | memoryview, position: int, size: int) -> RecordView:
-    """Look at the record of this size at this position."""
+    """Return a view of the record of this size at this position."""
     try:
         shape = record.check_header(records, position, end=position + size)
     except FormatError as error:

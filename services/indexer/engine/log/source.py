@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine needs of the CommitLog: its dispatch stream, its records and, for delayed messages, appending.
+"""Interfaces to the CommitLog: its dispatch stream, its records and, for delayed messages, appending.
 
 `rpc/` implements all three over gRPC.
 """
@@ -22,7 +22,7 @@ from services.indexer.engine.log.record_view import RecordView, view_record
 
 @dataclass(frozen=True, slots=True)
 class ProgressReport:
-    """How far the indexes are; offsets are exclusive ends, times are milliseconds since 1970, 0 if unknown."""
+    """The progress of the indexes. Offsets are exclusive ends, times are milliseconds since 1970, 0 if unknown."""
 
     indexed_physical_offset: int
     flushed_physical_offset: int
@@ -33,7 +33,7 @@ class ProgressReport:
 
 
 class Standing(NamedTuple):
-    """Of the log among its copies, as it says itself."""
+    """The role of the log among its copies, as the log itself reports."""
 
     is_leader: bool = True
     is_replicated: bool = False
@@ -47,37 +47,37 @@ class LogSource(Protocol):
     ) -> AsyncGenerator[Handshake | DispatchBatch | Heartbeat, None]:
         """Yield a handshake, then the log's records from an offset on, then follow the live end.
 
-        A heartbeat comes every second or so while nothing is new. The handshake tells where the records
-        begin: `epoch` is the last that is known here, and `epochs` all of them, or none if only the last one is.
-        Raises DependencyUnavailable whenever the log goes away.
+        A heartbeat comes about every second while there are no new records. The handshake tells where the records
+        begin. `epoch` is the last epoch known here, and `epochs` all known epochs; it is empty if only the last is
+        known. Raises DependencyUnavailable whenever the log becomes unavailable.
         """
         ...
 
     async def report(self, report: ProgressReport) -> Standing:
-        """Tell the log how far the indexes are, and hear what it is. Raises DependencyUnavailable."""
+        """Report the progress of the indexes to the log, and return its role. Raises DependencyUnavailable."""
         ...
 
     async def check_queue_offsets(
         self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool
     ) -> int:
-        """Tell the log where the queues end. Returns how many contradict it. Raises DependencyUnavailable.
+        """Report the ends of the queues to the log. Returns how many contradict it. Raises DependencyUnavailable.
 
-        `is_complete` says that a queue without an end never had a record.
+        `is_complete` says that a queue without a reported end never had a record.
         """
         ...
 
 
 class RecordBlock(NamedTuple):
-    """Records in one buffer, as the log gives them, in the order in which they were asked for; or some of them."""
+    """Records in a buffer, as the log returns them, in the order of the request, or a selection of them."""
 
     records: bytes | memoryview
-    """What the kernel makes answers of."""
+    """The bytes from which the kernel builds answers."""
     positions: NDArray[np.int64]
-    """Where each record lies in `records`; meaningless for one that is gone."""
+    """Position of each record in `records`; meaningless for a record that is no longer kept."""
     sizes: NDArray[np.int32]
-    """Size of each record in bytes; 0 for one that is no longer kept."""
+    """Size of each record in bytes; 0 for a record that is no longer kept."""
     min_physical_offset: int = 0
-    """First byte of the log that is kept, where it was asked."""
+    """First byte of the log that is kept, as the answering source knows it."""
 
     def select(self, indexes: list[int] | NDArray[np.intp]) -> "RecordBlock":
         """Return some of the records, in the same buffer."""
@@ -85,28 +85,28 @@ class RecordBlock(NamedTuple):
         return self._replace(positions=self.positions[chosen], sizes=self.sizes[chosen])
 
     def view(self, index: int) -> RecordView:
-        """Look at one of the records that are kept."""
+        """Return a view of a record that is kept."""
         return view_record(self.records, int(self.positions[index]), int(self.sizes[index]))
 
     def views(self) -> list[RecordView]:
-        """Look at each record."""
+        """Return a view of each record."""
         return [self.view(index) for index in range(len(self.sizes))]
 
 
 NO_RECORDS = RecordBlock(b"", np.empty(0, np.int64), np.empty(0, np.int32))
-"""One and the same for all, because each pull that waits holds it."""
+"""A single shared object, because each waiting pull holds it."""
 
 
 class RecordSource(Protocol):
-    """The log's records, and the topics that they may have."""
+    """The log's records, and the topics that the log knows."""
 
     async def read(
         self, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32] | None = None
     ) -> RecordBlock:
-        """Read the first few of these records, at least one: what fits into one answer of the log.
+        """Read the first of these records, at least 1: as many as fit into an answer of the log.
 
-        Without sizes the records' own are used. Raises DependencyUnavailable, RecordDamaged, and NotARecord when no
-        record (of this size) starts at one of the offsets.
+        Without sizes the records' own sizes are used. Raises DependencyUnavailable, RecordDamaged, and NotARecord when
+        no record (of this size) starts at an offset.
         """
         ...
 
@@ -116,42 +116,42 @@ class RecordSource(Protocol):
 
 
 class Appended(NamedTuple):
-    """A batch that the log has."""
+    """The place and the durability of an appended batch."""
 
     end_physical_offset: int
-    """Where it ends in the log, exclusive."""
+    """End of the batch in the log, exclusive."""
     is_on_disk: bool
-    """Whether it survives a power cut of the log's machine; what lies before it does then too."""
+    """Whether it survives a power cut of the log's machine. If so, all records before it do, too."""
 
 
 class StateBatch(NamedTuple):
-    """A record of the shared state, and the writer of the batch that it is in: an id, and a number within it."""
+    """A record of the shared state, and the writer of its batch: an id, and a number within it."""
 
     record: StateRecord
     writer: tuple[str, int]
 
 
 class LogSink(Protocol):
-    """The log's front."""
+    """The log's interface for appending."""
 
     async def append(self, batch: list[Record], *, names_queue: bool, state: StateBatch | None = None) -> Appended:
         """Append messages, all or nothing, and wait for their durability. Without `names_queue` the log chooses queues.
 
-        A record of the state comes along in the same batch. Raises AppendRefused, and then nothing was appended;
-        DependencyUnavailable, and then nobody knows.
+        A record of the state is appended in the same batch. Raises AppendRefused, and then nothing was appended;
+        DependencyUnavailable, and then it is unknown whether the messages were appended.
         """
         ...
 
     async def share(self, records: Sequence[StateRecord]) -> Appended:
-        """Append records of the state to whichever log leads, as safely as that promises.
+        """Append records of the state to the leader of the log, as durably as the leader promises.
 
-        Raises as `append`, and NotDurableYet: the log has them, and a failover may undo them.
+        Raises as `append`, and NotDurableYet: the log has the records, and a failover may undo them.
         """
         ...
 
 
 class NoSink:
-    """LogSink of an Indexer that has no log to append to."""
+    """The LogSink of an Indexer that has no log to append to."""
 
     async def append(self, _batch: list[Record], *, names_queue: bool, state: StateBatch | None = None) -> Appended:
         """See LogSink."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DelayOffsets: up to where the queue of each delay level is delivered, in config/delayOffset.json.
+"""DelayOffsets: the queue offsets up to which each delay level is delivered, in config/delayOffset.json.
 
-Invariants: the file never says more than what is delivered and on the log's disk, so a crash of anything delivers some
-messages twice and loses none; it is replaced atomically. What was delivered and is not on the disk yet counts in
-memory only, and no longer once the log has another history.
+Invariants: the file covers only messages that are delivered and on the log's disk, so a crash of any process delivers
+some messages twice and loses none; it is replaced atomically. Deliveries that are not on the disk yet are kept only in
+memory, and are dropped once the log has another history.
 Callers: the event loop's thread. Layout: docs/formats/config_files.md section 4; RocketMQ's counterpart is
 ScheduleMessageService, which writes every ten seconds and may run ahead of the disk.
 """
@@ -29,14 +29,14 @@ _log = logging.getLogger(__name__)
 
 
 class _Unsynced(NamedTuple):
-    """Delivered up to a queue offset by batches that end here in the log."""
+    """Delivered up to a queue offset by batches that end at this physical offset."""
 
     next_queue_offset: int
     end_physical_offset: int
 
 
 class DelayOffsets:
-    """The offsets of all levels, by the id of their queue (level less 1). Make it, then `load` it once."""
+    """The offsets of all levels, by the id of their queue (level minus 1). Create it, then `load` it once."""
 
     def __init__(self, fs: Fs, path: Path, queues: ConsumeQueueTable, clock: Clock) -> None:
         self._fs = fs
@@ -44,7 +44,7 @@ class DelayOffsets:
         self._path = path
         self._clock = clock
         self.history_count = 0
-        """Grows when the log's history changes. What was appended meanwhile may not count."""
+        """Grows when the log's history changes. The result of an append meanwhile is not valid."""
         self._certain: dict[int, int] = {}
         self._unsynced: dict[int, _Unsynced] = {}
         self._version = DataVersion()
@@ -73,11 +73,11 @@ class DelayOffsets:
         return self._certain.get(queue_id, 0) if unsynced is None else unsynced.next_queue_offset
 
     def begin(self, queue_id: int) -> None:
-        """Note that a level has messages, none of which is delivered yet unless something else is known of it."""
+        """Begin a level that has messages. Its offset is 0 unless another offset is known."""
         self._certain.setdefault(queue_id, 0)
 
     def delivered(self, queue_id: int, next_queue_offset: int, *, end_physical_offset: int, is_on_disk: bool) -> None:
-        """Note that messages up to here were appended, by a batch that ends there in the log."""
+        """Record that messages up to this queue offset were appended, by a batch that ends at this physical offset."""
         self._unsynced[queue_id] = _Unsynced(next_queue_offset, end_physical_offset)
         if is_on_disk:
             for known, unsynced in list(self._unsynced.items()):
@@ -85,25 +85,25 @@ class DelayOffsets:
                     self.move(known, unsynced.next_queue_offset)
 
     def certain(self) -> dict[int, int]:
-        """Return up to where each level is delivered for certain, by the id of its queue."""
+        """Return the queue offset up to which each level is delivered for certain, by the id of its queue."""
         return dict(self._certain)
 
     def confirm(self, queue_id: int, next_queue_offset: int) -> None:
-        """Note that the log says so. What was delivered since stays."""
+        """Set the certain offset of a level from a record of the log. Later deliveries stay."""
         unsynced = self._unsynced.get(queue_id)
         self.move(queue_id, next_queue_offset)
         if unsynced is not None and unsynced.next_queue_offset > next_queue_offset:
             self._unsynced[queue_id] = unsynced
 
     def move(self, queue_id: int, next_queue_offset: int) -> None:
-        """Go on at this queue offset, whatever was before."""
+        """Continue at this queue offset, in place of any offset before."""
         self._unsynced.pop(queue_id, None)
         if self._certain.get(queue_id, 0) != next_queue_offset:
             self._certain[queue_id] = next_queue_offset
             self._change_count += 1
 
     def step_over(self, queue_id: int, next_queue_offset: int) -> None:
-        """Note that messages up to here need no delivery. What was delivered before may still not be on the disk."""
+        """Record that messages up to here need no delivery. Deliveries before may still not be on the disk."""
         unsynced = self._unsynced.get(queue_id)
         if unsynced is None:
             self.move(queue_id, next_queue_offset)
@@ -111,10 +111,10 @@ class DelayOffsets:
             self._unsynced[queue_id] = _Unsynced(next_queue_offset, unsynced.end_physical_offset)
 
     def change_history(self, is_truncated: bool) -> None:
-        """Deliver again what was not on the log's disk: it has another history, and may have lost that.
+        """Deliver again messages that were not on the log's disk: it has another history, and may have lost them.
 
-        If the queues were cut for it, new messages may take the places of some that it lost. If it is another log
-        altogether there is no queue any more, and all that waits in it is to be delivered.
+        If the queues were cut for it, new messages may take the places of lost messages. If it is another log, the
+        queues are gone, and all messages that wait in it must be delivered.
         """
         self.history_count += 1
         self._unsynced.clear()
@@ -124,10 +124,10 @@ class DelayOffsets:
                 self.move(queue_id, min(queue_offset, 0 if queue is None else queue.max_queue_offset))
 
     async def save(self, *, is_first: bool = False) -> None:
-        """Write the file if anything certain changed since it was written. Durable on return. Raises OSError.
+        """Write the file if a certain offset changed since it was written. Durable on return. Raises OSError.
 
-        With `is_first` also if there is none, and a level has messages: then a later start knows that none was lost.
-        It is written to its end even if the caller goes away meanwhile.
+        With `is_first` it is also written if no file exists and a level has messages: then a later start knows that no
+        file was lost. It is written to its end even if the caller is cancelled meanwhile.
         """
         await uninterrupted(self._save(is_first))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one needs who lacks records of the shared state: a copy that is whole, and the changes around it. Pure."""
+"""Rebuilds the shared state when records of it are missing: from a whole copy and the changes around it. Pure."""
 
 from dataclasses import dataclass, field
 
@@ -9,16 +9,16 @@ from services.indexer.engine.share.local_changes import Place, places
 
 @dataclass(slots=True)
 class Copies:
-    """Finds whole copies. Give it each record in the order of the log."""
+    """The search for whole copies. It must read each record in the order of the log."""
 
     physical_offset: int = -1
-    """Where the newest whole one begins; -1: none was read."""
+    """Begin of the newest whole copy; -1: no whole copy was read."""
     _name: tuple[str, int] = ("", 0)
     _part_count: int = 0
     _begin_physical_offset: int = -1
 
     def read(self, record: StateRecord, physical_offset: int) -> bool:
-        """Take note of a record. Returns whether it is the last part of a copy, all parts of which came in turn."""
+        """Read a record. Returns whether it is the last part of a copy whose parts all came in order."""
         if record.copy is None:
             return False
         if record.copy.index == 0:
@@ -35,15 +35,15 @@ class Copies:
 
 @dataclass(slots=True)
 class Gathering:
-    """Puts the state together. Changes are the truth; a copy tells what was so where no change was read."""
+    """The gathered state. Changes have precedence. A copy sets the values for which no change was read."""
 
     delays: dict[int, DelayProgress] = field(default_factory=dict)
     """By the id of the level's queue."""
     offsets: dict[Place, int | None] = field(default_factory=dict)
-    """None: it was forgotten."""
+    """None: it was deleted."""
 
     def read(self, record: StateRecord) -> None:
-        """Take a record in."""
+        """Add a record."""
         if record.copy is None:
             self.offsets.update(places(record.offsets))
             self.delays.update(record.delays)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """LocalChanges: offsets that were changed here, until they come back as records of the log.
 
-Invariants: a change is unsent, or in the record of one number; the last change of an offset counts. What was changed
-here is not overwritten by records that lie before its own in the log. Pure.
+Invariants: a change is unsent, or in the record with a certain number; only the last change of an offset is kept. A
+local change is not overwritten by records that lie before its own record in the log. Pure.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,16 +16,16 @@ Place: TypeAlias = tuple[str, str, int]
 Queue: TypeAlias = tuple[str, int]
 
 CHANGE_COUNT_MAX = 1_000
-"""Of one record: names of the longest kind take half a megabyte then."""
+"""Changes of a record: with the longest names they take half a megabyte."""
 
 
 class LocalChanges:
-    """By place. None is an offset that was forgotten."""
+    """The local changes by place. None is a deleted offset."""
 
     def __init__(self) -> None:
         self._unsent: dict[Place, int | None] = {}
         self._sent: dict[Place, int] = {}
-        """Number of the record that has the last change of a place, where none is unsent."""
+        """Number of the record that has the last change of a place, for places without an unsent change."""
 
     def __contains__(self, place: Place) -> bool:
         return place in self._unsent or place in self._sent
@@ -41,13 +41,13 @@ class LocalChanges:
         return len(self._unsent)
 
     def note(self, group: str, offsets: Mapping[Queue, int | None]) -> None:
-        """Keep changes of a group."""
+        """Record changes of a group."""
         for queue, queue_offset in offsets.items():
             self._unsent[group, *queue] = queue_offset
             self._sent.pop((group, *queue), None)
 
     def pop(self, number: int) -> dict[Place, int | None]:
-        """Return the next changes, which are sent in the record of this number."""
+        """Return the next changes, which the caller sends in the record of this number."""
         found = dict(islice(self._unsent.items(), CHANGE_COUNT_MAX))
         for place in found:
             del self._unsent[place]
@@ -55,7 +55,7 @@ class LocalChanges:
         return found
 
     def put_back(self, changes: Mapping[Place, int | None], number: int) -> None:
-        """Take back changes whose record may not be in the log, except for those that were changed again."""
+        """Make changes unsent again, because their record may not be in the log. Later changes of a place stay."""
         for place, queue_offset in changes.items():
             if self._sent.get(place) == number:
                 del self._sent[place]
@@ -67,13 +67,13 @@ class LocalChanges:
             del self._sent[place]
 
     def clear(self) -> None:
-        """Forget all: nobody shares anything."""
+        """Drop all changes, because nothing is shared."""
         self._unsent.clear()
         self._sent.clear()
 
 
 def nested(changes: Mapping[Place, int | None]) -> GroupOffsets:
-    """Return changes as a record has them."""
+    """Return changes in the form of a record."""
     groups: GroupOffsets = {}
     for (group, topic, queue_id), queue_offset in changes.items():
         groups.setdefault(group, {}).setdefault(topic, {})[queue_id] = queue_offset
@@ -81,7 +81,7 @@ def nested(changes: Mapping[Place, int | None]) -> GroupOffsets:
 
 
 def places(offsets: GroupOffsets) -> Iterator[tuple[Place, int | None]]:
-    """Yield what a record has, by place."""
+    """Yield the offsets of a record, by place."""
     for group, topics in offsets.items():
         for topic, queues in topics.items():
             for queue_id, queue_offset in queues.items():

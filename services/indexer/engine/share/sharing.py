@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sharing: what groups committed anywhere, and how far delayed messages are delivered, at every Indexer of a log.
+"""Sharing: gives every Indexer of a log the committed offsets of all groups and the progress of delayed messages.
 
-Each change becomes a record of the log (docs/formats/state_record.md), and every Indexer takes over the records of all,
-in their order; so whoever has the log has the state. What was changed here counts here at once. The Indexer of the log
-that leads puts copies of all into the log: when it begins to lead, and before records that a late one needs go.
-It begins when the log says that it has copies, and does not end again as long as this directory knows of records.
-Invariants: `reput/shared_state` names a record before which all are in the files of the groups and the levels; a change
-is sent until its record comes back, also by the next process after an orderly stop. An Indexer that is killed loses
-the changes of its last second.
+Each change becomes a record of the log (docs/formats/state_record.md), and every Indexer applies the records of all
+Indexers in their order; so a member that has the log has the state. A local change takes effect here at once. The
+Indexer of the leader appends copies of the whole state to the log: when its log becomes the leader, and before records
+are deleted that a late Indexer needs.
+Sharing begins when the log reports that it has copies, and does not end as long as this directory knows of records.
+Invariants: `reput/shared_state` names a record, and all records before it are in the files of the groups and the
+levels; a change is sent until its record comes back, also by the next process after an orderly stop. An Indexer that is
+killed loses the changes of its last second.
 Callers: the event loop's thread.
 """
 
@@ -39,22 +40,22 @@ from services.indexer.engine.share.unsent_offsets import UnsentOffsets
 from services.indexer.errors import AppendRefused, GroupsUnknown
 
 SAVE_STEP_COUNT = 5
-"""Rounds of sending between two looks whether the files must be written."""
+"""Rounds of sending between two checks whether the files must be written."""
 COPY_BATCH_COUNT = 8
 """Records of a copy that are appended at once."""
 COPY_WAIT_S = 10.0
-"""How long a trim waits until the copy that it needs can be read."""
+"""Time that a trim waits until the copy that it needs can be read."""
 SEND_WAIT_S = 2.0
-"""How long a stop waits until the last changes are in the log."""
+"""Time that a stop waits until the last changes are in the log."""
 
 UNSHARED = (DependencyUnavailable, NotDurableYet, AppendRefused)
-"""Why a change may not be in the log. It is sent again."""
+"""Errors after which a change may not be in the log. It is sent again."""
 
 _log = logging.getLogger(__name__)
 
 
 class Sharing:
-    """Of one Indexer. Make it, `load` it, `start` it, `stop` it, `finish` it; each once."""
+    """The shared state of an Indexer. Create it, `load`, `start`, `stop` and `finish` it, each once."""
 
     def __init__(
         self,
@@ -91,11 +92,11 @@ class Sharing:
         self._left_unsent = UnsentOffsets(fs, data_dir / store_layout.UNSENT_OFFSETS)
         self._copies = Copies()
         self._gathering: Gathering | None = Gathering()
-        """What was read, as long as something before it is missing."""
+        """The state read so far, as long as records before it are missing. None: no records are missing."""
         self._delays: dict[int, DelayProgress] = {}
-        """As read."""
+        """Progress of the levels, as read from records."""
         self._delivered: dict[int, DelayProgress] = {}
-        """Of batches of here whose record was not read yet."""
+        """Progress of the levels by local batches whose record was not read yet."""
         self._send_lock = asyncio.Lock()
         self._save_lock = asyncio.Lock()
         self._news = asyncio.Event()
@@ -107,12 +108,12 @@ class Sharing:
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is shared."""
+        """Whether the state is shared."""
         return self._has_records or (self._standing is not None and self._standing.is_replicated)
 
     @property
     def may_deliver(self) -> bool:
-        """Whether delayed messages are this Indexer's to deliver, and it knows which are not delivered yet."""
+        """Whether this Indexer must deliver delayed messages, and knows the progress of their delivery."""
         return self._leads and (not self.is_on or (self._gathering is None and self._has_read_all))
 
     def check_known(self) -> None:
@@ -124,7 +125,7 @@ class Sharing:
             raise GroupsUnknown
 
     def check_room(self) -> None:
-        """Raise WindowFull while too many changes wait for a log that leads."""
+        """Raise WindowFull while too many changes wait for a leader."""
         if self._changes.unsent_count + len(self._left_unsent) >= self._unsent_count_max:
             raise WindowFull("changes of consumer offsets that wait for the log", limit=self._unsent_count_max)
 
@@ -171,14 +172,14 @@ class Sharing:
             await self._left_unsent.save(self._changes.unsent, self._saved or 0)
 
     def hear(self, standing: Standing, epoch: int) -> None:
-        """Take note of what the log is, as it said in an epoch."""
+        """Record the role of the log, as it reported in an epoch."""
         self._standing, self._standing_epoch = standing, epoch
         if not self.is_on:
             self._changes.clear()
             self._left_unsent.clear()
 
     def change_history(self, is_truncated: bool) -> None:
-        """Deliver again what may be lost, and read all records anew if the log lost some that may have been read."""
+        """Deliver again messages that may be lost. Read all records anew if the log may have lost read records."""
         self._delay_offsets.change_history(is_truncated)
         self._delivered.clear()
         if is_truncated and self._has_records:
@@ -186,7 +187,7 @@ class Sharing:
             self._queue.restart()
 
     async def send(self) -> None:
-        """Put all changes of here into the log, as safely as it promises. Raises one of UNSHARED."""
+        """Append all local changes to the log, as durably as it promises. Raises an error of UNSHARED."""
         async with self._send_lock:
             while self.is_on and self._changes.unsent_count and not self._is_other_log:
                 self._number += 1
@@ -199,10 +200,10 @@ class Sharing:
                     raise
 
     async def keep(self, physical_offset: int) -> None:
-        """See to it that the log, if it leads, has a whole copy at or past this offset. Raises DependencyUnavailable.
+        """Ensure that a log that leads has a whole copy at or past this offset. Raises DependencyUnavailable.
 
-        What is below may go then: an Indexer that comes later reads the copy. Before the log has said whether it leads
-        in this epoch, nothing may go.
+        Then the records below may be deleted: a later Indexer reads the copy. Before the log has reported whether it is
+        the leader in this epoch, nothing may be deleted.
         """
         if isinstance(self._sink, NoSink):
             return
@@ -210,7 +211,7 @@ class Sharing:
             raise DependencyUnavailable("commitlog", "it has not said yet whether it leads")
         if not self.is_on or not self._leads or self._copies.physical_offset >= physical_offset:
             return
-        if self._queue.unreadable:  # a copy would lack it
+        if self._queue.unreadable:  # a copy would lack its content
             raise DependencyUnavailable("commitlog", self._queue.unreadable)
         await self._copy()
         try:
@@ -222,7 +223,7 @@ class Sharing:
             raise DependencyUnavailable("commitlog", "the copy of the groups' offsets can't be read yet") from None
 
     def batch(self, queue_id: int, next_queue_offset: int) -> StateBatch | None:
-        """Return what has to be in a batch that delivers messages of a level up to here, if anything is shared."""
+        """Return the state for a batch that delivers messages of a level up to this offset, if the state is shared."""
         if not self.is_on:
             return None
         epoch = self._indexes.reached.epoch
@@ -233,11 +234,11 @@ class Sharing:
         return StateBatch(record, (f"rmq_sys_reput_delay_{queue_id + 1}_{epoch}", sequence))
 
     def delivered(self, state: StateBatch) -> None:
-        """Take note that the log has such a batch."""
+        """Record that the log has a batch with this state."""
         self._delivered.update(state.record.delays)
 
     async def save(self) -> None:
-        """Write down what was read. Durable on return. Raises OSError."""
+        """Save the state that was read. Durable on return. Raises OSError."""
         await uninterrupted(self._save())
 
     @property
@@ -246,7 +247,7 @@ class Sharing:
 
     @property
     def _leads(self) -> bool:
-        """Whether the log leads, and the indexes are of its epoch."""
+        """Whether the log is the leader, and the indexes are of its epoch."""
         standing = self._standing
         if self._is_other_log:
             return False
@@ -254,18 +255,18 @@ class Sharing:
 
     @property
     def _has_read_all(self) -> bool:
-        """Whether all records of former epochs, and of former processes, were read. Nobody knows without the epochs."""
+        """Whether all records of former epochs, and of former processes, were read. False without epochs."""
         epochs, indexed = self._indexes.history.epochs, self._indexes.reached.indexed_physical_offset
         is_indexed = bool(epochs) and indexed >= epochs[-1].start_physical_offset
         return is_indexed and self._indexes.completeness.is_complete and self._queue.is_level
 
     def _note(self, group: str, offsets: Mapping[Queue, int | None]) -> None:
-        """Remember what changed here, unless nobody wants to know."""
+        """Record local changes, unless the state is known not to be shared."""
         if self._standing is None or self.is_on:
             self._changes.note(group, offsets)
 
     async def _tend(self) -> None:
-        """Send changes, put a copy into a log that begins to lead, and write down how far was read."""
+        """Send changes, append a copy if the log has become the leader, and save the progress of reading."""
         if not self.is_on:
             await self._left_unsent.remove()
             return
@@ -273,7 +274,7 @@ class Sharing:
         await self.send()
         await self._left_unsent.remove()
         if self._leads and self._has_read_all and self._copied_epoch != (epoch := self._standing_epoch):
-            await self._settle(is_all=False)  # nobody knows more than who leads
+            await self._settle(is_all=False)  # no other Indexer knows more than the leader's
             await self._copy()
             self._copied_epoch = epoch
         if self._loop.step_count % SAVE_STEP_COUNT == 0:
@@ -306,7 +307,7 @@ class Sharing:
         self._gathering, self._copies = Gathering(), Copies()
 
     async def _read(self, record: StateRecord, physical_offset: int) -> None:
-        """Take over a record of the log."""
+        """Apply a record of the log."""
         self._has_records = True
         if record.origin == self._origin and record.copy is None:
             self._changes.heard(record.number)
@@ -322,7 +323,7 @@ class Sharing:
         self._news.set()
 
     async def _settle(self, *, is_all: bool) -> None:
-        """Go by what was gathered. `is_all`: there is nothing besides."""
+        """Apply the gathered state. `is_all`: offsets that are not in it are deleted."""
         gathering = self._gathering
         if gathering is None:
             return
@@ -350,7 +351,7 @@ class Sharing:
             self._delay_offsets.confirm(queue_id, progress.next_queue_offset)
 
     async def _copy(self) -> None:
-        """Append a copy of all that is known."""
+        """Append a copy of the whole state."""
         async with self._send_lock:
             self._number += 1
             parts = [nested({one[:3]: one.queue_offset for one in known}) async for known in self._groups.offsets()]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StateQueue: reads the records of rmq_sys_reput_state, in order, as they come into the index.
+"""StateQueue: reads the records of rmq_sys_reput_state, in order, as they are indexed.
 
-Invariants: a record is given to `on_record` once, in the order of the queue, with its physical offset; those that were
-read while the log's history changed are not. At a record that can't be decoded, because a newer version wrote it, the
-reading stands still: `unreadable` has the reason.
+Invariants: a record is passed to `on_record` once, in the order of the queue, with its physical offset. Records that
+were read while the log's history changed are dropped. At a record that can't be decoded, because a newer version wrote
+it, reading stops: `unreadable` has the reason. Below `skip_below` such a record is skipped instead.
 Callers: the event loop's thread.
 """
 
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class StateQueue:
-    """`loop` runs it. `on_gap` hears that records before the next one are gone."""
+    """The reader of the state queue. `loop` runs it. `on_gap` is called when unread records are gone."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class StateQueue:
     ) -> None:
         self.next_queue_offset = 0
         self.unreadable = ""
-        """Which record can't be decoded, and why. Empty while all can."""
+        """The record that can't be decoded, and the reason. Empty while all records can be decoded."""
         self._skip_below = skip_below
         self._queues = queues
         self._polls = polls
@@ -61,12 +61,12 @@ class StateQueue:
 
     @property
     def is_level(self) -> bool:
-        """Whether all records that are indexed were read."""
+        """Whether all indexed records were read."""
         queue = self._queue()
         return queue is None or self.next_queue_offset >= queue.max_queue_offset
 
     def restart(self, queue_offset: int = 0) -> None:
-        """Go on here. At 0 all records that are left are read."""
+        """Continue at this queue offset. At 0 all remaining records are read."""
         self.next_queue_offset = queue_offset
         self.unreadable = ""
         self._restart_count += 1
@@ -75,7 +75,7 @@ class StateQueue:
         return self._queues.find(STATE_TOPIC, STATE_QUEUE_ID)
 
     async def _step(self) -> None:
-        """Read some records, or wait for the next one."""
+        """Read some records, or wait for the next record."""
         queue = self._queue()
         if queue is None or self.unreadable:
             await asyncio.sleep(LOOK_INTERVAL_S)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The indexes: queues, index files, and how far both are."""
+"""The indexes: queues, index files, and the progress of both."""

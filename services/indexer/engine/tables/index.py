@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IndexTable: the index files of a store; the newest is written, all are searched.
+"""IndexTable: the index files of a store. The newest is written, all are searched.
 
-Invariants: names ascend with the records inside; `next_physical_offset` is the end of what is entered, so a record is
-never entered twice, whatever is replayed; all files but the newest are full and get synced once.
-Callers: the event loop's thread; syncing of what `unfinished` gave may run in a worker thread.
-Layout: `<directory>/<17 digits of local creation time>`; other names are left alone. RocketMQ's counterpart is
-IndexService. Unlike there an unfinished file that an unclean stop makes doubtful is built again from its own begin.
+Invariants: names ascend with the records inside; `next_physical_offset` is the end of the entered records, so even a
+replay never enters a record twice; all files but the newest are full and are synced once.
+Callers: the event loop's thread; the files of `unfinished` may be synced in a worker thread.
+Layout: `<directory>/<17 digits of local creation time>`; other names are ignored. RocketMQ's counterpart is
+IndexService. Unlike there, an unfinished file that is doubtful after an unclean stop is built again from its own begin.
 """
 
 import logging
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class IndexCursor:
-    """Where a search goes on: an entry of a file; entry 0 is the newest one of the key's chain."""
+    """The place where a search continues: an entry of a file. Entry 0 is the newest of the key's chain."""
 
     file: str
     entry: int
@@ -44,14 +44,14 @@ class IndexCursor:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Physical offsets of records that may have the key, newest first, and where to go on; None at the end."""
+    """Physical offsets of records that may have the key, newest first, and the next cursor, or None at the end."""
 
     physical_offsets: NDArray[np.int64]
     cursor: IndexCursor | None
 
 
 class NewestFile(NamedTuple):
-    """The newest file of a table, no name if there is none, and its next entry, -1 if nobody knows."""
+    """The newest file of a table, without a name if no file exists, and its next entry, -1 if unknown."""
 
     name: str
     next_entry: int
@@ -61,7 +61,7 @@ UNKNOWN = NewestFile("", -1)
 
 
 class IndexTable:
-    """The files of one store. Make it, then `load` it once."""
+    """The index files of a store. Create it, then `load` it once."""
 
     def __init__(self, fs: Fs, directory: Path, clock: Clock, *, slot_count: int, entry_capacity: int) -> None:
         self._fs = fs
@@ -72,7 +72,7 @@ class IndexTable:
         self.file_size_bytes = file_size_bytes(slot_count, entry_capacity)
         self._files: list[IndexFile] = []
         self.expired: list[str] = []
-        """Names of files that the table does not have any more and that wait for their removal, oldest first."""
+        """Names of files that the table has dropped and that wait for their removal, oldest first."""
         self._last_name = ""
         self.next_physical_offset = 0
         """End of the records that are entered, exclusive."""
@@ -80,9 +80,9 @@ class IndexTable:
     def load(self, progress: IndexProgress) -> None:
         """Open the files as the last stop left them, with all records entered that progress knows.
 
-        After an unclean stop all files after the last finished one are dropped, to be made again; so they are if
+        After an unclean stop all files after the last finished file are dropped, to be built again. The same happens if
         RocketMQ has worked on the same directory since a clean stop, or meanwhile, and left another newest file.
-        If one of the finished files is gone all is made again. Raises SegmentSizeWrong.
+        If a finished file is missing, all files are built again. Raises SegmentSizeWrong.
         """
         self._fs.make_directory(self.directory)
         names = self._listed()
@@ -108,7 +108,7 @@ class IndexTable:
             self._drop_unfinished(replay_physical_offset)
 
     def described(self, progress: IndexProgress) -> IndexProgress:
-        """Return progress with what its next reader must find here."""
+        """Return progress with the state of the files that the next start must find."""
         finished = self._files[: self._finished_count()]
         newest = self._newest()[0] if progress.is_clean else UNKNOWN
         return msgspec.structs.replace(
@@ -133,22 +133,22 @@ class IndexTable:
 
     @property
     def replay_physical_offset(self) -> int:
-        """Where a replay must begin to make all files again that are not finished."""
+        """The offset where a replay must begin to build all unfinished files again."""
         unfinished = self.unfinished()
         begin = unfinished[0].header.begin_physical_offset if unfinished else self.next_physical_offset
         return min(begin, self.next_physical_offset)
 
     def check(self, batch: DispatchBatch) -> None:
-        """Raise Inapplicable for a record that has more keys than a file has places."""
+        """Raise Inapplicable for a record with more keys than fit into a file."""
         too_many = np.flatnonzero(batch.key_counts >= self._entry_capacity)
         if len(too_many):
             reason = f"{int(batch.key_counts[too_many[0]])} keys do not fit into an index file"
             raise Inapplicable(reason, physical_offset=int(batch.physical_offsets[too_many[0]]))
 
     def put(self, batch: DispatchBatch) -> None:
-        """Enter the keys of the batch's records, as `check` passed them, that are not entered yet.
+        """Enter the keys of the batch's records that are not entered yet. `check` must have passed the batch.
 
-        Makes nothing durable. May be repeated with the same batch after any error: it goes on where it stopped.
+        Makes nothing durable. May be repeated with the same batch after any error: it continues where it stopped.
         Raises StoreFull.
         """
         failpoint("index.before_put")
@@ -174,11 +174,11 @@ class IndexTable:
         cursor: IndexCursor | None,
         limit: int,
     ) -> Candidates:
-        """Find records that may have a key, newest first, at most `limit` in one step.
+        """Find records that may have a key, newest first, at most `limit` in a step.
 
-        Keys are compared by hash only, and store times, [start, end), only to the second: the caller looks at the
-        records. Only records below `below_physical_offset` count. `cursor` goes on after the step before; if its file
-        is gone the search goes on by the offset alone. A step may find nothing and still have a cursor.
+        Keys are compared by hash only, and store times, [start, end), only to the second: the caller must check the
+        records. Only records below `below_physical_offset` are returned. `cursor` continues after the step before; if
+        its file is gone, the search continues by the offset alone. A step may find nothing and still have a cursor.
         Raises IndexDamaged.
         """
         newest, entry = self._place_of(cursor)
@@ -197,7 +197,7 @@ class IndexTable:
         return Candidates(np.empty(0, np.int64), None)
 
     def lowered(self, progress: IndexProgress, bound_physical_offset: int) -> IndexProgress:
-        """Return what of progress will be certain after `truncate`."""
+        """Return the part of progress that will still be certain after `truncate`."""
         finished, replay = "", min(self.next_physical_offset, bound_physical_offset)
         for file in self._files:
             header = file.header
@@ -215,7 +215,7 @@ class IndexTable:
         )
 
     def truncate(self, bound_physical_offset: int) -> None:
-        """Drop every file with a record at or past this offset. What they held below it must be put again."""
+        """Drop every file with a record at or past this offset. Their records below it must be entered again."""
         while self._files and self._files[-1].header.end_physical_offset >= bound_physical_offset:
             file = self._files.pop()
             self.next_physical_offset = min(self.next_physical_offset, file.header.begin_physical_offset)
@@ -224,7 +224,7 @@ class IndexTable:
         self.next_physical_offset = min(self.next_physical_offset, bound_physical_offset)
 
     def detach(self) -> None:
-        """Let go of all files, which stay: nothing is entered. No sync may be at work."""
+        """Close all files, which stay on the disk. The table is empty then. No sync may run."""
         self.close()
         self._files, self.expired = [], []
         self.next_physical_offset = 0
@@ -235,10 +235,11 @@ class IndexTable:
             self._remove(name)
 
     def trim(self, min_physical_offset: int) -> int:
-        """Forget finished files whose records are all below this offset. Returns how many.
+        """Drop finished files whose records are all below this offset from the table. Returns how many.
 
-        Their files are to be removed after progress says that they are fewer (`pop_expired`, `remove`): one that is
-        missing otherwise has the index made again. An unfinished one, which a sync may be at work on, goes next time.
+        They must be removed from the disk only after progress was saved with their new number (`pop_expired`,
+        `remove`): otherwise the missing file causes the index to be built again. An unfinished file, which a sync may
+        work on, is dropped next time.
         """
         count = self.trimmable_count(min_physical_offset)
         for file in self._files[:count]:
@@ -248,7 +249,7 @@ class IndexTable:
         return count
 
     def trimmable_count(self, min_physical_offset: int) -> int:
-        """Return how many files `trim` would forget."""
+        """Return how many files `trim` would drop."""
 
         def is_kept(file: IndexFile) -> bool:
             return not file.is_finished or file.header.end_physical_offset >= min_physical_offset
@@ -256,12 +257,12 @@ class IndexTable:
         return bisect_left(self._files, True, key=is_kept)
 
     def pop_expired(self, count: int) -> list[str]:
-        """Return the names of the oldest so many of the expired files, for `remove`."""
+        """Return the names of the `count` oldest expired files, for `remove`."""
         names, self.expired = self.expired[:count], self.expired[count:]
         return names
 
     def remove(self, names: list[str]) -> None:
-        """Remove files that the table does not have any more, durably. Blocks. May run in any thread."""
+        """Remove files that the table has dropped, durably. Blocks. May run in any thread."""
         for name in names:
             self._remove(name)
 
@@ -270,12 +271,12 @@ class IndexTable:
         return self._files[self._finished_count() :]
 
     def mark_finished(self, files: list[IndexFile]) -> None:
-        """Note that these files, none of them the newest, were synced after their last entry."""
+        """Record that these files were synced after their last entry. The newest must not be among them."""
         for file in files:
             file.is_finished = True
 
     def close(self) -> None:
-        """Let go of all files. Makes nothing durable."""
+        """Close all files. Makes nothing durable."""
         for file in self._files:
             file.close()
 
@@ -283,7 +284,7 @@ class IndexTable:
         return [name for name in self._fs.list(self.directory) if store_layout.is_index_file_name(name)]
 
     def _newest(self) -> tuple[NewestFile, int]:
-        """Return what the newest file is, and the physical offset of its last record, -1 without a file."""
+        """Return the newest file, and the physical offset of its last record, -1 without a file."""
         if not self._files:
             return NewestFile("", 0), -1
         header = self._files[-1].header
@@ -293,7 +294,7 @@ class IndexTable:
         return bisect_left(self._files, True, key=lambda file: not file.is_finished)
 
     def _is_as_left(self, replay_physical_offset: int, newest: NewestFile) -> bool:
-        """Return whether unfinished files begin and end as they did, and nothing was entered past the end."""
+        """Return whether unfinished files begin and end as before, and nothing was entered past the end."""
         found, end_physical_offset = self._newest()
         if newest not in (UNKNOWN, found):
             _log.warning("%s: the newest file is %s, not %s: building it again", self.directory, found, newest)
@@ -309,7 +310,7 @@ class IndexTable:
         self.next_physical_offset = replay_physical_offset
 
     def _place_of(self, cursor: IndexCursor | None) -> tuple[int, int]:
-        """Return the numbers of the file to begin with and its entry: the newest, unless the cursor's file is kept."""
+        """Return the numbers of the first file and its first entry: the newest, unless the cursor's file is kept."""
         if cursor is not None:
             number = bisect_left(self._files, cursor.file, key=lambda file: file.name)
             if number < len(self._files) and self._files[number].name == cursor.file:
@@ -331,7 +332,7 @@ class IndexTable:
         return self._add(mapped, is_finished=False)
 
     def _next_name(self) -> str:
-        """Return the local time, as RocketMQ names files, but later than the newest: the clock may stand or go back."""
+        """Return the local time, as RocketMQ names files, but later than the newest: the clock may stop or run back."""
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000, tz=UTC).astimezone()
         name = store_layout.index_file_name(now)
         if name <= self._last_name:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IndexFile: one mapped hash table from keys to physical offsets.
+"""IndexFile: a mapped hash table from keys to physical offsets.
 
-Invariants: entries are only added, in log order; a file that got no entry does not exist; once `is_finished` is set it
+Invariants: entries are only added, in log order; a file without an entry does not exist; a file with `is_finished` set
 never changes again. Callers: the event loop's thread; `sync` from a worker thread.
 Not handled: which file is written or searched (IndexTable). Layout: docs/formats/index_file.md; RocketMQ's counterpart
-is IndexFile. Unlike there the first entry of a later file carries the time difference 0, as in the first file.
+is IndexFile. Unlike there, the first entry of a later file has the time difference 0, as in the first file.
 """
 
 from array import array
@@ -33,34 +33,34 @@ from libs.machine.fs import MappedFile
 from libs.segments.errors import IndexDamaged, SyncFailed
 
 TIME_MAX_MS = 1 << 43
-"""In the year 2248: a later store time is none."""
+"""In the year 2248: a later time is no valid store time."""
 
 COUNTED_SLOT_COUNT = 1024
-"""So few slots are counted at once: it costs microseconds."""
+"""Up to this number all slots are counted at once: it costs microseconds."""
 
 AROUND_FACTOR = 20
-"""Of `AROUND_FACTOR / load` slots all are empty by chance once in exp(20) times."""
+"""All of `AROUND_FACTOR / load` slots are empty by chance only once in exp(20) cases."""
 
 
 class Selection(NamedTuple):
-    """Physical offsets of entries, newest first, and the entry to go on with; 0 at the end of the chain."""
+    """Physical offsets of entries, newest first, and the next entry of the chain, or 0 at its end."""
 
     physical_offsets: NDArray[np.int64]
     next_entry: int
 
 
 class IndexFile:
-    """One file. `name` orders the files of a table."""
+    """An index file. `name` orders the files of a table."""
 
     def __init__(self, mapped: MappedFile, *, slot_count: int, entry_capacity: int, is_finished: bool) -> None:
         self.name = mapped.path.name
         self.is_finished = is_finished
-        """A later file exists and all of this one is synced."""
+        """Whether a later file exists and all of this file is synced."""
         self._mapped = mapped
         self._slot_count = slot_count
         self._entry_capacity = entry_capacity
         self._next_entry: int | None = None
-        """What the header said last; None until somebody looks, because a start looks at no file's content."""
+        """The next entry as last read from the header; None before the first read: a start reads no file's content."""
 
     @property
     def header(self) -> IndexHeader:
@@ -68,7 +68,7 @@ class IndexFile:
         return decode_header(self._mapped.buffer)
 
     def checked_header(self, *, end_physical_offset: int) -> IndexHeader:
-        """Return the header, if it can be that of a file of the log up to this offset. Raises IndexDamaged."""
+        """Return the header, if it can belong to a file of the log up to this offset. Raises IndexDamaged."""
         try:
             header = self.header
         except FormatError as error:
@@ -92,9 +92,10 @@ class IndexFile:
         return self._mapped.size_bytes
 
     def put(self, batch: DispatchBatch, row: int, key: int) -> tuple[int, int]:
-        """Enter the keys of the batch's records from `row` on, the first of whose keys is number `key` of the batch.
+        """Enter the keys of the batch's records from `row` on. Their first key is number `key` of the batch.
 
-        Returns where it stopped: after the last record, or before one whose keys do not all fit. Raises IndexDamaged.
+        Returns where it stopped: after the last record, or before a record whose keys do not all fit. Raises
+        IndexDamaged.
         """
         if self._next_entry not in (None, found := read_next_entry(self._mapped.buffer)):
             raise self._damaged(ENTRY_COUNT_AT, f"the next entry is {found}, not {self._next_entry}")
@@ -116,7 +117,7 @@ class IndexFile:
     def select(self, key_hash: int, *, begin_time_ms: int, end_time_ms: int, entry: int, limit: int) -> Selection:
         """Find at most `limit` entries of a hash whose time (known to the second) may be in [begin, end], newest first.
 
-        `entry` is where to go on: 0 for the newest entry, otherwise `next_entry` of the selection before.
+        `entry` is the first entry: 0 for the newest, otherwise `next_entry` of the selection before.
         Raises IndexDamaged.
         """
         physical_offsets, entries = array("q", bytes(8 * limit)), array("i", bytes(4 * limit))
@@ -140,8 +141,8 @@ class IndexFile:
     def _check_empty(self, position: int) -> None:
         """Raise IndexDamaged if a slot is empty that was once in use.
 
-        Zeros are what a disk gives for a page that it lost. So many slots around it that one of them is nearly
-        certainly in use are looked at first; only if all of them are empty, too, all slots are counted.
+        A disk returns zeros for a lost page. First the slots around it are read: so many that a used slot is nearly
+        certain among them. Only if all of them are empty, too, all slots are counted.
         """
         slots = np.frombuffer(self._mapped.buffer, ">i4", self._slot_count, HEADER_SIZE_BYTES)
         slot, used_count = (position - HEADER_SIZE_BYTES) // SLOT_SIZE_BYTES, self.header.used_slot_count
@@ -178,5 +179,5 @@ class IndexFile:
         failpoint("index_file.after_sync")
 
     def close(self) -> None:
-        """Let go of the file. Makes nothing durable."""
+        """Close the file. Makes nothing durable."""
         self._mapped.close()

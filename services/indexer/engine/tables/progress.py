@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ProgressFile: what the indexes hold for certain, in memory and in `reput/index_progress`.
+"""ProgressFile: the durable content of the indexes, in memory and in `reput/index_progress`.
 
-Invariants: written after the effect that it speaks of, so it may say too little, never too much; replaced atomically;
-`is_clean` stands in the file only between an orderly stop and the next start.
-A file that is missing or damaged means that nothing is certain: everything is built anew from the log.
-Layout: docs/formats/reput_files.md; RocketMQ has no such file and goes by the checkpoint's times.
+Invariants: written after the effect that it describes, so it may state too little, never too much; replaced atomically;
+`is_clean` is set in the file only between an orderly stop and the next start.
+If the file is missing or damaged, nothing is certain: all indexes are built anew from the log.
+Layout: docs/formats/reput_files.md; RocketMQ has no such file and uses the checkpoint's times.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class ProgressFile:
-    """The progress as the file has it. Whoever writes it, or undoes what it speaks of, holds `lock` meanwhile."""
+    """The progress as the file has it. A caller that writes it, or undoes entered records, holds `lock` meanwhile."""
 
     def __init__(self, fs: Fs, path: Path) -> None:
         self.value = IndexProgress()
@@ -30,7 +30,7 @@ class ProgressFile:
         self._path = path
 
     def load(self) -> IndexProgress:
-        """Read the file. Without one that can be believed nothing is certain. A damaged one is logged. Blocks."""
+        """Read the file. If it is missing or damaged, nothing is certain. A damaged file is logged. Blocks."""
         self.value = IndexProgress()
         try:
             self.value = IndexProgress.decode(self._fs.read(self._path))
@@ -41,7 +41,7 @@ class ProgressFile:
         return self.value
 
     def forget(self) -> IndexProgress:
-        """Write down, durably, that nothing is certain, and return that. Blocks. Raises OSError."""
+        """Save durably that nothing is certain, and return this progress. Blocks. Raises OSError."""
         self._replace(IndexProgress())
         return self.value
 
@@ -51,7 +51,7 @@ class ProgressFile:
             self._replace(msgspec.structs.replace(self.value, is_clean=False))
 
     async def save(self, value: IndexProgress) -> None:
-        """Replace the file if the value is another. Durable on return. Raises OSError."""
+        """Replace the file if the value differs. Durable on return. Raises OSError."""
         assert self.lock.locked()
         if value != self.value:
             await asyncio.to_thread(self._replace, value)

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ConsumeQueue: the units of one queue of one topic, as RocketMQ lays them out.
+"""ConsumeQueue: the units of a queue of a topic, in RocketMQ's layout.
 
 Invariants: unit k lies at byte 20 * k of the queue; units of real messages follow each other without a gap and their
-physical offsets ascend; before the first one there may be pre-blank units, which never count as messages; bytes after
-the last unit are zero. min_queue_offset <= max_queue_offset, and min never goes back except by `truncate`. A file has
-blocks for its units and some more, which it gets by steps, always before a unit is written there: a store without a
-block would end the process on a full disk.
-Callers: the event loop's thread; `sync` from a worker thread, one at a time.
-Not handled: which queues there are (ConsumeQueueTable), which records belong to one (queue_rows), when to sync
+physical offsets ascend; before the first of them there may be pre-blank units, which are never messages; bytes after
+the last unit are zero. min_queue_offset <= max_queue_offset, and min never decreases except by `truncate`,
+`forget_min`, `detach`, and an `append` that begins the queue anew. A file has blocks for its units and for some more.
+It gets them in steps, always before a unit is written there: a write to a place without a block would end the process
+on a full disk.
+Callers: the event loop's thread; `sync` from a worker thread, a single call at a time.
+Not handled: the set of queues (ConsumeQueueTable), the records that belong to a queue (queue_rows), the times of syncs
 (FlushLoop).
-Layout: docs/formats/consume_queue.md; RocketMQ's counterpart is ConsumeQueue. Unlike it a gap is never filled with the
-wrong unit, and pre-blank or zero units never pass for messages.
+Layout: docs/formats/consume_queue.md; RocketMQ's counterpart is ConsumeQueue. Unlike it, a gap is never filled with the
+wrong unit, and pre-blank or zero units are never returned as messages.
 """
 
 from bisect import bisect_left
@@ -38,7 +39,7 @@ _UnitOrUnits = NDArray[np.void] | np.void
 
 
 class Units(NamedTuple):
-    """Consecutive units as columns of native numbers; copies, so they stay valid whatever happens to the files."""
+    """Consecutive units as columns of native numbers. They are copies, so they stay valid when the files change."""
 
     physical_offsets: NDArray[np.int64]
     record_sizes: NDArray[np.int32]
@@ -46,11 +47,11 @@ class Units(NamedTuple):
 
 
 class ConsumeQueue:
-    """One queue. Opening maps nothing; the end of the data is looked for on first use.
+    """A queue of a topic. Opening maps nothing. The end of the data is searched on first use.
 
-    `bound_physical_offset` is what recovery decided: units of records at or past it are dropped, and those before it
-    are durable. `is_clean` says that the last process ended orderly, so that nothing but zeros follows the last unit.
-    `is_new` makes a directory that waits for no disk.
+    Recovery decides `bound_physical_offset`: units of records at or past it are dropped, and units before it are
+    durable. `is_clean` says that the last process ended orderly, so that nothing but zeros follows the last unit.
+    With `is_new` the directory is created without a wait for the disk.
     """
 
     def __init__(
@@ -76,14 +77,14 @@ class ConsumeQueue:
         self._is_clean = is_clean
         self._is_recovered = False
         self.was_changed = False
-        """Whether another program has written units since the clean stop; they were dropped, and so may be others."""
+        """Whether another program has written units since the clean stop. They were dropped, and perhaps others."""
         self._end_as_found = 0
         self._min_queue_offset = 0
         self._min_physical_offset = 0
 
     @property
     def max_queue_offset(self) -> int:
-        """Queue offset that the next message gets. It is 0 if there never was one."""
+        """Queue offset of the next message. It is 0 if the queue never had a message."""
         self._recover()
         return self._chain.max_physical_offset // UNIT_SIZE_BYTES
 
@@ -95,18 +96,18 @@ class ConsumeQueue:
 
     @property
     def min_queue_offset(self) -> int:
-        """First unit whose record is kept, as far as `correct_min` was told. It is the max if there is none."""
+        """First unit whose record is kept, as of the last `correct_min`. It is the max if no such unit exists."""
         self._recover()
         return self._min_queue_offset
 
     @property
     def last_physical_offset(self) -> int:
-        """First byte of the record of the last unit. It is 0 if there is none."""
+        """First byte of the record of the last unit. It is 0 if the queue has no unit."""
         return 0 if self.is_empty else self._physical_offset_at(self.max_queue_offset - 1)
 
     @property
     def dirty_page_count(self) -> int:
-        """Pages between what is synced and what is written, by page number as RocketMQ counts them."""
+        """Pages between the synced end and the written end, by page number as RocketMQ counts them."""
         flushed, wrote = self._chain.flushed_physical_offset, self._chain.max_physical_offset
         return wrote // PAGE_SIZE_BYTES - flushed // PAGE_SIZE_BYTES
 
@@ -117,7 +118,7 @@ class ConsumeQueue:
 
     @property
     def directory(self) -> Path:
-        """Where the files are."""
+        """Directory of the files."""
         return self._chain.directory
 
     def allocated_bytes(self) -> int:
@@ -138,8 +139,8 @@ class ConsumeQueue:
     def read(self, queue_offset: int, count: int) -> Units:
         """Read at most `count` units from `queue_offset` on, fewer at the end, and none if their file is gone.
 
-        They end before one that can't be: without a size, or of a record before that of the unit before. Raises
-        IndexDamaged if that is the first.
+        The result ends before an impossible unit: a unit without a size, or with a lower physical offset than the unit
+        before. Raises IndexDamaged if the first unit is impossible.
         """
         first = queue_offset
         end = min(queue_offset + count, self.max_queue_offset)
@@ -162,7 +163,7 @@ class ConsumeQueue:
         return Units(offsets, sizes, units["tags_code"].astype(np.int64))
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
-        """Return physical offset and size of the record of one unit, which must be there. Raises IndexDamaged."""
+        """Return physical offset and size of the record of a unit, which must exist. Raises IndexDamaged."""
         position = queue_offset * UNIT_SIZE_BYTES
         segment = self._chain.find(position)
         physical_offset, size_bytes, _ = ENTRY.unpack_from(segment.buffer, position - segment.base_physical_offset)
@@ -171,7 +172,7 @@ class ConsumeQueue:
         return physical_offset, size_bytes
 
     def damage_at(self, queue_offset: int) -> IndexDamaged:
-        """Return what to raise for a unit whose values can't be those of a unit. It must be there."""
+        """Return the error for a unit with impossible values. The unit must exist."""
         segment = self._chain.find(queue_offset * UNIT_SIZE_BYTES)
         position = queue_offset * UNIT_SIZE_BYTES - segment.base_physical_offset
         physical_offset, size_bytes, _ = ENTRY.unpack_from(segment.buffer, position)
@@ -179,24 +180,25 @@ class ConsumeQueue:
         return IndexDamaged(path=segment.path, position=position, reason=reason)
 
     def next_file_queue_offset(self, queue_offset: int) -> int:
-        """Return the first queue offset of the file after the one that this queue offset belongs to."""
+        """Return the first queue offset of the file after the file of this queue offset."""
         unit_count = self._chain.segment_size_bytes // UNIT_SIZE_BYTES
         return queue_offset + unit_count - queue_offset % unit_count
 
     def lacks_room(self, unit_count: int) -> bool:
-        """Return whether no file can be written to, or it lacks blocks for so many units more or for its end."""
+        """Return whether no file can be written to, or it lacks blocks for `unit_count` more units or up to its end."""
         self._recover()
         active = self._chain.active
         return active is None or active.reserved_position < _end_of_room(active, unit_count)
 
     def make_room(self, unit_count: int) -> None:
-        """Make what `lacks_room` misses. A first file has its first page present, and waits for no disk.
+        """Create the file or the blocks that `lacks_room` misses. A first file has its first page present.
 
-        It is durable once it was synced, and the names of its directory and of those above. Blocks. Raises StoreFull.
+        Creating it does not wait for the disk. It is durable once the file, and the names of its directory and of the
+        directories above, were synced. Blocks. Raises StoreFull.
         """
         self._recover()
         segment = self._chain.active or self._chain.roll(is_durable=False)
-        segment.hold()  # other threads make files meanwhile, and may need its place
+        segment.hold()  # other threads create files meanwhile, and may need its map
         try:
             if segment.wrote_position == 0:
                 segment.populate(PAGE_SIZE_BYTES)
@@ -205,10 +207,11 @@ class ConsumeQueue:
             segment.release()
 
     def append(self, rows: NDArray[np.int32], batch: DispatchBatch) -> None:
-        """Enter the records of these consecutive rows of a batch, as `queue_rows.place` gave them.
+        """Enter the records of these consecutive rows of a batch, as `queue_rows.place` returned them.
 
-        What was entered before StoreFull is skipped when they come again. With rows that do not go on at its end the
-        queue begins anew: its units go. Makes nothing durable. Raises StoreFull; the first rows may be written then.
+        Records entered before StoreFull are skipped when the rows come again. With rows that do not continue at its end
+        the queue begins anew: its units are dropped. Makes nothing durable. Raises StoreFull; the first rows may be
+        written then.
         """
         first = int(batch.queue_offsets[rows[0]])
         is_behind = self.is_empty or batch.physical_offsets[rows[0]] > self.last_physical_offset
@@ -219,7 +222,7 @@ class ConsumeQueue:
         failpoint("queue.after_append")
 
     def correct_min(self, min_physical_offset: int) -> None:
-        """Note the first byte of the log that is kept: units of older records no longer count."""
+        """Set the first byte of the log that is kept. The queue begins behind the units of older records then."""
         self._recover()
         if min_physical_offset <= self._min_physical_offset:
             return
@@ -227,17 +230,17 @@ class ConsumeQueue:
         self._min_physical_offset = min_physical_offset
 
     def forget_min(self) -> None:
-        """Let all units count again that the files still have, up to the next `correct_min`."""
+        """Let the queue begin at the first unit that the files still have, up to the next `correct_min`."""
         self._recover()
         self._min_queue_offset, self._min_physical_offset = self._first_message_offset() or 0, 0
 
     def first_kept(self, min_physical_offset: int) -> int:
-        """Return the first queue offset whose record is at or past this offset of the log, or the end if none is."""
+        """Return the first queue offset whose record is at or past this offset of the log, or else the end."""
         kept = range(self.min_queue_offset, self.max_queue_offset)
         return kept.start + bisect_left(kept, min_physical_offset, key=self._physical_offset_at)
 
     def expired_file_count(self, min_physical_offset: int) -> int:
-        """Return how many files `detach_expired` would give up."""
+        """Return how many files `detach_expired` would detach."""
         self._recover()
         later = self._chain.segments[1:]
 
@@ -248,7 +251,7 @@ class ConsumeQueue:
         return bisect_left(range(len(later)), True, key=is_kept)
 
     def detach_expired(self, min_physical_offset: int) -> list[Segment]:
-        """Give up files whose records are all below this offset, never the last one. The caller removes them."""
+        """Detach files whose records are all below this offset, never the last file. The caller removes them."""
         expired = [self._chain.detach_first() for _ in range(self.expired_file_count(min_physical_offset))]
         if expired:
             self._min_queue_offset = max(self._min_queue_offset, self._chain.min_physical_offset // UNIT_SIZE_BYTES)
@@ -257,13 +260,13 @@ class ConsumeQueue:
     def truncate(self, bound_physical_offset: int) -> None:
         """Drop the units of records at or past this offset, durably. The bytes become zero."""
         self._recover()
-        self._chain.sync()  # the cut makes the last file durable, and then nobody syncs those before it
+        self._chain.sync()  # the cut makes the last file durable, and then no sync covers the files before it
         self._bound_physical_offset = bound_physical_offset
         self._min_physical_offset = min(self._min_physical_offset, bound_physical_offset)
         self._drop_past_bound(clear_rest=True)
 
     def detach(self) -> None:
-        """Let go of the files, which stay, and be empty. No sync may be at work."""
+        """Close the files, which stay on the disk, and be empty. No sync may run."""
         chain = self._chain
         self._chain = SegmentChain(self._fs, chain.directory, chain.segment_size_bytes, maps=chain.maps, grows=True)
         self._is_recovered, self._min_queue_offset, self._min_physical_offset = True, 0, 0
@@ -274,11 +277,11 @@ class ConsumeQueue:
         self._chain.sync()
 
     def close(self) -> None:
-        """Let go of the files. Makes nothing durable."""
+        """Close the files. Makes nothing durable."""
         self._chain.close()
 
     def _recover(self) -> None:
-        """Look for the end. Raises SegmentUnreadable, each time until the file can be read."""
+        """Find the end. Raises SegmentUnreadable, each time until the file can be read."""
         if not self._is_recovered:
             is_less = self._drop_past_bound(clear_rest=not self._is_clean)
             self.was_changed = is_less and self._is_clean
@@ -286,9 +289,9 @@ class ConsumeQueue:
             self._is_recovered = True
 
     def _drop_past_bound(self, *, clear_rest: bool) -> bool:
-        """Keep the valid units before the bound, and nothing after the first that is not valid.
+        """Keep the valid units before the bound, and nothing after the first invalid unit.
 
-        Returns whether that one was a unit.
+        Returns whether that place held a unit.
         """
         is_less = False
         for segment in reversed(self._chain.segments):
@@ -320,7 +323,7 @@ class ConsumeQueue:
         return count + (is_last and not is_none(_unit_at(segment, count)))
 
     def _first_message_offset(self) -> int | None:
-        """Return the queue offset of the first unit that is no pre-blank, or None. Only the first file has any."""
+        """Return the queue offset of the first unit that is no pre-blank, or None. Pre-blanks are in the first file."""
         segments = self._chain.segments
         if not segments:
             return None
@@ -329,9 +332,9 @@ class ConsumeQueue:
         return queue_offset if queue_offset < self._chain.max_physical_offset // UNIT_SIZE_BYTES else None
 
     def _first(self, segment: Segment, holds: Callable[[_UnitOrUnits], Any], *, end: int) -> int:
-        """Return the number of a file's first unit before `end` of which this holds, or how many there are if none is.
+        """Return the number of a file's first unit before `end` with `holds`, or else the number of its units.
 
-        After a clean stop it holds of all units behind it, too, so a few of them tell; otherwise all are looked at.
+        After a clean stop it holds for all units behind it, too, so a few are read; otherwise all units are read.
         """
         units = np.frombuffer(segment.buffer, UNIT, end // UNIT_SIZE_BYTES)
         if self._is_clean:
@@ -358,7 +361,7 @@ class ConsumeQueue:
             segment = self._chain.active
             if segment is None or segment.is_full:
                 if self.file_count == 1 and segment is not None and segment.flushed_position == 0:
-                    segment.sync()  # a power cut may leave it empty until then, which only the last file may be
+                    segment.sync()  # before that a power cut may leave it empty, and only the last file may be empty
                 segment = self._chain.roll()
             position = segment.wrote_position
             part = rows[: (segment.size_bytes - position) // UNIT_SIZE_BYTES]
@@ -373,12 +376,12 @@ class ConsumeQueue:
 
 
 def _data_end(segment: Segment) -> int:
-    """Return where data end in a file. To look behind them may use a block, and end the process on a full disk."""
+    """Return the end of the data in a file. A read behind it may use a block, and end the process on a full disk."""
     return min(max((end for _, end in segment.data_ranges(0)), default=0), segment.wrote_position)
 
 
 def _unit_at(segment: Segment, number: int) -> np.void:
-    """Return a unit, zeros as far as it lies behind the data."""
+    """Return a unit, with zeros as far as it lies behind the data."""
     position = number * UNIT_SIZE_BYTES
     data = bytes(segment.buffer[position : min(position + UNIT_SIZE_BYTES, max(position, _data_end(segment)))])
     unit: np.void = np.frombuffer(data.ljust(UNIT_SIZE_BYTES, b"\0"), UNIT)[0]
@@ -398,14 +401,14 @@ def remove_files(fs: Fs, directory: Path) -> None:
     for name in fs.list(directory):
         if is_file_name(name.removesuffix(TEMPORARY_SUFFIX)):
             fs.remove(directory / name)
-            fs.sync_directory(directory)  # or a power cut might take a later file and leave this one
+            fs.sync_directory(directory)  # or a power cut might remove a later file and leave this file
     if not fs.list(directory):
         fs.remove_directory(directory)
         fs.sync_directory(directory.parent)
 
 
 def end_on_disk(fs: Fs, directory: Path, *, topic: str, queue_id: int) -> QueueEnd | None:
-    """Return where the files of a queue say that it ends, whatever state they are in. Blocks.
+    """Return the end of a queue as its files have it, in any state of the files. Blocks.
 
     None if they have no unit.
     """

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""place: which records of a batch go into their queue, which begin it again, and which are stepped over.
+"""place: decides which records of a batch are entered into their queue, begin it again, or are stepped over.
 
-The rules, in the order of the log, for a record behind the queue's last one: it goes on if its queue offset is the end
-of the queue; with queue offset 0 it begins a new generation of the queue, whose older units go; in a queue without a
-unit of a record that is kept it begins the queue anew, wherever that is; with any other queue offset it fits no
-generation and is stepped over. So what a queue holds depends on the log alone.
-RocketMQ drops a queue's units when its topic is deleted, and its counter, so that the next record has queue offset 0;
-the log itself tells nobody. The CommitLog counts by the same rules (LogScan).
+The rules, in the order of the log, for a record behind the queue's last record:
+- with the end of the queue as its queue offset it continues the queue;
+- with queue offset 0 it begins a new generation of the queue, and the older units are dropped;
+- in a queue without a unit of a kept record it begins the queue anew, at any queue offset;
+- with any other queue offset it fits no generation and is stepped over.
+So the content of a queue depends on the log alone.
+RocketMQ drops a queue's units and its counter when its topic is deleted, so that the next record has queue offset 0;
+the log itself has no note of it. The CommitLog assigns queue offsets by the same rules (LogScan).
 """
 
 from collections.abc import Iterator
@@ -28,17 +30,17 @@ Rows = NDArray[np.int32]
 
 
 class QueueRows(NamedTuple):
-    """What becomes of the rows of a batch that belong to one queue."""
+    """The decision for the rows of a batch that belong to a queue."""
 
     topic: str
     queue_id: int
     entered: Rows
-    """Consecutive ones, for the end of the queue or its new begin."""
+    """Rows with consecutive queue offsets, for the end of the queue or its new begin."""
     stepped: Rows
     begins_again: bool = False
-    """Whether units of the queue, or rows before those that are entered, are of an older generation."""
+    """Whether units of the queue, or rows before the entered rows, are of an older generation."""
     reason: StepReason = StepReason.QUEUE_OFFSET
-    """Why rows are stepped over."""
+    """The reason why rows are stepped over."""
 
 
 def all_stepped(topic: str, queue_id: int, rows: Rows, reason: StepReason) -> QueueRows:
@@ -47,7 +49,7 @@ def all_stepped(topic: str, queue_id: int, rows: Rows, reason: StepReason) -> Qu
 
 
 def joined(placed: list[QueueRows]) -> list[QueueRows]:
-    """Make one entry of what is set apart of a queue, because its batches came with an index of their own."""
+    """Join the set apart entries of a queue in a single entry: its batches came with an index of their own."""
     parts: dict[tuple[str, int], list[Rows]] = {}
     for part in placed:
         if part.reason is StepReason.SET_APART:
@@ -77,9 +79,10 @@ def place(
     min_physical_offset: int = 0,
     noted: SteppedOver,
 ) -> QueueRows:
-    """Decide, and change nothing. What is in the queue already must be the same, or QueueConflict is raised.
+    """Decide, and change nothing. Records already in the queue must be the same, or QueueConflict is raised.
 
-    `min_physical_offset` is the first byte of the log that is kept; `noted` knows what was stepped over before.
+    `min_physical_offset` is the first byte of the log that is kept; `noted` has the records that were stepped over
+    before.
     """
     queue_offsets = batch.queue_offsets[rows]
     end, last, is_spent = 0, -1, True
@@ -88,7 +91,7 @@ def place(
         is_spent = last < min_physical_offset
     is_behind = batch.physical_offsets[rows[0]] > last
     if is_behind and queue_offsets[0] == end and (queue_offsets[1:] - queue_offsets[:-1] == 1).all():
-        return QueueRows(*name, rows, rows[:0])  # as nearly always
+        return QueueRows(*name, rows, rows[:0])  # the usual case
     built = 0
     if queue is not None and not is_behind:
         built = int(np.searchsorted(batch.physical_offsets[rows], last, side="right"))
@@ -98,9 +101,9 @@ def place(
 
 
 def _follow(rows: Rows, queue_offsets: list[int], known_end: int, *, is_spent: bool) -> tuple[Rows, Rows, bool]:
-    """Walk over rows behind the end of a queue. With `is_spent` any queue offset begins it anew.
+    """Decide for each row behind the end of a queue. With `is_spent` any queue offset begins it anew.
 
-    Returns what is entered, what is stepped over, and whether the queue begins again.
+    Returns the entered rows, the rows stepped over, and whether the queue begins again.
     """
     entered: list[int] = []
     stepped: list[int] = []
@@ -118,10 +121,10 @@ def _follow(rows: Rows, queue_offsets: list[int], known_end: int, *, is_spent: b
 
 
 def _compare(queue: ConsumeQueue, rows: Rows, batch: DispatchBatch, noted: SteppedOver) -> None:
-    """Check that records up to the queue's last one are its units, as far as these are of its generation and kept.
+    """Check that records up to the queue's last record are its units, as far as these are of its generation and kept.
 
-    Delivery times may differ: the log gives them by the delay levels that it has now. So may what is an address in
-    RocketMQ's extension of the queue. Raises IndexDamaged and QueueConflict.
+    Delivery times may differ: the log computes them by its current delay levels. Tags codes may differ where the unit
+    has an address in RocketMQ's extension of the queue. Raises IndexDamaged and QueueConflict.
     """
     start, end = queue.min_queue_offset, queue.max_queue_offset
     oldest = queue.place_at(start)[0] if start < end else queue.last_physical_offset + 1

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ConsumeQueueTable: all consume queues, by topic and queue id, under one directory.
+"""ConsumeQueueTable: all consume queues, by topic and queue id, under a directory.
 
 Invariants: a queue exists from its first unit on; a name from the log becomes a path only after it was checked; a file
-with unsynced bytes must stay mapped, so `append` asks for a sync before there are too many (UnsyncedFiles).
-Callers: the event loop's thread; `sync` of queues that are unsynced may run in a worker thread.
-Layout: `<directory>/<topic>/<queueId>/`; other names are left alone. RocketMQ's counterpart is ConsumeQueueStore.
+with unsynced bytes must stay mapped, so `append` requests a sync before there are too many (UnsyncedFiles).
+Callers: the event loop's thread; `sync` of unsynced queues may run in a worker thread.
+Layout: `<directory>/<topic>/<queueId>/`; other names are ignored. RocketMQ's counterpart is ConsumeQueueStore.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ from services.indexer.engine.tables.unsynced import UnsyncedFiles
 from services.indexer.errors import FilesMissing, QueueGap
 
 STEP_QUEUE_COUNT = 100
-"""Queues that are looked at in one go: the first look at one after a start opens its files."""
+"""Queues that are read without a pause: the first access to a queue after a start opens its files."""
 
 
 class ConsumeQueueTable:
-    """The queues of a store. Make it, then `load` it once."""
+    """The queues of a store. Create it, then `load` it once."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class ConsumeQueueTable:
         spared: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
         before_removal: Callable[[Iterator[QueueEnd]], None] = lambda _: None,
     ) -> None:
-        """`spared` is held while files get room in threads, and raises StoreFull while there is none for them.
+        """`spared` is held while threads give room to files. It raises StoreFull while the disk has no room for them.
 
-        `before_removal` hears where the queues end whose files are about to be removed.
+        `before_removal` is called with the ends of the queues whose files are about to be removed.
         """
         self._fs = fs
         self.directory = directory
@@ -63,33 +63,33 @@ class ConsumeQueueTable:
         self._maps = MapBudget(mapped_file_count_max)
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
         self.expired: list[Segment] = []
-        """Files that no queue has any more and that wait for their removal, oldest first."""
+        """Files that queues have dropped and that wait for their removal, oldest first."""
         self.unsynced = UnsyncedFiles(mapped_file_count_max)
         self.sums = QueueSums()
         self.stepped_over = SteppedOver()
-        """Records that are in no queue although they name one."""
+        """Records that have no unit in the queue that they name."""
         self.begins: dict[tuple[str, int], int] = {}
-        """Ends of the records with which queues began again that had units. Their older units are gone: if the log
-        loses such a record, they must be built again."""
+        """Ends of the records with which queues with units began again. Their older units are gone: if the log loses
+        such a record, they must be built again."""
         self.set_apart = SetApart()
-        """Topics none of whose records are entered and whose files stay as they are, whatever becomes of the others."""
+        """Topics whose records are never entered and whose files always stay unchanged."""
         self.left_out: frozenset[str] = frozenset()
         """Deleted topics whose queues are not begun, because the disk had no room for them."""
         self._placed_batch: DispatchBatch | None = None
         self._placed: list[QueueRows] = []
         self.min_physical_offset = 0
-        """First byte of the log that is kept, as last heard; units below it no longer count."""
+        """First byte of the log that is kept, as last reported; units below it are no longer valid."""
         self._topic_begins: Mapping[str, int] = {}
-        """Where the messages of topics begin that were deleted."""
+        """Begins of the messages of deleted topics."""
         self._spared = spared
         self._before_removal = before_removal
 
     def load(self, progress: IndexProgress) -> None:
-        """Open the queues that are on disk, without their units of records that progress does not know.
+        """Open the queues on the disk, without units of records that progress does not know.
 
-        After a clean stop the files are only listed. Otherwise every queue is read and cut now, so that nothing of
-        another history can come back later; when no record is known the files go without being looked at, whatever
-        state a crash left them in. Raises FilesMissing, SegmentSizeWrong and SegmentMissing.
+        After a clean stop the files are only listed. Otherwise every queue is read and cut now, so that no record of
+        another history can come back later. When no record is known, the files are removed in any state that a crash
+        left: they are not opened as queues. Raises FilesMissing, SegmentSizeWrong and SegmentMissing.
         """
         self._fs.make_directory(self.directory)
         is_clean = progress.is_clean and progress.queue_end_sum >= 0
@@ -114,7 +114,7 @@ class ConsumeQueueTable:
             raise FilesMissing("files of queues", found=self.file_count, expected=progress.queue_file_count)
 
     def described(self, progress: IndexProgress) -> IndexProgress:
-        """Return progress with what its next reader must find here."""
+        """Return progress with the state of the queues that the next start must find."""
         return msgspec.structs.replace(
             progress,
             queue_start_sum=self.sums.start,
@@ -122,21 +122,21 @@ class ConsumeQueueTable:
         )
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return the queue, its min offset up to date, or None if there never was a message for it."""
+        """Return the queue, with its min offset up to date, or None if no such queue exists."""
         queue = self._topics.get(topic, {}).get(queue_id)
         if queue is not None:
             queue.correct_min(self.kept_from(topic))
         return queue
 
     def kept_from(self, topic: str) -> int:
-        """Return the physical offset below which no record of the topic counts.
+        """Return the physical offset below which no record of the topic is valid.
 
-        It is the log's first byte, or where the log ended when the topic was deleted.
+        It is the log's first byte, or the end of the log when the topic was deleted.
         """
         return max(self.min_physical_offset, self._topic_begins.get(topic, 0))
 
     def begin_topics(self, begins: Mapping[str, int]) -> None:
-        """Count no record of these topics below their begins, and of all others what the log has."""
+        """Hide the records of these topics below their begins, and show all records of all other topics."""
         lowered = [topic for topic, begin in self._topic_begins.items() if begins.get(topic, 0) < begin]
         self._topic_begins = dict(begins)
         for topic in lowered:  # as after a failover that lost the deletion
@@ -144,11 +144,11 @@ class ConsumeQueueTable:
                 queue.forget_min()
 
     def has_units(self, topic: str, queue_id: int) -> bool:
-        """Return whether there is such a queue, and a unit in it."""
+        """Return whether the queue exists and has a unit."""
         return self.end_of(topic, queue_id) is not None
 
     def end_of(self, topic: str, queue_id: int) -> QueueEnd | None:
-        """Return where a queue ends, or None if it has no unit."""
+        """Return the end of a queue, or None if it has no unit."""
         queue = self._topics.get(topic, {}).get(queue_id)
         if queue is None or queue.is_empty:
             return None
@@ -159,7 +159,7 @@ class ConsumeQueueTable:
         return sorted(self._topics)
 
     def queue_ids(self, topic: str) -> list[int]:
-        """Return the ids of the topic's queues, ascending. There are none for an unknown topic."""
+        """Return the ids of the topic's queues, ascending. The list is empty for an unknown topic."""
         return sorted(self._topics.get(topic, ()))
 
     @property
@@ -168,14 +168,14 @@ class ConsumeQueueTable:
         return sum(queue.file_count for queue in self._all())
 
     def size_of(self, names: Sequence[tuple[str, int]]) -> tuple[int, int]:
-        """Return how many files these queues have, all of which must exist, and their bytes of the disk. Blocks."""
+        """Return the number of files of these queues, and their bytes of the disk. All queues must exist. Blocks."""
         queues = [self._topics[topic][queue_id] for topic, queue_id in names]
         return sum(queue.file_count for queue in queues), sum(queue.allocated_bytes() for queue in queues)
 
     def place(self, batch: DispatchBatch) -> list[QueueRows]:
-        """Decide what becomes of each record, by queue, and change nothing. Raises QueueConflict and QueueGap.
+        """Decide for each record, by queue, whether it is entered. Changes nothing. Raises QueueConflict and QueueGap.
 
-        Done once for each attempt to enter a batch.
+        The decision is made once for each attempt to enter a batch.
         """
         if self._placed_batch is not batch:
             placed = [self._place(*group, batch) for group in by_queue(batch)]
@@ -202,7 +202,7 @@ class ConsumeQueueTable:
         )
 
     def _check_steps(self, batch: DispatchBatch) -> None:
-        """Raise QueueGap if a queue offset that does not fit may be the fault of a file that has lost units."""
+        """Raise QueueGap if a queue offset does not fit, and a file that has lost units may be the cause."""
         odd = [part for part in self._placed if len(part.stepped) and part.reason is StepReason.QUEUE_OFFSET]
         if odd and not self.sums.agrees(self._all()):
             self._placed_batch = None
@@ -217,7 +217,7 @@ class ConsumeQueueTable:
             )
 
     def begins_of(self, batch: DispatchBatch) -> list[QueueBegin]:
-        """Return the queues that begin again with a record of this batch. Raises what `place` does."""
+        """Return the queues that begin again with a record of this batch. Raises the errors of `place`."""
         begun = [part for part in self.place(batch) if part.begins_again]
         if not begun:
             return []
@@ -226,15 +226,15 @@ class ConsumeQueueTable:
         return [QueueBegin(part.topic, part.queue_id, end) for part, end in zip(begun, ends, strict=True)]
 
     def kept_begins(self) -> list[QueueBegin]:
-        """Return where queues began again with a record that the log still has."""
+        """Return the begins of queues that began again with a record that the log still has."""
         return [QueueBegin(*name, end) for name, end in self.begins.items() if end > self.min_physical_offset]
 
     async def prepare(self, batch: DispatchBatch) -> None:
-        """Make the files of the queues that a batch begins, in a thread, and give room to those that lack it for it.
+        """Create the files of the queues that a batch begins, in a thread, and give room to queues that lack it.
 
-        None of it waits for the disk: `sync_names` makes the new names durable, before progress tells of the queues.
-        Raises StoreFull, but only when all files were tried: a thread that is still at work would remove the file of
-        the next attempt as rubbish.
+        It does not wait for the disk: `sync_names` makes the new names durable, before progress covers the queues.
+        Raises StoreFull, but only when all files were tried: a thread that still runs would remove the file of the next
+        attempt as rubbish.
         """
         names, growing = [], []
         for part in self.place(batch):
@@ -252,7 +252,7 @@ class ConsumeQueueTable:
             await uninterrupted(asyncio.to_thread(self._make_room, growing))
 
     def leave_out(self, topics: frozenset[str]) -> None:
-        """Begin no queues of these topics from now on, and of no others."""
+        """Begin no queues of these topics from now on. They replace the topics left out before."""
         self.left_out, self._placed_batch = topics, None
 
     async def _begin_all(self, names: list[tuple[str, int, int]]) -> None:
@@ -273,13 +273,13 @@ class ConsumeQueueTable:
         return begun, failures
 
     def append(self, batch: DispatchBatch) -> list[tuple[str, int]]:
-        """Enter the records of a batch, and note those that are stepped over. Returns the queues that grew.
+        """Enter the records of a batch, and note records that are stepped over. Returns the queues that grew.
 
-        Makes nothing durable. May be repeated with the same batch after any error. Raises what `place` does, StoreFull,
-        and SyncNeeded when all that is unsynced must be synced first; some of the records are entered then.
+        Makes nothing durable. May be repeated with the same batch after any error. Raises the errors of `place`,
+        StoreFull, and SyncNeeded when all unsynced queues must be synced first; some of the records are entered then.
         """
         touched: list[tuple[str, int]] = []
-        placed, self._placed_batch = self.place(batch), None  # a part may be in at the next attempt
+        placed, self._placed_batch = self.place(batch), None  # a part may be entered before the next attempt
         for topic, queue_id, entered, stepped, _, reason in placed:
             if len(entered):
                 self._append(topic, queue_id, entered, batch)
@@ -294,7 +294,7 @@ class ConsumeQueueTable:
         self.unsynced.check_room()
         queue = self._topics.get(topic, {}).get(queue_id) or self._open(topic, queue_id, 0, is_clean=True)
         start, end, file_count = queue.first_file_queue_offset, queue.max_queue_offset, queue.file_count
-        if queue.was_changed:  # nobody knows how many units were in it at the stop
+        if queue.was_changed:  # its number of units at the stop is unknown
             self.sums.forget_end()
         try:
             queue.append(rows, batch)
@@ -322,10 +322,10 @@ class ConsumeQueueTable:
         self.sums.recount(list(self._all()))
 
     def trim(self, min_physical_offset: int) -> int:
-        """Forget the records below this offset and files that hold nothing else. Returns how many files.
+        """Drop the records below this offset, and files without other records. Returns the number of files.
 
-        The files are to be removed after progress says where the queues begin now (`pop_expired`, `remove`): one that
-        is missing otherwise has all indexes built anew.
+        The files must be removed only after progress was saved with the new begins of the queues (`pop_expired`,
+        `remove`): otherwise a missing file causes all indexes to be built anew.
         """
         self.min_physical_offset = max(self.min_physical_offset, min_physical_offset)
         self.stepped_over.trim(self.min_physical_offset)
@@ -338,22 +338,22 @@ class ConsumeQueueTable:
         return len(self.expired) - count
 
     def trimmable_count(self, min_physical_offset: int) -> int:
-        """Return how many files `trim` would give up."""
+        """Return how many files `trim` would drop."""
         return sum(queue.expired_file_count(min_physical_offset) for queue in self._all() if queue.file_count > 1)
 
     def pop_expired(self, count: int) -> list[Segment]:
-        """Return the oldest so many of the expired files, for `remove`."""
+        """Return the `count` oldest expired files, for `remove`."""
         files, self.expired = self.expired[:count], self.expired[count:]
         return files
 
     def remove(self, files: list[Segment]) -> None:
-        """Remove files that the queues do not have any more, durably. Blocks. May run in any thread."""
+        """Remove files that the queues have dropped, durably. Blocks. May run in any thread."""
         for file in files:
             file.delete()
             self._fs.sync_directory(file.path.parent)
 
     def detach(self) -> None:
-        """Let go of all queues: there are none. Whoever still looks at one finds it empty. No sync may be at work."""
+        """Drop all queues. Their files stay. A caller that still holds a queue finds it empty. No sync may run."""
         queues = list(self._all())
         self._topics, self.expired = {}, []
         self._placed_batch = None
@@ -365,9 +365,9 @@ class ConsumeQueueTable:
             queue.detach()
 
     def detach_queues(self, names: Sequence[tuple[str, int]]) -> None:
-        """Let go of these queues, as if they had never been. Their files stay.
+        """Drop these queues, as if they had never existed. Their files stay.
 
-        Whoever still looks at one finds it empty. No sync may be at work.
+        A caller that still holds such a queue finds it empty. No sync may run.
         """
         self._placed_batch = None
         directories = set()
@@ -387,7 +387,7 @@ class ConsumeQueueTable:
     def remove_queues(self, names: Sequence[tuple[str, int]]) -> None:
         """Remove the files of these queues, and directories that are empty then, durably. They must not be open.
 
-        Oldest first, so that what a crash leaves of a queue ends where the queue ended. Blocks.
+        The oldest file is removed first, so that after a crash the rest of a queue has the end of the queue. Blocks.
         """
         for topic, queue_id in names:
             remove_files(self._fs, self._directory_of(topic, queue_id))
@@ -408,12 +408,12 @@ class ConsumeQueueTable:
             remove_files(self._fs, self.directory / topic / name)
 
     def close(self) -> None:
-        """Let go of all files. Makes nothing durable."""
+        """Close all files. Makes nothing durable."""
         for queue in self._all():
             queue.close()
 
     def _listed(self) -> list[tuple[str, str]]:
-        """Return topic and queue id of the queues on disk that are ours."""
+        """Return topic and queue id of the queues on the disk, without topics that are set apart."""
         names = self._fs.list(self.directory)
         directories = [name for name in names if is_topic(name) and not self.set_apart.why(name)]
         return [
@@ -437,7 +437,7 @@ class ConsumeQueueTable:
             self._make_room([(queue, unit_count)])
         except StoreFull:
             queue.close()
-            with contextlib.suppress(OSError):  # where nothing fits an empty directory is too much
+            with contextlib.suppress(OSError):  # on a full disk an empty directory is too much
                 remove_files(self._fs, self._directory_of(topic, queue_id))
             raise
         return queue

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""UnsyncedFiles: which queues have bytes or names that no sync has covered, and how many files must stay mapped for it.
+"""UnsyncedFiles: the queues with unsynced bytes or names, and the number of files that must stay mapped for them.
 
-Invariants: those and the ones that a sync is at work on are at most 7/8 of what may be mapped, however many queues
-there are; queues come in the order in which they were written to, so that a run can be repeated exactly.
+Invariants: the files with unsynced bytes and the files that a sync works on are at most 7/8 of the files that may be
+mapped, for any number of queues; queues are in the order in which they were written to, so that a run can be repeated
+exactly.
 Callers: the event loop's thread.
 """
 
@@ -11,44 +12,44 @@ from services.indexer.errors import SyncNeeded
 
 
 class UnsyncedFiles:
-    """Those of one store."""
+    """The unsynced files of a store."""
 
     def __init__(self, mapped_file_count_max: int) -> None:
         self._dirty: dict[ConsumeQueue, int] = {}
-        """How many files of each have unsynced bytes at most."""
+        """Upper bound of the number of files with unsynced bytes, by queue."""
         self._syncing: dict[ConsumeQueue, int] = {}
-        """The same of those that a sync is at work on."""
+        """The same for the queues that a sync works on."""
         self._new: dict[ConsumeQueue, None] = {}
         """Queues whose names no sync has covered."""
         self._pinned_count = 0
-        """Files of both; the active file of a queue that is in both counts once."""
+        """Files of both; the active file of a queue that is in both is counted once."""
         self._pinned_count_max = max(1, mapped_file_count_max * 7 // 8)
 
     def check_room(self) -> None:
-        """Raise SyncNeeded if all that `begin_sync` gives must be synced before more is written."""
+        """Raise SyncNeeded if the dirty queues must be synced before more is written."""
         if self._pinned_count >= self._pinned_count_max:
             raise SyncNeeded
 
     def note(self, queue: ConsumeQueue, old_file_count: int) -> None:
-        """Count the files with unsynced bytes of a queue that was written to, and that had so many files before."""
+        """Count the files with unsynced bytes of a queue that was written to. It had `old_file_count` files before."""
         known = self._dirty.get(queue, 0)
         self._dirty[queue] = max(1, (known or min(1, old_file_count)) + queue.file_count - old_file_count)
         is_active_pinned = known == 0 and queue in self._syncing
         self._pinned_count += self._dirty[queue] - known - is_active_pinned
 
     def note_new(self, queue: ConsumeQueue) -> None:
-        """Note a queue whose first file, or the directories above it, were just made."""
+        """Record a queue whose first file, or the directories above it, were just created."""
         self._new[queue] = None
 
     def take_new(self) -> list[ConsumeQueue]:
-        """Return the new queues, and stop counting them as new. The caller syncs their names (`sync_names`)."""
+        """Return the new queues, which are no longer new then. The caller syncs their names (`sync_names`)."""
         new, self._new = list(self._new), {}
         return new
 
     def begin_sync(self, page_count_min: int) -> list[ConsumeQueue]:
-        """Return the queues with at least so many dirty pages (0: all that changed) and stop counting them as dirty.
+        """Return the queues with at least this many dirty pages (0: all changed queues). They are not dirty then.
 
-        The caller syncs them, and tells by `mark_synced` before the next sync begins.
+        The caller syncs them, and calls `mark_synced` before the next sync begins.
         """
         assert not self._syncing
         chosen = [queue for queue in self._dirty if queue.dirty_page_count >= page_count_min]
@@ -56,17 +57,17 @@ class UnsyncedFiles:
         return chosen
 
     def mark_synced(self) -> None:
-        """Note that the queues of the last `begin_sync` are synced."""
+        """Record that the queues of the last `begin_sync` are synced."""
         for queue, file_count in self._syncing.items():
             self._pinned_count -= file_count - (queue in self._dirty)
         self._syncing = {}
 
     def drop(self, queue: ConsumeQueue) -> None:
-        """Forget a queue that is not there any more. No sync may be at work."""
+        """Drop a queue that does not exist any more. No sync may run."""
         assert not self._syncing
         self._new.pop(queue, None)
         self._pinned_count -= self._dirty.pop(queue, 0)
 
     def clear(self) -> None:
-        """Forget all of them, those that a sync has failed for, too."""
+        """Drop all queues, also the queues of a failed sync."""
         self._dirty, self._syncing, self._new, self._pinned_count = {}, {}, {}, 0

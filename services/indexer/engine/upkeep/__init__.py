@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators ask for: rebuild the indexes, remove queues."""
+"""Operations on request: rebuild the indexes, trim them, remove queues."""

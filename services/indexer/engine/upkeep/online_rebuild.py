@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """OnlineRebuild: drops all indexes while the service runs, and has them built again from the log.
 
-Invariants: one at a time; it belongs to nobody, so whoever watches may go away; calls that need the indexes are refused
-from its begin until all that the log had is indexed again. A crash in the middle is an unclean stop without progress:
-the next start builds everything anew, and refuses calls until then.
-Callers: the event loop's thread. The dropping and building is ReputLoop's, which does it between two steps.
+Invariants: a single rebuild at a time; it belongs to no call, so a call that watches it may be cancelled; calls that
+need the indexes are refused from its begin until all records that the log had then are indexed again. A crash in the
+middle is an unclean stop without progress: the next start builds all indexes anew, and refuses calls until then.
+Callers: the event loop's thread. ReputLoop drops and builds the indexes, between two steps.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from services.indexer.engine.follow.reput_state import ReputState, ReputStates
 from services.indexer.errors import RebuildRunning
 
 WATCH_INTERVAL_S = 0.5
-"""Time between two looks of whoever watches."""
+"""Time between two states that a watching call receives."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildState:
-    """How far it is; done means that all is indexed again and synced. `error` says why it does not go on."""
+    """The progress of a rebuild. Done means that all is indexed and synced. `error` says why it does not continue."""
 
     state: ReputState
     is_done: bool
@@ -37,7 +37,7 @@ class RebuildState:
 
 
 class OnlineRebuild:
-    """The rebuilds of one Indexer."""
+    """The rebuilds of an Indexer."""
 
     def __init__(self, indexes: Indexes, states: ReputStates, reput: ReputLoop, flush: FlushLoop, clock: Clock) -> None:
         self._indexes = indexes
@@ -59,7 +59,7 @@ class OnlineRebuild:
     def begin(self) -> None:
         """Start a rebuild. Raises RebuildRunning, or DependencyUnavailable while the log can't be reached.
 
-        A loop that stopped because a record could not be entered begins anew, too.
+        It also restarts a loop that stopped because a record could not be entered.
         """
         if self.is_running:
             raise RebuildRunning(self._started_ms)
@@ -73,7 +73,7 @@ class OnlineRebuild:
         self._task = asyncio.create_task(self._run(), name="rebuild")
 
     async def watch(self) -> AsyncGenerator[RebuildState, None]:
-        """Tell how far the rebuild is until it ends. Raises what ended it other than a record that can't be entered."""
+        """Yield the state of the rebuild until it ends. Raises its error, except for a record that can't be entered."""
         task = self._task
         assert task is not None
         while not task.done():
@@ -85,7 +85,7 @@ class OnlineRebuild:
         yield self._state()
 
     async def stop(self) -> None:
-        """Give up waiting for it, because the service stops. The next start goes on."""
+        """Stop waiting for the rebuild, because the service stops. The next start continues it."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

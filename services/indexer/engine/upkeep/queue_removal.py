@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QueueRemoval: removes queues that nobody needs any more, when an operator asks for it.
+"""QueueRemoval: removes queues that are no longer needed, when an operator requests it.
 
 Expired queues: the log has no record of theirs any more. Unused topics: the log does not know the topic any more.
-Invariants: the end of a queue is on the disk (LogHistory) before its files go, so that the log, should it lose its own
-count, gives no queue offset twice; progress says that its sums are unknown before the first file goes, so a start after
-a crash in between does not miss them. A message that comes later begins the queue anew, at its own queue offset. The
-log itself, index files and consumer offsets stay; a rebuild brings back the queues of records that the log still has.
-Callers: the event loop's thread. Rules: RocketMQ's cleanExpiredConsumerQueue and cleanUnusedTopic; unlike there queues
-go on counting, because readers still come with their places (decision 0057). Light queues stay.
+Invariants: the end of a queue is on the disk (LogHistory) before its files are removed, so that the log assigns no
+queue offset twice, even if it loses its own queue offsets; progress says that its sums are unknown before the first
+file is removed, so a start after a crash in between does not report missing files. A later message begins the queue
+anew, at its own queue offset. The log itself, index files and consumer offsets stay; a rebuild brings back the queues
+of records that the log still has.
+Callers: the event loop's thread. Rules: RocketMQ's cleanExpiredConsumerQueue and cleanUnusedTopic; unlike there, queue
+offsets continue, because readers still have their old offsets (decision 0057). Light queues stay.
 """
 
 import asyncio
@@ -28,14 +29,14 @@ from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.log.source import RecordSource
 
 STEP_TOPIC_COUNT = 64
-"""Topics whose queues are looked at in one go; indexing waits meanwhile."""
+"""Topics whose queues are checked without a pause; indexing waits meanwhile."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class RemovedQueues:
-    """What was removed so far, or would be: where the queues ended, and what they had on the disk."""
+    """The queues that were removed so far, or would be: their ends, and their files and bytes on the disk."""
 
     ends: list[QueueEnd]
     file_count: int
@@ -43,7 +44,7 @@ class RemovedQueues:
 
 
 class QueueRemoval:
-    """The removals of one Indexer."""
+    """The removals of an Indexer."""
 
     def __init__(
         self,
@@ -61,10 +62,10 @@ class QueueRemoval:
         self._is_stopping = False
 
     async def remove_expired(self, *, dry_run: bool) -> RemovedQueues:
-        """Remove queues whose last record lies below the log's first byte, except those of delayed messages.
+        """Remove queues whose last record lies below the log's first byte, except the queues of delayed messages.
 
-        Durable on return. A crash, a caller who goes away or an error on the way leaves some of them; one may have lost
-        its oldest files. Raises Incomplete, Stopping, SyncFailed and OSError.
+        Durable on return. After a crash, a cancelled call or an error some of them remain; a remaining queue may have
+        lost its oldest files. Raises Incomplete, Stopping, SyncFailed and OSError.
         """
         topics = [topic for topic in self._queues.topics() if topic != SCHEDULE_TOPIC]
         return await self._remove(topics, are_unused=False, dry_run=dry_run)
@@ -72,15 +73,15 @@ class QueueRemoval:
     async def remove_unused(self, *, dry_run: bool) -> RemovedQueues:
         """Remove the queues of topics that the log does not know, except the system's.
 
-        As `remove_expired`; raises also DependencyUnavailable, when the log can't be asked. On a disk without room for
-        what is to be indexed queues need not be complete: they might wait for ever for what this makes room for.
+        As `remove_expired`; raises also DependencyUnavailable, when the log is not available. On a disk without room
+        for new records the queues need not be complete: without this removal they might never become complete.
         """
         names = [topic for topic in self._queues.topics() if not is_system_topic(topic)]
-        topics = [topic for topic in names if not await self._records.has_topic(topic)]  # nobody waits for these calls
+        topics = [topic for topic in names if not await self._records.has_topic(topic)]  # no lock is held here
         return await self._remove(topics, are_unused=True, dry_run=dry_run)
 
     async def stop(self) -> None:
-        """End the removal that is under way after the topics that it is at."""
+        """End a running removal after its current topics."""
         self._is_stopping = True
         async with self._reput.lock:
             pass
@@ -112,7 +113,7 @@ class QueueRemoval:
         removed.freed_bytes += freed_bytes
 
     async def _chosen(self, topics: list[str], *, are_unused: bool) -> list[QueueEnd]:
-        """Return the ends of the queues that go.
+        """Return the ends of the queues to remove.
 
         No record is entered between the log's answer and the removal, so all units are older than the answer.
         """
@@ -122,7 +123,7 @@ class QueueRemoval:
             if are_unused and await self._records.has_topic(topic):
                 continue
             for queue_id in self._queues.queue_ids(topic):
-                await asyncio.sleep(0)  # others run in between: a queue may have to be read
+                await asyncio.sleep(0)  # other tasks run in between: a queue may have to be read
                 end = self._queues.end_of(topic, queue_id)
                 if are_unused:
                     ends.append(end or QueueEnd(topic, queue_id, 0, 0))
@@ -135,7 +136,7 @@ class QueueRemoval:
             raise Stopping
 
     async def _remove_now(self, ends: list[QueueEnd]) -> None:
-        """Remove these queues. A disk that fails half way ends the process: nobody knows what it holds."""
+        """Remove these queues. If the disk fails meanwhile, its content is unknown, and the process ends."""
         self._flush.check()
         names = [end.name for end in ends]
         gone = [end for end in ends if end.end_queue_offset > 0]

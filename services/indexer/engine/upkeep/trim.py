@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trim: forgets what the Janitor gave up, and tells what that would be.
+"""Trim: drops index data of records that the Janitor gave up, and computes in advance how much that would be.
 
-Invariants: nothing is trimmed past what is indexed; the files go with the next round of FlushLoop, once progress says
-so. Callers: the event loop's thread.
+Invariants: nothing is trimmed past the indexed records; the next round of FlushLoop removes the files, after it saved
+progress. Callers: the event loop's thread.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from services.indexer.errors import OffsetBeyondEnd
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """What a trim removed, or would."""
+    """The files and bytes that a trim removed, or would remove."""
 
     queue_file_count: int
     index_file_count: int
@@ -28,7 +28,7 @@ class Trimmed:
 
 
 class Trim:
-    """The trims of one Indexer."""
+    """The trims of an Indexer."""
 
     def __init__(self, fs: Fs, indexes: Indexes) -> None:
         self._fs = fs
@@ -36,12 +36,12 @@ class Trim:
         self._queues, self._index = indexes.queues, indexes.index
 
     def trim(self, min_physical_offset: int) -> Trimmed:
-        """Forget all records below an offset, at most up to what is indexed. Raises OffsetBeyondEnd."""
+        """Drop all records below an offset, at most up to the indexed end. Raises OffsetBeyondEnd."""
         self._check_indexed(min_physical_offset)
         return self._trimmed(self._queues.trim(min_physical_offset), self._index.trim(min_physical_offset))
 
     async def would_trim(self, min_physical_offset: int) -> Trimmed:
-        """Return what `trim` would remove, and what there is. Removes nothing. Raises OffsetBeyondEnd."""
+        """Return the size that `trim` would remove, and the whole size. Removes nothing. Raises OffsetBeyondEnd."""
         self._check_indexed(min_physical_offset)
         leaving = {file.path for file in self._queues.expired}
         leaving |= {self._index.directory / name for name in self._index.expired}
@@ -51,7 +51,7 @@ class Trim:
         return self._trimmed(queue_file_count, self._index.trimmable_count(min_physical_offset), own_bytes)
 
     async def disk_usage(self) -> DiskUsage:
-        """Return how full the file system of the indexes is, or zeros if it can't be told."""
+        """Return the disk usage of the file system of the indexes, or zeros if it is unknown."""
         try:
             return await asyncio.to_thread(self._fs.disk_usage, self._queues.directory.parent)
         except OSError:
@@ -69,9 +69,9 @@ class Trim:
 
 
 def _allocated_bytes(fs: Fs, directories: Collection[Path], leaving: Collection[Path]) -> int:
-    """Return what all files below these directories take of the disk, but for those that are about to be removed.
+    """Return the disk space of all files below these directories, without files that are about to be removed.
 
-    That is less than their sizes. Blocks; files may come and go meanwhile.
+    It is less than their sizes. Blocks; files may be created and removed meanwhile.
     """
     total_bytes = 0
     for path in _files_below(fs, directories):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """LogAppender: the CommitLog's Append as the engine's LogSink, over the channel that the log is read with.
 
-Shared state goes to the leader, whose address the own log tells if it follows. It is answered once it is as durable as
-the log promises: a batch of shared state has a writer and a number, and is sent again until then. After a failure the
-next number is unknown, so another writer begins.
+Shared state is sent to the leader; if the own log is a follower, it returns the leader's address. The call returns once
+the batch is as durable as the log promises: a batch of shared state has a writer and a number, and is sent again until
+then. After a failure the next number is unknown, so another writer begins.
 """
 
 import contextlib
@@ -29,13 +29,13 @@ from services.indexer.rpc.log.errors import commitlog_errors
 
 REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED)
 TIMEOUT_S = 30.0
-"""Longer than the log waits for its disk: an answer that is given up means that the messages come twice."""
+"""Longer than the log waits for its disk: after a timeout the messages are appended twice."""
 
 _MESSAGE = re.compile(r"messages\[([0-9]{1,9})\]", re.ASCII)
 
 
 class LogAppender:
-    """LogSink over gRPC. `connect` makes a channel to another log."""
+    """The LogSink over gRPC. `connect` opens a channel to another log."""
 
     def __init__(self, log: Connection, connect: Callable[[str], Connection]) -> None:
         self._log = log
@@ -71,7 +71,7 @@ class LogAppender:
         return _appended(result)
 
     async def close(self) -> None:
-        """Let go of the leader."""
+        """Close the channel to the leader."""
         await self._follow("")
 
     async def _append_state(self, log: Connection, request: messages.AppendStateRequest) -> messages.AppendResult:
@@ -85,7 +85,7 @@ class LogAppender:
         return await until_durable(append, is_repeatable=True, is_passing=is_passing, describe=describe)
 
     async def _follow(self, target: str) -> Connection:
-        """Send to this log from now on, or to the own one."""
+        """Send to the log at this target from now on, or to the own log if it is empty."""
         if target != self._leader_target:
             former, self._leader = self._leader, self._connect(target) if target else None
             self._leader_target = target
@@ -96,7 +96,7 @@ class LogAppender:
 
 @contextlib.contextmanager
 def _refusals() -> Iterator[None]:
-    """Turn what the log does not take into AppendRefused."""
+    """Turn refusals of the log into AppendRefused."""
     try:
         yield
     except grpc.aio.AioRpcError as error:
@@ -109,7 +109,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _new_writer() -> messages.Writer:
-    """Return a writer that nobody else is, before its first batch."""
+    """Return a new, unique writer, before its first batch."""
     return messages.Writer(id=f"{STATE_TOPIC}_{workers().chance().getrandbits(64):016x}")
 
 
@@ -124,7 +124,7 @@ def _state_message(record: StateRecord) -> messages.AppendMessage:
 def append_request(
     batch: list[Record], *, names_queue: bool, state: StateBatch | None = None
 ) -> messages.AppendRequest | messages.AppendStateRequest:
-    """Return the request, to be answered from the disk. Without queue ids the log chooses the queues."""
+    """Return the request, with local disk durability. Without queue ids the log chooses the queues."""
     found = [_message(record, names_queue=names_queue) for record in batch]
     if state is None:
         return messages.AppendRequest(messages=found, durability=DURABILITY_LOCAL_DISK)

@@ -15,7 +15,7 @@ SERVICE = "commitlog"
 
 @contextmanager
 def commitlog_errors() -> Iterator[None]:
-    """Turn what a call raises within the block: DependencyUnavailable, or what is wrong with a record or topic."""
+    """Turn the errors of a call into DependencyUnavailable, or into the error of a record or topic."""
     try:
         yield
     except grpc.aio.AioRpcError as error:

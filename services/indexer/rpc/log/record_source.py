@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogRecords: the CommitLog's ReadRecords and GetTopic as the engine's RecordSource, over one long-lived channel."""
+"""LogRecords: the CommitLog's ReadRecords and GetTopic as the engine's RecordSource, over a long-lived channel."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from services.indexer.rpc.log.tail import LOG_SERVICE
 
 
 class LogRecords:
-    """RecordSource over gRPC."""
+    """The RecordSource over gRPC."""
 
     def __init__(self, log: Connection) -> None:
         self._log = log
@@ -35,7 +35,7 @@ class LogRecords:
         try:
             with commitlog_errors():
                 await self._get_topic(topic_messages.GetTopicRequest(name=topic), **self._log.options())
-        except (TopicNotFound, LogFollows):  # what the log beside this Indexer knows is what counts here
+        except (TopicNotFound, LogFollows):  # only the topics of the log beside this Indexer matter here
             return False
         return True
 

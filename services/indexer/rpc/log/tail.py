@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """LogTail: the CommitLog's dispatch stream as the engine's LogSource.
 
-One step is in memory at a time: the stream is read when the engine is done with the step before, and HTTP/2's flow
-control holds the log back. The log sends a heartbeat every second, so silence means that it is gone.
+A single step is in memory at a time: the stream is read when the engine is done with the step before, and HTTP/2's flow
+control slows the log down. The log sends a heartbeat every second, so silence means that it is unavailable.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ LOG_SERVICE = "/reput.commitlog.v1.LogService/"
 
 
 class LogTail:
-    """LogSource over gRPC."""
+    """The LogSource over gRPC."""
 
     def __init__(self, log: Connection, *, record_count_max: int) -> None:
         self.history_id: Callable[[], str] = lambda: ""
-        """Names the history that is held; the log is told, so that it knows when it is another one."""
+        """Returns the name of the indexed history. It is sent, so that the log can detect another history."""
         self._record_count_max = record_count_max
         self._log = log
         stub: Any = log_service_pb2_grpc.LogServiceStub(log.channel)
@@ -46,7 +46,7 @@ class LogTail:
     async def follow(
         self, start_physical_offset: int, epoch: int, epochs: Sequence[Epoch] = ()
     ) -> AsyncGenerator[Handshake | DispatchBatch | Heartbeat, None]:
-        """See LogSource. A step that is no dispatch response raises Inapplicable: trying again would not help."""
+        """See LogSource. A step that is no dispatch response raises Inapplicable: a further attempt would not help."""
         request = messages.DispatchRequest(
             start_physical_offset=start_physical_offset,
             epoch=epoch,
@@ -79,7 +79,7 @@ class LogTail:
     async def check_queue_offsets(
         self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool
     ) -> int:
-        """See LogSource. It may take long, without a time-out: when the log falls silent, `follow` finds out."""
+        """See LogSource. It may take long, without a time-out: `follow` detects when the log falls silent."""
 
         async def requests() -> AsyncGenerator[messages.CheckQueueOffsetsRequest, None]:
             async for page in pages:

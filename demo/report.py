@@ -51,7 +51,7 @@ class Report:
 
     @contextmanager
     def progress_bar(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Shows a progress bar. Yields a function; call it with the number of finished items."""
+        """Shows a progress bar. Yields the function that takes the number of finished items."""
         columns = (
             TextColumn("  {task.description}"),
             BarColumn(),

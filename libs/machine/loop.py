@@ -159,7 +159,7 @@ async def _wait(event: asyncio.Event, timeout_ms: float) -> None:
 
 
 async def in_steps(items: Iterable[T], *, count: int = STEP_COUNT) -> AsyncGenerator[list[T], None]:
-    """Walk over many items, at most `count` at a time. Other tasks run in between; a cancelled caller stops there."""
+    """Walk over many items, at most `count` at a time. Other tasks, and a cancellation, get their turn in between."""
     iterator = iter(items)
     while step := list(itertools.islice(iterator, count)):
         yield step

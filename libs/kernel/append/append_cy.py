@@ -218,10 +218,7 @@ def refuse_properties(job, message, code, value):
 
 
 def plan_request(job, message, field, piece):
-    """Run pass 1. Returns 0 or a code.
-
-    An unknown topic is reported only if nothing else is wrong, so that no bad request creates a topic.
-    """
+    """Run pass 1. An unknown topic is reported only if nothing else is wrong, so that no bad request creates it."""
     at: cython.Py_ssize_t = 0
     next_at: cython.Py_ssize_t
     code: cython.int
@@ -396,7 +393,7 @@ def plan_redirect(job, message, at, row):
     """Plan the topic where a message waits, if it must wait. Its own topic and queue become properties.
 
     Messages that services append to their own topics are not redirected. If the server chooses the queue, it is chosen
-    here, because the record contains its id. Returns 0 or E_DELAY.
+    here: the record contains its id. Returns 0 or E_DELAY.
     """
     redirect: cython.int = REDIRECT_NONE
     queue_id: cython.longlong = job.plan[at + PLAN_QUEUE_ID]
@@ -426,8 +423,7 @@ def choose_redirect(job, message, at):
     """Return the redirect of a message, or E_DELAY, by RocketMQ's rules (HookUtils, TransactionalMessageBridge).
 
     A message of a transaction becomes a half message only if it is prepared or has no transaction type. A committed
-    message may have to wait for its time. A level has priority over a time. A message that has already waited for its
-    time does not wait again.
+    message may have to wait for its time. A level has priority over a time. A message waits for its time once.
     """
     kind: cython.longlong = message.sys_flag & TRANSACTION_TYPE
     if message.is_half and (kind == 0 or kind == TRANSACTION_PREPARED):

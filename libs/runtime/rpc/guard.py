@@ -37,7 +37,7 @@ class Guard(grpc.GenericRpcHandler):
             self._tokens.append((Role.CLIENT, TokenFile("token_file", config.token_file)))
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
-        """Return None if the call is permitted, so that the next handlers get it; else the handler that refuses it."""
+        """Return None if the call is permitted, so that the next handlers get it, else the handler that refuses it."""
         method = handler_call_details.method
         if method in self._open_methods or method.startswith(f"/{HEALTH_SERVICE}/"):
             return None

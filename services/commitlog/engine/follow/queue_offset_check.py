@@ -72,7 +72,7 @@ class QueueOffsetCheck:
         return self._gate.holds(Reason.QUEUE_OFFSETS_UNKNOWN)
 
     async def compare(self, ends: Sequence[QueueEnd]) -> QueueVerdict:
-        """Compare a page. Raises BadArgument; then nothing of the page was compared."""
+        """Compare a page. Raises BadArgument before anything of the page is compared."""
         if len(ends) > QUEUE_END_COUNT_MAX:
             raise BadArgument("too many queues", field="queues", value=len(ends), limit=QUEUE_END_COUNT_MAX)
         async for step in in_steps(enumerate(ends)):

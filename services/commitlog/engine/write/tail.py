@@ -60,7 +60,7 @@ class LogTailWriter:
         return active
 
     def put(self, segment: Segment, size_bytes: int, durability: int = DURABILITY_STORE) -> None:
-        """Append the first bytes of the segment's room. Raises `WriteGate.sealed`; then nothing was appended.
+        """Append the first bytes of the segment's room. Raises `WriteGate.sealed` before anything is appended.
 
         Followers learn together with the bytes whether a caller is about to wait for their disks.
         """

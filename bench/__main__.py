@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m bench`: run the scenarios on Reput and the systems beside it, in turn; write JSON, a report and charts.
 
-What is there after each round is written after each round. Exit code 1 if anything failed; a system that this machine
-lacks is named and is no failure.
+The results so far are written after each round. Exit code 1 if anything failed; a system that this machine lacks is
+named and is no failure.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan_of(arguments: argparse.Namespace) -> Plan:
-    """Return what the command line asks for."""
+    """Return the plan that the command line asks for."""
     peers = arguments.peer or list(ROOMS)
     if arguments.only:
         chosen = [scenario for scenario in SCENARIOS if scenario.name in arguments.only]
@@ -146,12 +146,12 @@ def finish(driver: Driver, subject: Subject, folder: Path) -> None:
 
 
 def main() -> int:
-    """Read the arguments and do what they ask for."""
+    """Read the arguments and run the plan that they ask for."""
     arguments = parser().parse_args()
     if arguments.list:
         show(SCENARIOS)
         return 0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # servers are stopped, and what is there is written
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # servers are stopped, and the results so far are written
     return run(plan_of(arguments), arguments.out)
 
 

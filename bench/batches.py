@@ -2,7 +2,8 @@
 """Serialized append requests of a wanted size, built once before the clock starts.
 
 Every message carries a tag, two keys and a unique id, so that the Indexer has its full work. Prebuilt batches are sent
-again and again, so their keys repeat; NumberedBatches gives every message a key of its own, for what is looked up.
+again and again, so their keys repeat; NumberedBatches gives every message a key of its own, for messages that are
+looked up.
 """
 
 import itertools
@@ -29,7 +30,7 @@ Keys = Literal["repeated", "distinct"]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One serialized AppendRequest (AppendStreamRequest has the same bytes)."""
+    """A serialized AppendRequest (AppendStreamRequest has the same bytes)."""
 
     data: bytes
     message_count: int
@@ -49,8 +50,8 @@ def build(
 ) -> Batch:
     """Make a batch of about `batch_size_bytes`, at least one message. `variant` makes keys differ between batches.
 
-    Messages go to the topics one after the other, from where the batch before this one stopped, and to the next queue
-    in the next round.
+    Messages go to the topics in turn, from the place where the previous batch stopped, and to the next queue in the
+    next round.
     """
     request = append_service_pb2.AppendRequest(durability=durability)
     message_count = max(1, batch_size_bytes // (body_size_bytes + PROPERTY_SIZE_BYTES))
@@ -96,7 +97,7 @@ def prebuilt(
 
 
 class NumberedBatches:
-    """One batch whose numbers go on from call to call: the first message has number 0, and no two have the same."""
+    """A batch whose numbers go on from call to call: the first message has number 0, and no two share a number."""
 
     def __init__(
         self, *, body_size_bytes: int, batch_size_bytes: int, durability: message_pb2.Durability.ValueType

@@ -142,7 +142,7 @@ def _tick(value: float) -> str:
 
 
 def _latencies(subject: Subject, results: Results) -> Figure | None:
-    """Draw one field per scenario: for each system p50, p99 and p99.9, ever lighter."""
+    """Draw a field for each scenario: for each system p50, p99 and p99.9, ever lighter."""
     scenarios = [
         scenario
         for scenario in subject.scenarios

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m bench.deletion`: what deleting 50 segments does to appends and to those who read what is deleted.
+"""`python -m bench.deletion`: the effect of deleting 50 segments on appends and on readers of the deleted records.
 
 In each round the log is filled, 100 readers read its oldest records all the time and check every byte, and messages are
-appended at a steady pace; first nothing is deleted for as long as a deletion takes, then the Janitor deletes 50
+appended at a steady pace. First nothing is deleted for as long as a deletion takes, then the Janitor deletes 50
 segments. The figures are the appends' 99th percentiles of both phases, and their ratio. Exit code 1 if a reader saw a
 wrong byte or an error other than that its place is gone.
 """
@@ -49,7 +49,7 @@ console = Console(stderr=True)
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round. Latencies in milliseconds."""
+    """The figures of a round. Latencies in milliseconds."""
 
     quiet_p99_ms: float
     deleting_p99_ms: float

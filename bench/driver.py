@@ -2,8 +2,8 @@
 """Runs scenarios on systems, round by round, so that a slow minute of the machine touches all of them.
 
 A system that this machine lacks, or that can't be built, is left out and named; a run that fails is kept as a failed
-run; the rest goes on. Each measurement has a fresh server; in the short size each round has one for all loads of the
-same mode, which saves most of the time. The systems change places from round to round.
+run; the rest continues. Each measurement has a fresh server; in the short size each round has a server for all loads of
+the same mode, which saves most of the time. The systems change places from round to round.
 """
 
 import tempfile
@@ -24,7 +24,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to run."""
+    """The scenarios, systems and lengths of a run."""
 
     scenarios: Sequence[Scenario]
     peers: Sequence[str]
@@ -49,12 +49,12 @@ class Plan:
 
 @dataclass(slots=True)
 class Systems:
-    """The systems that can run here, and why the others can't."""
+    """The systems that can run here, and why other systems can't run."""
 
     ready: dict[str, Peer] = field(default_factory=dict)
     versions: dict[str, Mapping[str, str]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
-    """Name -> what to install."""
+    """Name -> the program to install."""
     broken: dict[str, str] = field(default_factory=dict)
     """Name -> how its preparation failed."""
 
@@ -80,11 +80,11 @@ class Systems:
 
 
 Tell = Callable[[str], None]
-"""Hears what comes next, once before each measurement."""
+"""Hears the next measurement, once before each."""
 
 
 class Driver:
-    """Runs a plan. `results` grows with each measurement; `skipped` tells of scenarios that this machine can't run."""
+    """Runs a plan. `results` grows with each measurement; `skipped` has the scenarios that this machine can't run."""
 
     def __init__(self, plan: Plan, systems: Systems) -> None:
         self.results = Results()
@@ -93,7 +93,7 @@ class Driver:
         self._systems = systems
 
     def run_round(self, number: int, tell: Tell) -> None:
-        """Run one round of all scenarios, from 1."""
+        """Run a round of all scenarios, numbered from 1."""
         scenarios = self._plan.of_round(number)
         for group in groups(
             [one for one in scenarios if isinstance(one.what, Load)], is_shared=self._plan.size == "short"
@@ -110,7 +110,7 @@ class Driver:
         return [name for name in self._systems.ready if any(name in scenario.peers for scenario in group)]
 
     def _loads(self, name: str, scenarios: Sequence[Scenario], number: int, tell: Tell) -> Iterator[Run]:
-        """Run the loads of a group on one system, with one server."""
+        """Run the loads of a group on a system, with a single server."""
         peer, pending = self._systems.ready[name], list(scenarios)
         try:
             with self._folder() as folder, peer.running(folder, pending[0].mode) as serving:
@@ -124,7 +124,7 @@ class Driver:
                 yield Run(scenario.name, name, number, {}, _text(error))
 
     def _load(self, name: str, scenario: Scenario, serving: Serving, number: int) -> Run | None:
-        """Run one load. Returns None for an operation that the system does not have."""
+        """Run a load. Returns None for an operation that the system does not have."""
         load = scenario.what
         assert isinstance(load, Load)
         if load.operation not in self._systems.ready[name].operations:
@@ -151,7 +151,7 @@ class Driver:
             return Run(scenario.name, name, number, {}, _text(error))
 
     def _measure(self, scenario: Scenario, number: int) -> None:
-        """Make one measurement of our own."""
+        """Make a measurement of our own."""
         assert not isinstance(scenario.what, Load)
         free_gib = psutil.disk_usage(str(self._plan.data_dir)).free / GIB
         if free_gib < scenario.free_gib_min:
@@ -176,7 +176,7 @@ class _Folder(tempfile.TemporaryDirectory[str]):
 
 
 def groups(scenarios: Sequence[Scenario], *, is_shared: bool) -> list[list[Scenario]]:
-    """Return scenarios that share a server: those of one mode and the same systems, or each by itself."""
+    """Return scenarios that share a server: scenarios of the same mode and the same systems, or each by itself."""
     if not is_shared:
         return [[scenario] for scenario in scenarios]
     found: dict[tuple[Durability, tuple[str, ...]], list[Scenario]] = {}
@@ -198,7 +198,7 @@ def rotated(names: Sequence[str], count: int) -> list[str]:
 
 
 def figures_of(told: Mapping[str, object]) -> dict[str, float]:
-    """Return what a load generator printed, as figures."""
+    """Return a load generator's output as figures."""
     values = {name: float(value) for name, value in told.items() if isinstance(value, int | float)}
     messages, size_bytes, seconds = values.pop("messages"), values.pop("bytes"), values.pop("seconds")
     if messages == 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the numbers should be, as data: a figure, or a figure through another one of the same rounds, and its bound."""
+"""The goals as data: a figure, or a figure through another figure of the same rounds, and its bound."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,7 @@ Verdict = Literal["met", "missed", "not measured"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """A bound for one value."""
+    """A bound for a value."""
 
     sentence: str
     value: Cell
@@ -45,7 +45,7 @@ class Goal:
 
 
 def faster(scenario: str, peer: str, factor: float, peer_name: str) -> Goal:
-    """Make a goal of Reput's messages per second through those of another system."""
+    """Make a goal of Reput's messages per second through the messages per second of another system."""
     return Goal(
         sentence=f"{scenario}: Reput ÷ {peer_name}",
         value=(scenario, "reput", "messages_per_s"),

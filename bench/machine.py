@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the numbers depend on: the machine, the revision, the versions."""
+"""The conditions of the numbers: the machine, the revision, the versions."""
 
 import mmap
 import os
@@ -32,9 +32,9 @@ def machine(data_dir: Path) -> dict[str, object]:
 
 
 def fresh_memory_ms_per_mib() -> float:
-    """Return what the first touch of memory costs: milliseconds on a virtual machine whose host reclaims free pages.
+    """Return the cost of the first touch of memory: milliseconds on a virtual machine whose host reclaims free pages.
 
-    Whatever appends needs fresh pages for all that it writes, and then no system can be faster than that.
+    A system that appends needs fresh pages for all bytes that it writes, so no system can be faster than that.
     """
     with mmap.mmap(-1, TOUCHED_MIB << 20) as fresh:
         piece = bytes(b"x" * (1 << 20))
@@ -56,7 +56,7 @@ def revision() -> str:
 
 
 def cpu_model() -> str:
-    """Return what the processor says of itself."""
+    """Return the processor's own name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -2,8 +2,9 @@
 """`python -m bench.recovery --sizes 1GiB,10GiB`: how long a start takes after a kill, for stores of different sizes.
 
 For each size: fill a store through the real CommitLog, kill it (SIGKILL) while a stream of appends is under way, start
-it again, and take the time from the start of the process until it serves. What that time may depend on is printed
-beside it: the size of the store, and the bytes past the last checkpoint. A table goes to the terminal, JSON to a file.
+it again, and take the time from the start of the process until it serves. The quantities that may influence that time
+are printed beside it: the size of the store, and the bytes past the last checkpoint. A table goes to the terminal, JSON
+to a file.
 """
 
 import argparse
@@ -45,7 +46,7 @@ POLL_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One store."""
+    """The measurement of a store."""
 
     store_bytes: int
     past_checkpoint_bytes: int
@@ -79,7 +80,7 @@ def sizes_of(text: str) -> list[int]:
 
 
 def status_of(target: str) -> log_service_pb2.GetStatusResponse | None:
-    """Return what the CommitLog says of itself, or None if there is no answer."""
+    """Return the CommitLog's status, or None if there is no answer."""
     with grpc.insecure_channel(target) as channel, contextlib.suppress(grpc.RpcError):
         stub = log_service_pb2_grpc.LogServiceStub(channel)
         answer: log_service_pb2.GetStatusResponse = stub.GetStatus(log_service_pb2.GetStatusRequest(), timeout=5)
@@ -124,7 +125,7 @@ def kill_under_load(found: Running) -> None:
     sent = batches.prebuilt(body_size_bytes=1_024, batch_size_bytes=1 << 18, durability=message_pb2.DURABILITY_MEMORY)
 
     async def loaded() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the stream breaks in more than one place
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the stream breaks in several places
         stream = asyncio.create_task(streams.append_stream(found.target, sent, 10 * KILL_AFTER_S))
         await asyncio.sleep(KILL_AFTER_S)
         found.process.send_signal(signal.SIGKILL)

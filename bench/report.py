@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report as Markdown: a table per kind of scenario, the cost, the goals, what is missing, versions and settings."""
+"""The report as Markdown: a table per kind of scenario, the cost, the goals, missing systems, versions and settings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ INDEX_FIGURES = ("indexed_messages_per_s", "index_lag_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a report is about, besides the results."""
+    """The subject of a report, besides the results."""
 
     scenarios: Sequence[Scenario]
     peer_names: Mapping[str, str]
@@ -75,19 +75,19 @@ def human(value: float) -> str:
 
 
 def is_lower_better(figure: str) -> bool:
-    """Return whether a smaller value of the figure is the better one."""
+    """Return whether a smaller value of the figure is better."""
     return figure.endswith("_ms") or (figure.endswith("_s") and not figure.endswith("_per_s"))
 
 
 def spread_text(spread: Spread) -> str:
-    """Return the median and, of more than one value, lowest and highest."""
+    """Return the median and, of several values, lowest and highest."""
     if spread.count == 1:
         return human(spread.median)
     return f"{human(spread.median)} ({human(spread.low)}–{human(spread.high)})"
 
 
 def cell(results: Results, scenario: str, peer: str, figure: str, own: str) -> str:
-    """Return the spread, for another system with how many times better Reput is, for a failed one what happened."""
+    """Return the spread, for another system with how many times better Reput is, for a failed system the failure."""
     spread = results.spread(scenario, peer, figure)
     failed_count = len(results.errors(scenario, peer))
     if spread is None:
@@ -110,7 +110,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 
 
 def compared(subject: Subject, results: Results, kind: Table) -> Iterator[str]:
-    """Yield one table of systems side by side."""
+    """Yield a table of systems side by side."""
     scenarios = [scenario for scenario in subject.scenarios if scenario.table == kind]
     columns = [name for name in subject.peer_names if any(name in scenario.peers for scenario in scenarios)]
     if not columns:
@@ -182,7 +182,7 @@ def inside(subject: Subject, results: Results, kind: Table) -> Iterator[str]:
 
 
 def goals(results: Results) -> Iterator[str]:
-    """Yield every goal with what was measured."""
+    """Yield every goal with its measured value."""
     yield "## Goals"
     yield ""
     rows = []
@@ -193,7 +193,7 @@ def goals(results: Results) -> Iterator[str]:
 
 
 def troubles(subject: Subject, results: Results) -> Iterator[str]:
-    """Yield what was left out or failed."""
+    """Yield the systems and runs that were left out or failed."""
     lines = [f"- {name} is not here: {text}" for name, text in subject.missing.items()]
     lines += [f"- {name} could not be prepared: {_line(text)}" for name, text in subject.broken.items()]
     lines += [f"- {name} was skipped: {text}" for name, text in subject.skipped.items()]
@@ -254,6 +254,6 @@ def figure_label(figure: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Return a text of several lines as one, cut at some length."""
+    """Return a text of several lines as a single line, cut at some length."""
     joined = " ".join(text.split())
     return joined if len(joined) <= 600 else f"{joined[:200]} … {joined[-390:]}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured, and its arithmetic: medians, spreads, and ratios of figures of the same round.
+"""The measured values, and their arithmetic: medians, spreads, and ratios of figures of the same round.
 
-A ratio is taken round by round, because figures of one round share the state of the machine; the median of the ratios
-is what is reported. Knows nothing of scenarios and systems but their names.
+A ratio is taken round by round, because figures of the same round share the state of the machine; the median of the
+ratios is reported. Knows nothing of scenarios and systems but their names.
 """
 
 import statistics
@@ -14,7 +14,7 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One measurement: a scenario on a system in a round, with figures or the error that it ended with."""
+    """A measurement: a scenario on a system in a round, with figures or the error that it ended with."""
 
     scenario: str
     peer: str
@@ -48,7 +48,7 @@ class Results:
         self.runs = list(runs)
 
     def by_round(self, scenario: str, peer: str, figure: str) -> dict[int, float]:
-        """Return the values of one figure, for each round that has it."""
+        """Return the values of a figure, for each round that has it."""
         return {
             run.round_number: run.figures[figure]
             for run in self.runs
@@ -60,16 +60,19 @@ class Results:
         return Spread.of(self.by_round(scenario, peer, figure).values())
 
     def ratio(self, numerator: tuple[str, str, str], denominator: tuple[str, str, str]) -> Spread | None:
-        """Return a figure through another one, each given by scenario, peer and name. None without a common round."""
+        """Return a figure through another figure, each given by scenario, peer and name.
+
+        None without a common round.
+        """
         above, below = self.by_round(*numerator), self.by_round(*denominator)
         return Spread.of(above[number] / below[number] for number in above if below.get(number))
 
     def errors(self, scenario: str, peer: str) -> list[str]:
-        """Return what the failed runs said."""
+        """Return the errors of the failed runs."""
         return [run.error for run in self.runs if run.scenario == scenario and run.peer == peer and run.error]
 
     def figures(self, scenario: str, peer: str) -> list[str]:
-        """Return the names of the figures, in the order in which they were first told."""
+        """Return the names of the figures, in the order in which they were first recorded."""
         names: dict[str, None] = {}
         for run in self.runs:
             if run.scenario == scenario and run.peer == peer:

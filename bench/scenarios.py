@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured, as data. A scenario is a load on systems side by side, or a measurement of something of our own.
+"""The measurements as data. A scenario is a load on systems side by side, or a measurement of something of our own.
 
-The words of a load (operation, body, batch, producers, callers, calls) are those of the load generators' command line.
+The words of a load (operation, body, batch, producers, callers, calls) are the words of the load generators' command
+line.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +38,7 @@ Table = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """One load on each of several systems. `fill` goes before it: an append whose figures do not count."""
+    """A load on each of several systems. `fill` runs before it: an append whose figures do not count."""
 
     operation: Operation
     arguments: Mapping[str, object]
@@ -60,10 +61,10 @@ class Scenario:
     sentence: str
     table: Table
     mode: Durability
-    """What acknowledgements wait for, as a setting of the systems and in what the load asks for."""
+    """The event that acknowledgements wait for, as a setting of the systems and in the load's requests."""
     what: Load | Measure
     round_count_max: int = ROUND_COUNT_MAX
-    """Fewer rounds for what takes long."""
+    """Fewer rounds for scenarios that take long."""
     short_round_count_max: int = 0
     """The same in the short size, which does not have it with 0."""
     free_gib_min: int = 5
@@ -109,7 +110,7 @@ CLIENTS: Mapping[Table, tuple[str, Sequence[str]]] = {
 
 
 def _appends(name: str, body: int, batch: int, mode: Durability, *, short_round_count_max: int = 0) -> Scenario:
-    """Make a scenario of one stream of batches."""
+    """Make a scenario of a stream of batches."""
     return Scenario(
         name=name,
         sentence=f"bodies of {_size(body)}, batches of {_size(batch)}, one producer, {ACKNOWLEDGED[mode]}",

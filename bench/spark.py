@@ -40,7 +40,7 @@ LOOKUP = "lookup-5M"
 CASES: Mapping[str, tuple[int, int]] = {"read-100B": (1_000_000, 100), "read-1KiB": (200_000, 1_024)}
 """Rows and bytes of a body."""
 GOALS = (("kafka", 1.0), ("parquet", 0.3))
-"""Reput's rate through another one's: at least this."""
+"""Reput's rate through another system's rate: at least this."""
 SYSTEMS = ("reput", "kafka", "parquet")
 
 console = Console(stderr=True)
@@ -163,7 +163,7 @@ def cpu_s(server_pids: tuple[int, ...]) -> dict[str, float]:
 
 
 def _is_spark(process: psutil.Process) -> bool:
-    """Return whether it is Spark's JVM or one of its Python workers."""
+    """Return whether it is Spark's JVM or a Python worker of it."""
     words = " ".join(process.cmdline())
     return "org.apache.spark.deploy.SparkSubmit" in words or "pyspark.daemon" in words or "pyspark/daemon" in words
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark's read of a few keys costs in a topic of millions: records read, rows and bytes sent, beside the result.
+"""The cost of Spark's read of a few keys in a topic of millions: records read, rows and bytes sent, beside the result.
 
-The counts are the Indexer's own (its metrics), so they hold whatever the machine does meanwhile.
+The counts are the Indexer's own (its metrics), so they hold under any load of the machine.
 """
 
 import json
@@ -29,7 +29,7 @@ METRICS = {
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """One read: what came, what the Indexer read and sent for it, how long Spark needed for it."""
+    """A read: its rows, the records that the Indexer read, the bytes that it sent, and the time that Spark needed."""
 
     name: str
     row_count: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A store for one measurement, or copies of one: `reput up` over a directory, stopped afterwards."""
+"""A store for a measurement, or copies of a store: `reput up` over a directory, stopped afterwards."""
 
 import json
 import os
@@ -36,7 +36,7 @@ class Store:
     start_to_serving_s: float
     folder: Path
     mode: Durability
-    """What the store waits for by itself, and its loads ask for."""
+    """The durability that the store has by default, and that its loads ask for."""
     indexer_metrics: str
     """Address of the Indexer's metrics, empty without them."""
 
@@ -61,7 +61,7 @@ def running(folder: Path, mode: Durability, has_metrics: bool = False, /, **sett
 
 @contextmanager
 def replicated(folder: Path, mode: Durability, count: int, /, **settings: str) -> Iterator[Store]:
-    """Serve so many copies of a store, once all are in sync. The targets are those of the one that leads."""
+    """Serve so many copies of a store, once all are in sync. The targets are the leader's."""
     flags = ["--replicas", str(count), "--no-metrics", "--json"]
     flags += [word for name in SERVICES for word in (f"--{name}-port", "0")]
     settings["REPUT_COMMITLOG_FLUSH_MODE"] = mode
@@ -118,7 +118,7 @@ def front_alone(front: str) -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def alone(module: str, *arguments: str) -> Iterator[tuple[str, int]]:
-    """Serve what needs no store. Yields where, and the process."""
+    """Serve a module that needs no store. Yields its address and its process id."""
     words = [sys.executable, "-m", module, *arguments]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """CPU time and memory of processes during a load, sampled from outside.
 
-A load generator's clock starts after its warm-up, which nobody outside sees; but it stops just before the generator
-prints. So the CPU time that counts is that of the last seconds before that, as many as the generator's clock ran.
+A load generator's clock starts after its warm-up, which can't be seen from outside; but it stops just before the
+generator prints. So the CPU time that counts is the time of the last seconds before that, as many as the generator's
+clock ran.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ MEGABYTE = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Sums over the processes at one moment."""
+    """Sums over the processes at a moment."""
 
     at_s: float
     cpu_s: float

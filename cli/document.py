@@ -21,34 +21,35 @@ INTRODUCTION = """# The command line
 <!-- Written by `python -m cli.document` from the command tree; do not edit. -->
 
 `reput` runs the services and talks to them.
-Options that say where the services are stand in front of the command: `reput --indexer host:7102 query key orders k1`.
-What is not typed comes from variables (`REPUT_CLIENT_…`), then from the context in use (`reput context use`).
-`--context NAME` asks the store of this name, whatever the variables say.
-Results go to standard output, everything else to standard error.
-With `--json` a list is one JSON object per line and a single thing is one object.
-Sizes and times are printed as people say them, and exactly with `--json`.
-Times are taken as ISO 8601 (local time without a zone), as a distance from now (`-1h`, `-1h30m`, `2 hours ago`), as
+Options with the addresses of services are given before the command: `reput --indexer host:7102 query key orders k1`.
+An option that is not given comes from variables (`REPUT_CLIENT_…`), then from the context in use (`reput context use`).
+`--context NAME` uses the store of this name, even if the variables name another store.
+Results are written to standard output, all other lines to standard error.
+With `--json` a list is one JSON object per line, and any other result is a single object.
+Sizes and times are printed rounded and with units, and exactly with `--json`.
+Times are accepted as ISO 8601 (local time without a zone), as a distance from now (`-1h`, `-1h30m`, `2 hours ago`), as
 `now`, `today`, `yesterday`, `01:00` (of today) or `yesterday 01:00`, or as milliseconds since the epoch.
 They are printed in UTC with a Z, or in tables in local time.
-A local time that the change to summer time skips counts with the UTC offset before the change; of a local time that
-comes twice in autumn it is the first.
-What deletes asks first, and says how much it is; `--yes` is the answer, and where nobody can be asked it is needed.
-`reput --install-completion` teaches the shell to complete commands and options.
+A local time that the change to summer time skips is read with the UTC offset before the change; a local time that
+comes twice in autumn means the first.
+A command that deletes asks first, and says how much it would delete. `--yes` answers the question; it is required where
+standard input is no terminal.
+`reput --install-completion` installs completion of commands and options in the shell.
 A body that is not UTF-8 text is printed in hexadecimal, and as `body_base64` with `--json`; `--raw` prints bodies as
 they are. Bodies that a client has compressed are printed inflated.
 A command that fails prints one line, `error: REASON: text`. Reasons of the services are in [errors.md](errors.md); an
-answer that did not come from Reput has gRPC's name of its status code instead. The command's own are listed below.
+answer that did not come from Reput has gRPC's name of its status code instead. The command's own reasons are below.
 A command line that can't be read gives a usage text instead of a reason.
 """
 
-SERVE_NOTE = """`reput serve SERVICE` takes every setting of the service as a flag; they are in
+SERVE_NOTE = """`reput serve SERVICE` accepts every setting of the service as a flag; they are in
 [configuration.md](configuration.md). `reput up` gives the exit code of the service that failed.
 """
 
 VERIFY_NOTE = """## What `reput verify` finds
 
-A fault makes the exit code 6; a note does not. After an unclean stop, what the next start puts right is a note.
-`--only` takes the parts below; what belongs to the store as a whole is always told.
+A fault gives exit code 6; a note does not. After an unclean stop, a finding that the next start repairs is a note.
+`--only` accepts the parts below; findings about the store as a whole are always reported.
 """
 
 AREA_TITLES = {
@@ -59,7 +60,7 @@ AREA_TITLES = {
     None: "The store as a whole",
 }
 
-FILE_NOTE = "Each line of `reput put --file` is a JSON object with exactly one of `body` and `body_base64`; all keys: "
+FILE_NOTE = "Each line of `reput put --file` is a JSON object with either `body` or `body_base64`; all keys: "
 STDIN_NOTE = """A line of standard input ends with LF or CRLF; further carriage returns belong to the body.
 Where standard input is closed (`<&-`), a command that would read it is refused with exit code 2.
 """

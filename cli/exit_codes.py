@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exit codes of every command, for scripts, and which error gives which."""
+"""Exit codes of every command, for scripts, and the error that gives each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ExitCode(IntEnum):
-    """What a command tells whoever called it. `serve` and `up` have codes of their own for a failed start."""
+    """The exit code of a command. `serve` and `up` have codes of their own for a failed start."""
 
     OK = 0
     FAILED = 1
@@ -28,11 +28,11 @@ MEANINGS = {
     ExitCode.OK: "done",
     ExitCode.FAILED: "failed in another way, for example a file that can't be read or a bug in a server",
     ExitCode.USAGE: "the command line or the configuration is wrong",
-    ExitCode.NOT_FOUND: "what was asked for does not exist",
+    ExitCode.NOT_FOUND: "the requested topic, group, message or other object does not exist",
     ExitCode.UNAVAILABLE: "a service can't be reached, is not ready, or did not answer in time",
     ExitCode.REFUSED: "a service refused: bad argument, no permission, full, exists already",
     ExitCode.DAMAGED: "stored bytes are damaged",
-    ExitCode.NOT_WELL: "all services answer, but the store is not well: `status` and `top` name the trouble",
+    ExitCode.NOT_WELL: "all services answer, but the store has a problem: `status` and `top` name it",
     ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
 }
 """`reput --help` and docs/cli.md print these."""
@@ -51,41 +51,41 @@ SERVE_MEANINGS = {
 REASONS = {
     "BAD_ARGUMENT": "an argument is outside of what a request can carry",
     "BAD_LINE": "a line of `put --file` is no message",
-    "BAD_MESSAGE": "a message of `put` can't be sent as it is",
+    "BAD_MESSAGE": "a message of `put` can't be sent",
     "CONFIG": "a setting or the configuration file is wrong",
     "CONTEXT_EXISTS": "there is a context of this name already",
     "CONTEXT_NOT_FOUND": "there is no context of this name",
-    "DAMAGED": "`inspect` or `verify` found damage, or `index rebuild` met it",
+    "DAMAGED": "`inspect`, `verify` or `index rebuild` found damage",
     "FILE": "a file can't be read or written",
-    "HANDOVER": "`handover` went wrong at the log that is to lead, or its end is not known; the text says more",
+    "HANDOVER": "`handover` failed at the next leader, or its result is not known; the text says more",
     "IN_USE": "`verify` found a process that uses the store",
     "GROUP_IN_USE": "`groups delete` was given a group whose members received within the last 30 s, without --force",
-    "GROUP_NOT_FOUND": "nobody knows a group of this name",
+    "GROUP_NOT_FOUND": "there is no group of this name",
     "GROUP_SHARES": "`groups commit` was asked to move a group that shares messages",
-    "NOT_CONFIRMED": "a question was answered with no, or nobody could be asked and --yes was not given",
-    "NOT_REBUILT": "`index rebuild` could not go on; the text says why",
-    "NOT_REPLAYED": "`dlq replay` left letters where they are; the text says why",
+    "NOT_CONFIRMED": "a question was answered with no, or input is no terminal and --yes was not given",
+    "NOT_REBUILT": "`index rebuild` could not continue; the text gives the reason",
+    "NOT_REPLAYED": "`dlq replay` left letters where they are; the text gives the reason",
     "NOT_SERVING": "`health` found a server that does not serve",
-    "NOT_STORED": "`put` has messages that were not stored; lines before this one say why",
-    "NO_LEADER": "`replicas` found that nobody leads, or more than one",
+    "NOT_STORED": "`put` has messages that were not stored; the lines before give the reasons",
+    "NO_LEADER": "`replicas` found no leader, or more than one",
     "NO_MESSAGES": "nothing was found",
     "NO_OFFSETS": "`groups delete` was given a group that has none",
     "NO_STORE": "a directory holds nothing of a store",
     "OFFSET_BEYOND_END": "`groups commit --offset` is beyond the end of the queue",
     "OFFSET_TRIMMED": "the queue begins behind `pull --offset`",
-    "OUT": "`replicas` was asked of a log that can't follow its leader; the text says why",
+    "OUT": "`replicas` was called for a log that can't follow its leader; the text gives the reason",
     "QUEUE_NOT_FOUND": "the topic has no queue of this number",
-    "RUN_FAILED": "an owner of files refused a deletion of `janitor run`",
+    "RUN_FAILED": "the CommitLog or the Indexer refused a deletion of `janitor run`",
     "STORE_LOCKED": "another process uses the directory",
-    "SYSTEM": "the operating system refused something else",
-    "UNAVAILABLE": "nobody answers at the address of a service",
+    "SYSTEM": "another error of the operating system",
+    "UNAVAILABLE": "no service answers at its address",
     "UNKNOWN_KIND": "`inspect` can't tell what kind of file this is",
 }
 """Reasons that do not come from a service; docs/cli.md prints them."""
 
 
 class CommandFailed(Exception):
-    """A command can't do what it was asked for. `reason` is one word, the text one line."""
+    """A command failed. `reason` is a word, the text a line."""
 
     def __init__(self, reason: str, text: str, *, code: ExitCode = ExitCode.FAILED) -> None:
         assert reason in REASONS, reason

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Standard input, and lines of a stream as they come: what has arrived is handed out at once, for the writer may pause.
+"""Standard input, and lines of a stream: a line that has arrived is yielded at once, for the writer may pause.
 
 Standard input may be closed from the start (`<&-`): Python has no `sys.stdin` then, so commands ask here.
 """
@@ -13,11 +13,11 @@ from typing import BinaryIO, TextIO, cast
 import typer
 
 READ_SIZE_BYTES = 256 << 10
-"""One read takes a pipe's whole content; of a file it takes enough for a good batch."""
+"""A read takes a pipe's whole content; of a file it takes enough for a good batch."""
 
 
 def standard_input(instead: str) -> TextIO:
-    """Return standard input. Raises BadParameter, which says what to give `instead`, if it is closed."""
+    """Return standard input. Raises BadParameter, whose text names the alternative `instead`, if it is closed."""
     stream = cast("TextIO | None", sys.stdin)
     if stream is None:
         raise typer.BadParameter(f"standard input is closed: {instead}")
@@ -25,13 +25,13 @@ def standard_input(instead: str) -> TextIO:
 
 
 def is_terminal() -> bool:
-    """Return whether standard input is a terminal, at which a person can answer."""
+    """Return whether standard input is a terminal, at which a user can answer."""
     stream = cast("TextIO | None", sys.stdin)
     return stream is not None and stream.isatty()
 
 
 def read_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Yield the lines of each read, without their ends, and an empty list when the next read may have to wait.
+    """Yield the lines of each read, without their line ends, and an empty list when the next read may have to wait.
 
     An end is LF or CRLF; other carriage returns belong to their line. A last line without an end is a line when the
     stream ends. No other code may read the stream.

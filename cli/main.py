@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput`: loads the commands and runs one. Little else is imported here, so that a Ctrl-C is quiet from the start."""
+"""`reput`: loads the commands and runs the given command.
+
+Little else is imported here, so that a Ctrl-C is quiet from the start.
+"""
 
 import contextlib
 import gc
@@ -11,21 +14,22 @@ import threading
 INTERRUPTED = 130
 """128 and the number of SIGINT, as shells have it."""
 SERVING = {"serve", "up"}
-"""Commands that run services, which are taken apart in order."""
+"""Commands that run services, which must be shut down in order."""
 YOUNG_OBJECTS_MAX = 100_000
-"""So many objects before the collector looks for circles: what a short command imports are fewer, and it has none."""
+"""Number of objects at which the garbage collector runs: a short command imports fewer, and has no cycles."""
 
 
 def command() -> int:
-    """Be the `reput` process: run a command, and end at once when it is done.
+    """Run a command as the `reput` process, and end the process at once when it is done.
 
-    To take everything apart that was imported would take a fifth of the time of a short command, and nobody needs it:
-    what a command opens it closes itself. A word of SERVING among the arguments, whatever it stands for, makes it slow.
+    The normal shutdown of all imported modules would take a fifth of the time of a short command, and is not needed: a
+    command closes all that it opens. With a word of SERVING among the arguments, in any meaning, the shutdown is
+    normal.
     """
     if not SERVING.isdisjoint(sys.argv):
         return main()
     gc.set_threshold(YOUNG_OBJECTS_MAX)
-    from cli.connection.lean import install  # a command that runs services uses most of what this puts off
+    from cli.connection.lean import install  # a command that runs services uses most of the modules that this defers
 
     install()
     try:
@@ -48,7 +52,7 @@ def main() -> int:
     )
     if is_ours:
         signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
-    from cli.registry import run  # takes a while, in which an exception could come out anywhere
+    from cli.registry import run  # takes a while, in which an exception could be raised anywhere
 
     if is_ours:
         signal.signal(signal.SIGINT, signal.default_int_handler)

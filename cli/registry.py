@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command tree of `reput` and its one way to fail: a line on standard error and an exit code.
+"""The command tree of `reput` and its single form of failure: a line on standard error and an exit code.
 
 A command's module is imported when the command is called; `reput --help` has the table below alone.
 """
@@ -23,7 +23,7 @@ HELP_WIDTH_MAX = 110
 
 
 class Entry(NamedTuple):
-    """A command or a group: where it is, and the first sentence of its help."""
+    """A command or a group: its module, and the first sentence of its help."""
 
     module: str
     attribute: str
@@ -42,49 +42,53 @@ COMMANDS = {
     "pull": Entry("messages.read", "pull", "Read messages of a topic by queue offset."),
     "tail": Entry("messages.read", "tail", "Print the newest messages of a topic, and follow its end with -f."),
     "status": Entry(
-        "state.status", "status", "Tell whether all is well, what to do if not, and how far everything is."
+        "state.status",
+        "status",
+        "Show whether the store is healthy, the action if it is not, and how far each service is.",
     ),
     "top": Entry(
         "state.top",
         "top",
-        "Watch topics, groups, services and disks: what comes in, what goes out, who is behind.",
+        "Watch topics, groups, services and disks: incoming and outgoing messages, and groups that are behind.",
     ),
     "segments": Entry("state.segments", "segments", "List the segments of the log, oldest first."),
     "replicas": Entry(
         "lead",
         "replicas",
-        "Show which logs follow this one, how far behind each is, and whether REPLICATED waits for it.",
+        "Show the followers of this log, how far behind each is, and whether REPLICATED waits for it.",
     ),
     "handover": Entry(
         "lead",
         "handover",
-        "Let another log lead: the leader takes no more appends, waits until the other one has all, and follows it.",
+        "Make another log lead: the leader accepts no more appends, waits until the other log has all, and follows it.",
     ),
-    "promote": Entry("lead", "promote", "Let a log that follows lead, because its leader is lost."),
+    "promote": Entry("lead", "promote", "Make a follower the leader, because its leader is lost."),
     "health": Entry("state.health", "health", "Ask servers whether they serve (the standard gRPC health service)."),
-    "inspect": Entry("inspect", "inspect", "Print a store file and all that is wrong in it."),
+    "inspect": Entry("inspect", "inspect", "Print a store file and all faults in it."),
     "verify": Entry("verify", "verify", "Check every record, queue unit and index entry of a store, offline."),
-    "version": Entry("version", "version", "Print the versions of Reput and of what it runs on."),
-    "serve": Entry("serve", "serve", "Run one service in this process until SIGTERM or Ctrl-C.", SERVE_EPILOG),
+    "version": Entry("version", "version", "Print the versions of Reput, Python and gRPC."),
+    "serve": Entry("serve", "serve", "Run a service in this process until SIGTERM or Ctrl-C.", SERVE_EPILOG),
     "query": Entry("messages.read", "query", "Find messages by key, time or id."),
-    "topics": Entry("topics", "topics", "Topics: list, look, make, change, forget."),
-    "groups": Entry(
-        "groups.groups", "groups", "Consumer groups: how far behind they are, their policies, move or forget them."
-    ),
+    "topics": Entry("topics", "topics", "Topics: list, show, create, change, delete."),
+    "groups": Entry("groups.groups", "groups", "Consumer groups: show their lag and policies, move or delete them."),
     "consume": Entry(
         "groups.consume",
         "consume",
-        "Print messages that a group shares, and acknowledge them: each goes to one member.",
+        "Print messages that a group shares, and acknowledge them: each is delivered to a single member.",
     ),
     "delay": Entry("messages.delay", "delay", "Messages that wait for their time: list, cancel."),
-    "dlq": Entry("groups.letters", "letters", "Dead letters of groups: list, look, replay."),
-    "tx": Entry("messages.transactions", "transactions", "Transactions: which are open, and how they end."),
-    "janitor": Entry("janitor", "janitor", "Retention: what expires, when, and why not."),
-    "index": Entry("indexes.index", "index", "Indexes: build them again, drop what nobody needs."),
-    "context": Entry("context", "context", "Stores by names: where they are and how to reach them."),
+    "dlq": Entry("groups.letters", "letters", "Dead letters of groups: list, show, replay."),
+    "tx": Entry(
+        "messages.transactions", "transactions", "Transactions: list open transactions, commit them or roll them back."
+    ),
+    "janitor": Entry(
+        "janitor", "janitor", "Retention: the segments that expire, the time of expiry, and the reasons to keep."
+    ),
+    "index": Entry("indexes.index", "index", "Indexes: build them again, remove queues that are not needed."),
+    "context": Entry("context", "context", "Named stores: their addresses and how to reach them."),
     "config": Entry("serve", "config", "Settings of the services."),
 }
-"""By name, in the order of the help. Modules are those of cli.commands."""
+"""By name, in the order of the help. Modules are below cli.commands."""
 
 
 def load(name: str) -> Any:
@@ -121,7 +125,7 @@ class Root(Group):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = Loaded()  # type: ignore[assignment]  # nobody adds to it
+        self.commands = Loaded()  # type: ignore[assignment]  # it is never changed
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - all are listed everywhere
         """Return all names, without importing anything."""
@@ -144,7 +148,7 @@ app.callback(epilog=EPILOG)(connection_options)
 
 
 def run() -> int:
-    """Run a command. Never ends with a traceback for an error of the world or a Ctrl-C."""
+    """Run a command. Never ends with a traceback for an error of the environment or a Ctrl-C."""
     try:
         prepare_output()
         try:
@@ -167,7 +171,7 @@ def run() -> int:
         return ExitCode.OK
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    except ValueError as error:  # an argument that no request can carry
+    except ValueError as error:  # an argument that does not fit into a request
         error_line(f"BAD_ARGUMENT: {error}")
         return ExitCode.USAGE
     except OSError as error:
@@ -180,7 +184,7 @@ def run() -> int:
 
 
 def _call_failed() -> Any:
-    """Return the class of failed calls. Asked for only when something has failed, as it brings the client along."""
+    """Return the class of failed calls. Called only after a failure, because it imports the client."""
     from reput_client import ReputError
 
     return ReputError

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Supervisor: services as child processes, started in order, stopped in reverse order.
 
-Invariants: no child outlives `run`; a child is ready when it says so itself (systemd's notify protocol), never because
-somebody serves at its port; the first child that ends by itself ends all others, and its exit code and the last
-line of its own are reported; or it is started again, where the others go on without it. Children are spawned in
-sessions of their own, so that a Ctrl-C of the terminal reaches only the parent, which then stops the children one after
-the other.
-Callers: one event loop, its main thread (the kernel ties children to the thread that made them).
+Invariants: no child outlives `run`. A child is ready when it reports it (systemd's notify protocol), never because a
+process serves at its port. The first child that ends by itself ends all others, and its exit code and its last
+line are reported; with `restarts` it is started again instead, and the others continue without it. Children are spawned
+in sessions of their own, so that a Ctrl-C of the terminal reaches only the parent, which then stops the children one
+after the other.
+Callers: a single event loop, its main thread (the kernel ties children to the thread that made them).
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 RESTART_S = 1.0
-"""So long a child stays away before it is started again."""
+"""Time between the end of a child and its restart."""
 STOP_TIMEOUT_S = 80.0
-"""A service drains up to 10 s and closes up to 60 s by default; what takes longer is killed."""
+"""A service drains up to 10 s and closes up to 60 s by default; a child that takes longer is killed."""
 
 
 class ChildEnded(Exception):
@@ -41,30 +41,30 @@ class ChildEnded(Exception):
 
 @dataclass
 class Child:
-    """A service to run: its name, its flags, and where it will listen."""
+    """A service to run: its name, its flags, and its address."""
 
     name: str
     flags: Sequence[str]
     target: str
     replica_id: str = ""
-    """Of which copy of the store it is, where there are several."""
+    """The copy of the store that it belongs to, if there are several."""
     notice: socket.socket | None = field(default=None, repr=False)
-    """Where the service says that it is ready."""
+    """The socket at which the service reports that it is ready."""
     process: asyncio.subprocess.Process | None = None
     last_line: str = ""
-    """What the service said last about itself, without its name."""
+    """The last line of the service about itself, without its name."""
     output: asyncio.Task[None] | None = field(default=None, repr=False)
 
     @property
     def label(self) -> str:
-        """Its name, which no other one has."""
+        """Its name, which no other child has."""
         return f"{self.name} {self.replica_id}" if self.replica_id else self.name
 
 
 class Supervisor:
     """Runs children. `on_line` gets every line that they log, without its end.
 
-    With `restarts` a child that ends once all were ready is started again.
+    With `restarts` a child that ends after all were ready is started again.
     """
 
     def __init__(self, children: Sequence[Child], on_line: Callable[[str], None], *, restarts: bool = False) -> None:
@@ -83,14 +83,14 @@ class Supervisor:
         self._stop.set()
 
     def kill(self) -> None:
-        """End `run` now by killing what is left. From the event loop."""
+        """End `run` now by killing the children that still run. From the event loop."""
         self._stop.set()
         for child in self._children:
             if child.process is not None:
                 send_signal(child.process, signal.SIGKILL)
 
     async def run(self, on_ready: Callable[[], None]) -> None:
-        """Start all, those with the name of the first one before the others, call `on_ready`, and return after `stop`.
+        """Start all, children with the name of the first child before the others, call `on_ready`, return after `stop`.
 
         Raises ChildEnded, after all others were stopped.
         """
@@ -128,7 +128,7 @@ class Supervisor:
                 await self._spawn(ended.child)
 
     async def _spawn(self, child: Child) -> None:
-        """Start a child, unless all is to stop already."""
+        """Start a child, unless `stop` was called."""
         if self._stop.is_set():
             return
         address = f"\0reput-up-{os.getpid()}-{child.label.replace(' ', '-')}"
@@ -152,7 +152,7 @@ class Supervisor:
         child.output = asyncio.create_task(self._read_output(child))
 
     async def _read_output(self, child: Child) -> None:
-        """Pass on what a child logs, but keep what it says as its last word."""
+        """Pass on the log lines of a child, but keep its last line about itself."""
         assert child.process is not None
         assert child.process.stderr is not None
         prefix = f"reput {child.name}: "
@@ -182,7 +182,7 @@ class Supervisor:
             raise ChildEnded(ended, ended.process.returncode)
 
     async def _stop_all(self) -> ChildEnded | None:
-        """Stop children, last one first. Returns the first one that did not end cleanly although it was asked to."""
+        """Stop children, the last child first. Returns the first that did not end cleanly although it was asked to."""
         late: ChildEnded | None = None
         for child in reversed(self._children):
             process = child.process
@@ -198,7 +198,7 @@ class Supervisor:
                     await process.wait()
             if child.output is not None:
                 await asyncio.wait([child.output])
-            has_begun = process.returncode != -signal.SIGTERM  # services take SIGTERM as soon as they begin
+            has_begun = process.returncode != -signal.SIGTERM  # services handle SIGTERM as soon as they begin
             if was_running and process.returncode and has_begun and late is None:
                 late = ChildEnded(child, process.returncode)
         return late
@@ -207,8 +207,8 @@ class Supervisor:
 def send_signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
     """Send a signal to a child that runs.
 
-    Its own `send_signal` looks first whether the child has ended, and if it has just done so, asyncio never learns its
-    exit code and reports 255.
+    The process's own `send_signal` first checks whether the child has ended. If it has just ended, asyncio never gets
+    its exit code and reports 255.
     """
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
@@ -216,7 +216,7 @@ def send_signal(process: asyncio.subprocess.Process, number: signal.Signals) -> 
 
 
 async def _ready(child: Child) -> None:
-    """Return when the service has said that it is ready."""
+    """Return when the service has reported that it is ready."""
     while child.notice is not None and await asyncio.get_running_loop().sock_recv(child.notice, 4096) != b"READY=1":
         pass
 
@@ -237,5 +237,5 @@ async def _line(stream: asyncio.StreamReader) -> str:
 
 
 def _own_path() -> str:
-    """Return PYTHONPATH for a child, which finds nobody else's `cli` before ours."""
+    """Return PYTHONPATH for a child, with which it finds our `cli` before any other."""
     return os.pathsep.join(filter(None, (str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH"))))

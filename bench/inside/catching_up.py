@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How quickly what was appended can be read, scanned and indexed again."""
+"""How quickly appended messages can be read, scanned and indexed again."""
 
 import asyncio
 import time

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m bench.inside.empty_gateway`: the gateway without a store behind it; prints where it listens.
+"""`python -m bench.inside.empty_gateway`: the gateway without a store behind it.
 
-All of the gateway's own work is done for a SendMessage; what it would append is counted as stored. What is left beside
-it are the services behind a real one.
+Prints the address at which it listens.
+
+All of the gateway's own work is done for a SendMessage; messages that it would append are counted as stored. The rest
+of the time with a real gateway is that of the services behind it.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m bench.inside.empty_server FRONT`: Append of the CommitLog without a log; prints where it listens.
+"""`python -m bench.inside.empty_server FRONT`: Append of the CommitLog without a log. Prints its address.
 
-The same front on the same event loop as the services have. Its handler answers constant bytes: what is left of a call
-is gRPC and the client.
+The same front on the same event loop as the services have. Its handler answers constant bytes: the rest of a call is
+gRPC and the client.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ SERVICE = "reput.commitlog.v1.AppendService"
 
 
 def answer() -> bytes:
-    """Return what the CommitLog answers to one message, about."""
+    """Return about the CommitLog's answer to a single message."""
     result = append_service_pb2.AppendResult(
         start_physical_offset=1 << 30,
         end_physical_offset=(1 << 30) + 1_200,

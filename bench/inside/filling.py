@@ -51,19 +51,19 @@ def serving(store: Store) -> Serving:
 
 
 def load(store: Store, operation: Operation, arguments: dict[str, object]) -> dict[str, object]:
-    """Run one load in a process of its own. Returns what it printed."""
+    """Run a load in a process of its own. Returns its output."""
     return run_load(serving(store), operation, arguments | {"durability": store.mode})
 
 
 def number(document: dict[str, object], name: str) -> float:
-    """Return a figure of what a load printed."""
+    """Return a figure of a load's output."""
     value = document[name]
     assert isinstance(value, int | float)
     return float(value)
 
 
 def rate(document: dict[str, object]) -> float:
-    """Return the messages per second of what a load printed."""
+    """Return the messages per second of a load's output."""
     return number(document, "messages") / number(document, "seconds")
 
 
@@ -87,7 +87,7 @@ def finished(process: subprocess.Popen[str]) -> float:
 
 
 def drop_page_cache(folder: Path) -> None:
-    """Write back the files of a folder and let the kernel forget their pages, except those that are mapped."""
+    """Write back the files of a folder and let the kernel forget their pages, except mapped pages."""
     for path in folder.rglob("*"):
         if path.is_file():
             descriptor = os.open(path, os.O_RDONLY)

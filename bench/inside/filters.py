@@ -24,7 +24,7 @@ WAIT_S = 30.0
 
 
 def rare(message_count: int) -> Callable[[Path, Durability, float], Figures]:
-    """Fill a topic with so many messages, of which the last thousandth is what the filters let through."""
+    """Fill a topic with so many messages, of which the filters let the last thousandth through."""
 
     def measure(folder: Path, mode: Durability, seconds: float) -> Figures:
         del seconds  # it ends with the topic

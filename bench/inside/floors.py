@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nothing on this machine can go below: an RPC that does nothing, and bare writes with fdatasync."""
+"""The lower bounds on this machine: an RPC that does nothing, and bare writes with fdatasync."""
 
 import os
 import sys
@@ -34,7 +34,7 @@ def unary(caller_count: int, call_count: int) -> Callable[[Path, Durability, flo
 
 
 def sync(operation: Operation, arguments: dict[str, object]) -> Callable[[Path, Durability, float], Figures]:
-    """Run a load that syncs, then bare writes with fdatasync, each write as large as what a sync of the load had."""
+    """Run a load that syncs, then bare writes with fdatasync, each write as large as a sync of the load."""
 
     def measure(folder: Path, mode: Durability, seconds: float) -> Figures:
         words = arguments | ({"seconds": seconds} if operation == "append" else {})
@@ -56,7 +56,7 @@ def sync(operation: Operation, arguments: dict[str, object]) -> Callable[[Path, 
 
 
 def bare_syncs_per_s(path: Path, write_size_bytes: int, seconds: float) -> float:
-    """Write at the end of a preallocated file, each write synced before the next one begins. Returns the rate."""
+    """Write at the end of a preallocated file, each write synced before the next write begins. Returns the rate."""
     data = bytes(write_size_bytes)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     try:

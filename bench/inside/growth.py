@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does not get slower: appends with the number of topics, starts and lookups with the size of the store."""
+"""Costs that should not grow: appends with the number of topics, starts and lookups with the store's size."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ LARGE_MESSAGE_COUNT = 43_000_000
 
 
 def many_topics(folder: Path, mode: Durability, seconds: float) -> Figures:
-    """Append the same to many topics and to one, each time in a store of its own whose queues are there already.
+    """Append the same to many topics and to a single topic, each time in an own store that has the queues already.
 
     Files of queues are small here: 40,000 of the usual size would need 240 GB at once.
     """

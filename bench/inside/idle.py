@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m bench.inside.idle`: what a store takes of a core while nobody uses it.
+"""`python -m bench.inside.idle`: the share of a core that an unused store takes.
 
 Without arguments it starts a store over an empty directory, and Delivery, and looks at their processes. With
 `--compose` it looks at the containers that `docker compose` has running in this folder, whose health checks count.
@@ -26,18 +26,18 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 class Used(NamedTuple):
-    """What something has used so far."""
+    """The time and wake-ups that a process or container has used so far."""
 
     processor_s: float
     wake_ups: int | None
-    """Of the thread of the event loop; None if that is not known."""
+    """Wake-ups of the event loop's thread, None if they are not known."""
 
 
 Meter = Callable[[], Used]
 
 
 def process_meter(pid: int) -> Meter:
-    """Return what reads the times of a process."""
+    """Return the meter of a process."""
     process = psutil.Process(pid)
 
     def read() -> Used:
@@ -48,7 +48,7 @@ def process_meter(pid: int) -> Meter:
 
 
 def container_meter(pid: int) -> Meter:
-    """Return what reads the times of all processes of a container, of which one is given."""
+    """Return the meter of all processes of a container, of which a process is given."""
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
@@ -76,7 +76,7 @@ def containers() -> dict[str, int]:
 
 
 def measure(meters: Mapping[str, Meter], seconds: float) -> dict[str, dict[str, float | None]]:
-    """Return what each takes while so many seconds pass."""
+    """Return each meter's usage while so many seconds pass."""
     before = {name: read() for name, read in meters.items()}
     time.sleep(seconds)
     found: dict[str, dict[str, float | None]] = {}

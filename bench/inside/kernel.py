@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's two loops, append and scan, on buffers in memory, beside what copying the same bytes costs."""
+"""The kernel's two loops, append and scan, on buffers in memory, beside the cost of copying the same bytes."""
 
 import itertools
 import time
@@ -74,7 +74,7 @@ def kernel(body_size_bytes: int) -> Callable[[Path, Durability, float], Figures]
 
 
 def copy_with_crc_gigabytes_per_s() -> float:
-    """Copy buffers of 1 MiB to ever new places of a large one, and compute the checksum of each."""
+    """Copy buffers of 1 MiB to ever new places of a large buffer, and compute the checksum of each."""
     source, target = bytes(REQUEST_SIZE_BYTES), memoryview(bytearray(SEGMENT_SIZE_BYTES))
 
     def copy() -> None:
@@ -86,7 +86,7 @@ def copy_with_crc_gigabytes_per_s() -> float:
 
 
 def best_s(act: Callable[[], object]) -> float:
-    """Return the CPU seconds of one call, the least of those within a while."""
+    """Return the CPU seconds of a call, the least of the calls within a while."""
     times_s = []
     until_s = time.perf_counter() + SECONDS_MIN
     while time.perf_counter() < until_s:

@@ -53,7 +53,7 @@ def hot(store: Store, stored_count: int) -> dict[str, float]:
 
 
 def cold(store: Store, stored_count: int) -> dict[str, float]:
-    """Look up keys from the disk: what the start has read is forgotten, and nobody has looked anything up yet."""
+    """Look up keys from the disk: bytes that the start has read are forgotten, and no key was looked up before."""
     filling.drop_page_cache(store.folder)
     done = reading.look_up(store.indexer, call_count=COLD_CALL_COUNT, message_count=stored_count)
     return named("key_cold", percentiles_ms(done.latencies_s))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an asynchronous replica costs on the same machine, and how far behind it is while messages keep coming."""
+"""The cost of an asynchronous replica on the same machine, and how far behind it is while messages keep coming."""
 
 import time
 from pathlib import Path
@@ -22,12 +22,13 @@ BATCH_SIZE_BYTES = 1 << 20
 BACKGROUND_WARM_UP_S = 2.5
 PROBE_INTERVAL_S = 0.004
 POLL_S = 0.005
-"""How often the copy is asked what it has. Asking takes a third of a millisecond of its loop and as much here, so that
-asking without a break would take a core of the two."""
+"""Time between two questions to the copy for its end. A question takes a third of a millisecond of the copy's loop and
+as much here, so that asking without a break would take a core of the two.
+"""
 
 
 def one_replica(folder: Path, mode: Durability, seconds: float) -> Figures:
-    """Find the append rate without a replica and with one, and how late that one is at half of what both keep up with.
+    """Find the append rate without and with a replica, and the replica's delay at half of the rate that both keep.
 
     While the log appends as fast as it can the copy falls behind, so that rate is no measure of a steady load.
     """

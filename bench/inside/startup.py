@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m bench.inside.startup`: what a command costs beside the call that it makes, in processor time and elapsed.
+"""`python -m bench.inside.startup`: the cost of a command beside its call, in processor time and elapsed time.
 
 Each of the commands runs as a process of its own, all in turn, so that a busy machine is busy for all of them; the
-figures are medians. They ask a store that runs beside them, but for those that need none, and for one `status` that
-finds nobody. Imports have their bytecode, as an installed package has. `reput-probe` is the health check of containers.
-`--environment DIR` measures the commands of another environment, such as one into which the wheels were installed: in a
-checkout finding the packages alone takes each Python twice as long. Prints a table, and JSON behind it.
+figures are medians. They ask a store that runs beside them, except the commands that need no store, and a `status` that
+finds no service. Imports have their bytecode, as an installed package has. `reput-probe` is the health check of
+containers. `--environment DIR` measures the commands of another environment, such as an environment into which the
+wheels were installed: in a checkout finding the packages alone takes each Python twice as long. Prints a table, and
+JSON behind it.
 """
 
 import argparse
@@ -31,7 +32,7 @@ EMPTY = "empty Python"
 
 
 def commands_for(running: store.Store, programs: Path) -> dict[str, Sequence[str]]:
-    """Return the commands of a folder of programs by what they are called in the table."""
+    """Return the commands of a folder of programs by their name in the table."""
     command = str(programs / "reput")
     targets = {"commitlog": running.commitlog, "indexer": running.indexer, "janitor": running.janitor}
     reput = (command, *(text for name, target in targets.items() for text in (f"--{name}", target)))
@@ -62,7 +63,7 @@ def cost_ms(command: Sequence[str], environment: Mapping[str, str]) -> tuple[flo
 def measure(
     commands: Mapping[str, Sequence[str]], environment: Mapping[str, str], rounds: int
 ) -> dict[str, dict[str, float]]:
-    """Return the medians of each command, and what it takes beyond an empty Python."""
+    """Return the medians of each command, and its cost beyond an empty Python."""
     for command in commands.values():
         cost_ms(command, environment)  # keeps bytecode
     costs: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m bench.load append|latency|read|lookup --target HOST:PORT …`: one load, one line of JSON on stdout.
+"""`python -m bench.load append|latency|read|lookup --target HOST:PORT …`: a load, with a line of JSON on stdout.
 
 The same command line as the load generators of the other systems, with some flags of its own.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a load asks for in each mode."""
+"""The durability that a load asks for in each mode."""
 
 from collections.abc import Mapping
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m bench.load.engine append --target FOLDER …`: the CommitLog engine in this process, without gRPC.
 
-What a store does by itself: counterpart of RocketMQ's DefaultMessageStore in one process with its load.
+It measures the store alone. The counterpart is RocketMQ's DefaultMessageStore in the same process as its load.
 """
 
 import argparse
@@ -33,7 +33,7 @@ BORN_HOST = Host.parse("127.0.0.1:1000").to_bytes()
 
 
 async def append(log: OpenLog, source: batches.Source, seconds: float) -> Loaded:
-    """Append one batch after the other. With synchronous flushing some wait for the disk together."""
+    """Append batch after batch. With synchronous flushing some wait for the disk together."""
     message_count = 0
     waiting: deque[Acknowledgement] = deque()
     start_s = time.perf_counter()

@@ -65,7 +65,7 @@ async def append_single(
 async def latency_single(
     target: str, chosen: ProducerOptions, *, body_size_bytes: int, caller_count: int, call_count: int
 ) -> Loaded:
-    """Run callers that share a producer. Each waits for its message's result before it sends the next one."""
+    """Run callers that share a producer. Each waits for its message's result before it sends the next message."""
     messages = made(body_size_bytes)
     latencies_s: list[float] = []
 

@@ -20,7 +20,7 @@ SEED = 20
 
 
 async def pull_all(indexer: str, seconds: float) -> Loaded:
-    """Run one reader per queue, from the beginning. A reader that comes to the end begins again."""
+    """Run a reader for each queue, from the beginning. A reader that comes to the end begins again."""
     until_s = time.perf_counter() + seconds
 
     async def reader(client: AsyncClient, queue_id: int) -> tuple[int, int]:

@@ -40,7 +40,7 @@ async def append_stream(
     messages_per_s: float = 0.0,
     message_count_max: int = 0,
 ) -> Loaded:
-    """Keep a window of batches in flight on one stream, and count what is acknowledged.
+    """Keep a window of batches in flight on a stream, and count acknowledged messages.
 
     It ends after the seconds, or after `message_count_max` messages. `messages_per_s` slows the sender down to a rate.
     """
@@ -84,7 +84,7 @@ async def append_stream(
 async def append_streams(
     target: str, source: Source, seconds: float, *, stream_count: int, durability: int, messages_per_s: float = 0.0
 ) -> Loaded:
-    """Run several streams at once over their own connections, in one process."""
+    """Run several streams at once over their own connections, in this process."""
     parts = await asyncio.gather(
         *(
             append_stream(target, source, seconds, durability=durability, messages_per_s=messages_per_s / stream_count)

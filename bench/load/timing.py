@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a load generator tells: counts, seconds, percentiles."""
+"""The output of a load generator: counts, seconds, percentiles."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ PERCENTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a load did. Only what was acknowledged counts."""
+    """The result of a load. Only acknowledged messages count."""
 
     message_count: int
     size_bytes: int

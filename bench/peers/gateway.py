@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RocketMQ 5's own client for Java before Reput's gateway, that gateway without a store, and RocketMQ's proxy.
 
-The proxy runs in its local mode: in one process with its broker, as a small installation has it.
+The proxy runs in its local mode: in the same process as its broker, like a small installation.
 """
 
 import json
@@ -23,7 +23,7 @@ CLIENT: Mapping[str, str] = {
     "client.receive": "receive of 32 messages, then ackAsync of each, one simple consumer for all callers",
 }
 POP: Mapping[str, str] = {
-    # Without it a broker gives nothing to those who share messages: what is due again waits in the wheel.
+    # Without it a broker gives nothing to groups that share messages: a message that is due again waits in the wheel.
     "timerWheelEnable": "true",
 }
 PROXY_MODULE, CLIENT_MODULE = "proxy", "gateway"
@@ -43,7 +43,7 @@ def _release() -> Mapping[str, str]:
 
 
 class Gateway:
-    """CommitLog, Indexer, Janitor, Delivery and one gateway; what they cost is that of all of them."""
+    """CommitLog, Indexer, Janitor, Delivery and a gateway. Their cost is the sum of all of them."""
 
     name = "Reput's gateway"
     operations: frozenset[Operation] = frozenset({"append", "latency", "receive"})
@@ -64,7 +64,7 @@ class Gateway:
 
 
 class EmptyGateway:
-    """The gateway alone: the floor of what a send costs."""
+    """The gateway alone: the lower bound of a send's cost."""
 
     name = "Reput's gateway without a store"
     operations: frozenset[Operation] = frozenset({"latency"})
@@ -87,7 +87,7 @@ class EmptyGateway:
 
 
 class Proxy(RocketMq):
-    """A name server, and a proxy with its broker in one process. The broker's settings are those of its other rows."""
+    """A name server, and a proxy with its broker in the same process. The broker has the settings of its other rows."""
 
     name = "Apache RocketMQ's proxy"
     operations: frozenset[Operation] = frozenset({"append", "latency", "receive"})
@@ -142,7 +142,7 @@ class Proxy(RocketMq):
 
 
 def _make_topic(folder: Path, broker: str, name_server: str) -> None:
-    """Make the topic that the loads use: the proxy does not make one by itself."""
+    """Make the topic that the loads use: the proxy makes no topic by itself."""
     command = _command("org.apache.rocketmq.tools.command.MQAdminStartup", NAME_SERVER_JVM, folder)
     words = ["updateTopic", "-n", name_server, "-b", broker, "-t", TOPIC]
     words += ["-r", str(QUEUE_COUNT), "-w", str(QUEUE_COUNT)]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the peers with Go clients share: one Go build for all of them, the NATS server included.
+"""The common part of the peers with Go clients: a single Go build for all of them, including the NATS server.
 
-The build goes to build/bench/go and is made anew when the module files or the sources, Reput's own client
-among them, differ from those it was made of.
+The build goes to build/bench/go and is made anew when the module files or the sources, Reput's own client among them,
+differ from the files that it was made of.
 """
 
 import fcntl
@@ -20,11 +20,11 @@ BUILD = Path(__file__).resolve().parents[2] / "build" / "bench" / "go"
 NATS_SERVER = "github.com/nats-io/nats-server/v2"
 PACKAGES = ("./cmd/natsload", "./cmd/redisload", "./cmd/reputload", NATS_SERVER)
 NOT_THIS_MACHINE = ("go.mod requires go", "toolchain not available", "dial tcp", "no such host", "Forbidden")
-"""What `go build` says when Go is too old, or when the module proxy does not answer."""
+"""The messages of `go build` when Go is too old, or when the module proxy does not answer."""
 
 
 def build() -> None:
-    """Compile and fetch what is missing.
+    """Compile and fetch the missing parts.
 
     Raises PeerMissing without a Go that is new enough, or when the module proxy does not answer.
     """

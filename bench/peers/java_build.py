@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the peers on Java share: one Maven build for all of them, and servers as JVM processes.
+"""The common part of the peers on Java: a single Maven build for all of them, and servers as JVM processes.
 
 The build goes to build/bench/java/MODULE/{classes,lib} and is made anew when the pom files or the sources differ from
-those it was made of. A JVM is run with a class path; there are no assembled archives.
+the files that it was made of. A JVM is run with a class path; there are no assembled archives.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ STOP_TIMEOUT_S = 5  # then it is killed: nothing of it is kept, and a broker tak
 SERVER_HEAP = ("-Xms2g", "-Xmx2g")
 """The same for every broker. It is enough for all of them: the data is in the page cache, not on the heap."""
 CLUSTER_HEAP = ("-Xms1g", "-Xmx1g")
-"""The same for every broker of three on one machine."""
+"""The same for every broker of three on the same machine."""
 LOAD_JVM = ("-Xms2g", "-Xmx2g", "-XX:+UseG1GC")
 """Load generators are short of neither memory nor pauses: batches become garbage at the rate of the stream."""
 
@@ -38,7 +38,7 @@ _POM = "{http://maven.apache.org/POM/4.0.0}"
 
 
 def build() -> None:
-    """Compile and fetch what is missing.
+    """Compile and fetch the missing parts.
 
     Raises PeerMissing without Maven or a JDK that is new enough, or when Maven Central does not answer.
     """
@@ -108,9 +108,9 @@ class Start:
 
 @contextmanager
 def servers(*starts: Start) -> Iterator[tuple[int, ...]]:
-    """Run servers that may need one another, yield their process ids when all are ready, and end them afterwards.
+    """Run servers that may need each other, yield their process ids when all are ready, and end them afterwards.
 
-    Raises RuntimeError with the end of its log when one doesn't get there.
+    Raises RuntimeError with the end of its log when a server does not become ready.
     """
     with ExitStack() as stack:
         processes = [stack.enter_context(_process(start)) for start in starts]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apache Kafka: KRaft processes that are broker and controller, one or three, and its own Java client."""
+"""Apache Kafka: a KRaft process or three that are broker and controller, and its own Java client."""
 
 import subprocess
 import uuid
@@ -39,7 +39,7 @@ BROKER: Mapping[str, str] = {
     "socket.receive.buffer.bytes": "-1",
 }
 ALONE: Mapping[str, str] = {
-    # One replica of everything.
+    # A single replica of everything.
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
@@ -53,7 +53,7 @@ CLUSTER: Mapping[str, str] = {
 }
 SYNC: Mapping[str, str] = {
     # fsync before the answer to each produce request, once for each batch of a partition in it. Kafka has no group
-    # commit: nothing joins the batches of several requests or partitions into one fsync.
+    # commit: nothing joins the batches of several requests or partitions into a single fsync.
     "log.flush.interval.messages": "1",
 }
 
@@ -71,7 +71,7 @@ class Kafka:
         return {**BROKER, **(SYNC if durability == "sync" else {}), **(ALONE if self.count == 1 else CLUSTER)}
 
     def settings(self, durability: Durability) -> Mapping[str, str]:
-        """Return the broker's settings, those of the JVM and the client's."""
+        """Return the settings of the broker, the JVM and the client."""
         client = {
             "client.append": "one producer for all threads, acks=all, idempotent, linger.ms=5, batch.size=--batch, "
             "max.in.flight=5, no compression, callbacks",

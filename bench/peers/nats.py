@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NATS JetStream: a server or three, one stream in files with four subjects, and its own Go client.
+"""NATS JetStream: a server or three, a stream in files with four subjects, and its own Go client.
 
-The ways of sending are those that measured best. JetStream writes and syncs message by message, but an atomic batch is
-synced as a whole. Asynchronous persist mode gathers writes, too, but acknowledges before them, as no other system does.
+The ways of sending are the ways that measured best. JetStream writes and syncs message by message, but an atomic batch
+is synced as a whole. Asynchronous persist mode gathers writes, too, but acknowledges before them, as no other system
+does.
 """
 
 import json
@@ -15,7 +16,7 @@ from bench.peers.peer import Durability, Operation, Serving
 
 READY = "Server is ready"
 CLUSTER_READY = "metadata leader"
-"""What each server of a cluster says when it knows who decides where streams are."""
+"""The message of each server of a cluster when it knows the leader that decides where streams are."""
 NATS_CLIENT = "github.com/nats-io/nats.go"
 
 ENVIRONMENT: Mapping[str, str] = {
@@ -25,7 +26,7 @@ ENVIRONMENT: Mapping[str, str] = {
 LOAD: Mapping[Durability, Mapping[str, str]] = {
     # Fast ingest: an acknowledgement for many messages, each of which is written to its file before.
     "async": {"publish": "fast", "persist": "default"},
-    # Atomic batches of up to 1000 messages: the one way to have many messages for an fsync.
+    # Atomic batches of up to 1000 messages: the only way to have many messages for an fsync.
     "sync": {"publish": "atomic", "persist": "default"},
 }
 SEND: Mapping[Durability, str] = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the systems with clients for Node.js share: their packages, and Reput's own client, built here."""
+"""The common part of the systems with clients for Node.js: their packages, and Reput's own client, built here."""
 
 import fcntl
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a measured system is to the driver: a name, settings that people can read, and servers that start and end."""
+"""A measured system as the driver sees it: a name, settings that people can read, and servers that start and end."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ LOAD_TIMEOUT_S = 600
 
 
 class LoadFailed(Exception):
-    """The load generator of a system ended with an error, which the text tells."""
+    """The load generator of a system ended with an error, which is in the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class Peer(Protocol):
         """Return the settings that differ from the system's own defaults, for the report."""
 
     def prepare(self) -> Mapping[str, str]:
-        """Fetch and build what is missing. Returns package to version. Raises PeerMissing when this machine can't."""
+        """Fetch and build the missing parts. Returns package to version. Raises PeerMissing when this machine can't."""
 
     def running(self, folder: Path, durability: Durability) -> AbstractContextManager[Serving]:
         """Serve from an empty folder, which the caller removes afterwards."""
 
 
 class PeerMissing(Exception):
-    """This machine can't run a peer. The text says what to install."""
+    """This machine can't run a peer. The text names the program to install."""
 
 
 def run_load(
@@ -58,9 +58,9 @@ def run_load(
     arguments: Mapping[str, object],
     on_printed: Callable[[], None] = lambda: None,
 ) -> dict[str, object]:
-    """Run one load on a running system. Returns what its generator printed. Raises LoadFailed.
+    """Run a load on a running system. Returns its generator's output. Raises LoadFailed.
 
-    `on_printed` hears of the printing at once, before the generator has ended: its clock has stopped just before.
+    `on_printed` is called right after the printing, before the generator has ended: its clock has stopped just before.
     """
     flags = [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
     command = [*serving.load_command, operation, "--target", serving.target, *flags]

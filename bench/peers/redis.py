@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Redis Streams: one server with an append-only file, four streams, and the Go client rueidis.
+"""Redis Streams: a server with an append-only file, four streams, and the Go client rueidis.
 
 The streams live in memory and are not trimmed: the load generator stops at 4 GiB of bodies, well below `maxmemory`.
 """
@@ -20,7 +20,8 @@ SERVER: Mapping[str, str] = {
     # The append-only file alone keeps the data; snapshots would write everything a second time.
     "save": "",
     "appendonly": "yes",
-    # A rewrite forks and writes what is already in the file: an append-only load has nothing that it could drop.
+    # A rewrite forks and writes the commands that are already in the file: an append-only load has nothing that it
+    # could drop.
     "auto-aof-rewrite-percentage": "0",
     # An error is better than a server that the system kills; nothing is evicted.
     "maxmemory": "8gb",
@@ -29,7 +30,7 @@ SERVER: Mapping[str, str] = {
 APPENDFSYNC: Mapping[Durability, str] = {"async": "everysec", "sync": "always"}
 CONNECTIONS: Mapping[Durability, int] = {
     "async": 4,
-    # One fsync serves the commands of all connections in one turn of the event loop, 16 KiB at most of each.
+    # A single fsync serves the commands of all connections in a turn of the event loop, 16 KiB at most of each.
     "sync": 16,
 }
 

@@ -18,7 +18,7 @@ PACKAGES = ("grpcio", "ngh2", "protobuf", "uvloop", "isal", "cython")
 
 
 class Reput:
-    """All three services. Clients are Python, in one process."""
+    """All three services. Clients are Python, in a single process."""
 
     name = "Reput"
     operations: frozenset[Operation] = frozenset({"append", "latency", "read", "lookup"})
@@ -50,7 +50,7 @@ class Reput:
 
 
 class ByLanguage(Reput):
-    """By a client in another language: single messages, which the client puts into batches, or has a call for each."""
+    """Reput by a client in another language: single messages, which the client batches, or sends in a call each."""
 
     operations: frozenset[Operation] = frozenset({"append", "latency"})
     front = "http2"
@@ -74,7 +74,7 @@ class ByLanguage(Reput):
 
 
 class ReputByGo(ByLanguage):
-    """By a client in Go."""
+    """Reput by a client in Go."""
 
     name = "Reput, Go client"
 
@@ -88,7 +88,7 @@ class ReputByGo(ByLanguage):
 
 
 class ReputByJava(ByLanguage):
-    """By a client in Java."""
+    """Reput by a client in Java."""
 
     name = "Reput, Java client"
 
@@ -102,7 +102,7 @@ class ReputByJava(ByLanguage):
 
 
 class ReputByNode(ByLanguage):
-    """By the client for Node.js, in its one thread."""
+    """Reput by the client for Node.js, in its single thread."""
 
     name = "Reput, Node client"
     operations: frozenset[Operation] = frozenset({"append"})

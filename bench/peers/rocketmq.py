@@ -53,11 +53,11 @@ ASYNC: Mapping[str, str] = {
     "flushDiskType": "ASYNC_FLUSH",
 }
 SYNC: Mapping[str, str] = {
-    # A group commit: one fsync for all that was appended since the last one began.
+    # A group commit: a single fsync for all messages appended since the previous fsync began.
     "flushDiskType": "SYNC_FLUSH",
 }
 BROKER: Mapping[str, str] = {
-    # Queueing is part of what is measured: no "system busy" or "broker busy" because a request waited.
+    # Queueing is part of the measurement: no "system busy" or "broker busy" because a request waited.
     "osPageCacheBusyTimeOutMills": "60000",
     "waitTimeMillsInSendQueue": "60000",
     "syncFlushTimeout": "60000",
@@ -67,7 +67,7 @@ BROKER: Mapping[str, str] = {
     "maxTransferCountOnMessageInDisk": "4096",
     "maxTransferBytesOnMessageInDisk": str(4 << 20),
 }
-# The names of cluster and broker are those of topics too, so they differ from the topic's.
+# The names of cluster and broker are names of topics, too, so they differ from the topic's name.
 PLACE: Mapping[str, str] = {
     "brokerClusterName": "cluster",
     "brokerName": "broker",
@@ -98,7 +98,7 @@ class RocketMq:
     heap: Sequence[str] = java_build.SERVER_HEAP
 
     def settings(self, durability: Durability) -> Mapping[str, str]:
-        """Return the broker's settings, those of the JVM and the client's."""
+        """Return the settings of the broker, the JVM and the client."""
         client = {
             "client.append": "send(Collection, callback) of prebuilt messages, one producer for all threads, "
             "8 batches under way for each of them",
@@ -110,7 +110,7 @@ class RocketMq:
         return {**broker, "jvm": " ".join((*self.heap, *BROKER_JVM)), **client}
 
     def of_leader(self) -> Mapping[str, str]:
-        """Return what sets the first broker apart from those that follow it."""
+        """Return the settings that distinguish the first broker from its followers."""
         return {**LEADER, "inSyncReplicas": str(self.count), "totalReplicas": str(self.count)} if self.count > 1 else {}
 
     def prepare(self) -> Mapping[str, str]:
@@ -155,7 +155,7 @@ class RocketMq:
     def _broker(
         self, folder: Path, durability: Durability, name_server: str, number: int, replica_port: int
     ) -> java_build.Start:
-        """Return how a broker is started, of which the first one leads."""
+        """Return how a broker is started, of which the first leads."""
         folder.mkdir()
         settings = {**self.broker_settings(folder, durability, name_server), "brokerId": str(number)}
         settings |= FOLLOWER if number else self.of_leader()
@@ -179,13 +179,13 @@ class RocketMqCluster(RocketMq):
 
 
 class RocketMqStore:
-    """DefaultMessageStore in the process of its load: what RocketMQ stores when it need not serve."""
+    """DefaultMessageStore in the process of its load: RocketMQ's storing without serving."""
 
     name = "Apache RocketMQ store, in process"
     operations: frozenset[Operation] = frozenset({"append", "latency"})
 
     def settings(self, durability: Durability) -> Mapping[str, str]:
-        """Return the store's settings, those of the JVM and the calls."""
+        """Return the settings of the store and the JVM, and the calls."""
         calls = {
             "call.append": "asyncPutMessages of prebuilt, encoded batches, 8 of them under way for each thread",
             "call.latency": "putMessage",
@@ -214,7 +214,7 @@ def _wait_for_replicas(pid: int, port: int, count: int) -> None:
 
 
 def _is_taken(connection: Any, port: int) -> bool:
-    """Return whether somebody has connected to this port of a process."""
+    """Return whether a client has connected to this port of a process."""
     return bool(connection.laddr.port == port and connection.status == psutil.CONN_ESTABLISHED)
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of `reput`: one module for each group of them."""
+"""The commands of `reput`: a module for each group of commands."""

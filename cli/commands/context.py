@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput context …`: stores by names."""
+"""`reput context …`: named stores."""
 
 import re
 from pathlib import Path
@@ -14,12 +14,12 @@ from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.lines import JsonOption, note_line
 from cli.output.tables import print_fields, print_rows
 
-context = command_group("Stores by names: where they are and how to reach them.")
+context = command_group("Named stores: their addresses and how to reach them.")
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 COLUMNS = ("name", "is_used", "commitlog", "indexer", "janitor", "delivery", "gateway", "has_tls", "token_file")
 SYSTEM = "system"
-"""Stands for authorities that are no file."""
+"""The value for authorities that are not in a file."""
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the context.")]
 
@@ -35,20 +35,21 @@ def _file(text: str) -> Any:
 @context.command("add")
 def add(
     name: NameArgument,
-    commitlog: Annotated[str | None, _address("CommitLogs, a,b,….")] = None,
-    indexer: Annotated[str | None, _address("Indexers, a,b,….")] = None,
+    commitlog: Annotated[str | None, _address("CommitLogs (a,b,…).")] = None,
+    indexer: Annotated[str | None, _address("Indexers (a,b,…).")] = None,
     janitor: Annotated[str | None, _address("The Janitor.")] = None,
-    delivery: Annotated[str | None, _address("Deliveries, a,b,….")] = None,
-    gateway: Annotated[str | None, _address("Gateways, a,b,….")] = None,
+    delivery: Annotated[str | None, _address("Deliveries (a,b,…).")] = None,
+    gateway: Annotated[str | None, _address("Gateways (a,b,…).")] = None,
     ca_file: Annotated[str | None, _file("Authorities, turns TLS on ('system': gRPC's own).")] = None,
-    certificate_file: Annotated[str | None, _file("Certificate to show.")] = None,
+    certificate_file: Annotated[str | None, _file("Certificate of the client.")] = None,
     key_file: Annotated[str | None, _file("Its private key.")] = None,
     token_file: Annotated[str | None, _file("File with a token.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give a store a name. What is not given is the default.
+    """Give a store a name. An option that is not given has its default.
 
-    Of a token and a private key the context has the path alone; paths may be relative, and are kept as absolute ones.
+    The context has only the paths of a token and a private key. Paths may be relative, and are stored as absolute
+    paths.
 
     Example: reput context add shop --commitlog log:7101 --indexer index:7102 --janitor janitor:7103
     """
@@ -95,7 +96,7 @@ def use(
     name: Annotated[str, typer.Argument(help="Name of the context. [default: none]", show_default=False)] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Have commands ask this store from now on, unless options or variables name another one.
+    """Use this store for all commands from now on, unless options or variables name another store.
 
     Example: reput context use shop
     """
@@ -109,7 +110,7 @@ def use(
 
 @context.command("list")
 def list_contexts(as_json: JsonOption = False) -> None:
-    """List contexts by name, and which one is in use.
+    """List contexts by name, and show the context in use.
 
     Example: reput context list
     """
@@ -123,7 +124,7 @@ def list_contexts(as_json: JsonOption = False) -> None:
 
 @context.command("remove")
 def remove(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Forget a context. Its store and its files stay as they are.
+    """Remove a context. Its store and its files stay as they are.
 
     Example: reput context remove shop
     """

@@ -21,9 +21,9 @@ from cli.output.wrapping import beside
 TABLED = frozenset({"unit", "entry", "epoch", "delay level", "group", "topic"})
 """Kinds of items that are many and small."""
 TABLE_ROWS_MAX = 100
-"""After so many rows the titles come again."""
+"""After so many rows the titles are repeated."""
 TIME_MS_MAX = 253_402_300_800_000
-"""The year 10000, which no calendar here has."""
+"""The year 10000, which Python's calendar does not have."""
 
 
 def inspect(
@@ -36,14 +36,14 @@ def inspect(
     ] = None,
     start: Annotated[int, typer.Option(min=0, help="First item to show.")] = 0,
     limit: Annotated[int | None, typer.Option(min=0, help="Most items to show. [default: all]")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Show no items, only what is wrong.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Show no items, only faults.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a store file and all that is wrong in it. Exit code 6 if anything is. Nothing is changed.
+    """Print a store file and all faults in it. Exit code 6 if there is a fault. Nothing is changed.
 
     Example: reput inspect reput-data/checkpoint
     """
-    from cli.inspect.store import inspect_file  # brings numpy along, which other commands need not wait for
+    from cli.inspect.store import inspect_file  # imports numpy, which other commands need not wait for
 
     try:
         with progress("inspect", file.stat().st_size) as meter:
@@ -69,7 +69,7 @@ def inspect(
 
 
 def _together(steps: Iterable[Item | Finding]) -> Iterator[list[Item | Finding]]:
-    """Yield what stands together: items of a table that follow one another, up to a screen or two, else one step."""
+    """Yield steps that are printed together: consecutive items of a table, up to TABLE_ROWS_MAX, else a single step."""
     for shape, some in itertools.groupby(steps, _shape):
         if not shape:
             yield from ([step] for step in some)
@@ -78,7 +78,7 @@ def _together(steps: Iterable[Item | Finding]) -> Iterator[list[Item | Finding]]
 
 
 def _shape(step: Item | Finding) -> tuple[str, ...]:
-    """Return the kind and the fields of a row, () for what is no row of a table."""
+    """Return the kind and the fields of a row, () for a step that is no row of a table."""
     return (step.kind, *step.fields) if isinstance(step, Item) and step.kind in TABLED else ()
 
 
@@ -100,7 +100,7 @@ def _print_steps(steps: list[Item | Finding], *, as_json: bool) -> None:
 
 
 def _block(head: str, fields: Mapping[str, object]) -> Iterator[str]:
-    """Yield a line for the head, and one for each field."""
+    """Yield a line for the head, and a line for each field."""
     yield styled(printable(head), bold=True)
     width = max(map(len, fields), default=0)
     for title, value in fields.items():
@@ -108,7 +108,7 @@ def _block(head: str, fields: Mapping[str, object]) -> Iterator[str]:
 
 
 def exact(values: Mapping[str, object]) -> dict[str, object]:
-    """Return titles and values. Sizes and times are as the file has them. A time is told in words, too."""
+    """Return titles and values. Sizes and times are as the file has them. A time is also shown as text."""
     fields: dict[str, object] = {}
     for name, value in values.items():
         if isinstance(value, dict):

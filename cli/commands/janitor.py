@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput janitor …`: retention, by itself and by hand."""
+"""`reput janitor …`: retention, its state and manual runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reput.janitor.v1.retention_service_pb2 import Run
     from reput_client import Client
 
-janitor = command_group("Retention: what expires, when, and why not.")
+janitor = command_group("Retention: the segments that expire, the time of expiry, and the reasons to keep.")
 
 DISK_COLUMNS = ("service", "path", "used_percent", "free_bytes", "total_bytes", "own_bytes")
 CONSUMER_COLUMNS = ("group", "topic", "queue_id", "queue_offset", "min_queue_offset")
@@ -34,7 +34,7 @@ POLL_INTERVAL_S = 0.2
 
 @janitor.command("status")
 def janitor_status(context: typer.Context, as_json: JsonOption = False) -> None:
-    """Show what the Janitor does, when it will look next, and how full the disks are.
+    """Show the state of the Janitor, the time of its next check, and how full the disks are.
 
     Example: reput janitor status
     """
@@ -68,15 +68,15 @@ def janitor_run(
     trust_clock: Annotated[
         bool,
         typer.Option(
-            "--trust-clock", help="Believe the Janitor's clock from now on, with --dry-run for once: you looked at it."
+            "--trust-clock", help="Believe the Janitor's clock from now on, with --dry-run once: you checked it."
         ),
     ] = False,
     yes: Annotated[bool, YesOption] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Decide now which segments expire, and delete them. Exit code 5 if an owner refused.
+    """Decide now which segments expire, and delete them. Exit code 5 if the CommitLog or the Indexer refused.
 
-    It asks, and says how much would go. --dry-run deletes nothing and does not ask.
+    It asks first, and says how much it would delete. --dry-run deletes nothing and does not ask.
 
     Example: reput janitor run --dry-run
     """
@@ -94,7 +94,7 @@ def janitor_run(
 
 
 def _prospect(run: Run) -> str:
-    """Return what a run would do, from one that did nothing."""
+    """Return the effect of a run, from a dry run."""
     from reput.janitor.v1.retention_service_pb2 import ACTION_DELETE
 
     sizes = [decision.size_bytes for decision in run.decisions if decision.action == ACTION_DELETE]
@@ -121,7 +121,7 @@ def _print_run(run: Run, *, as_json: bool) -> None:
 
 @janitor.command("history")
 def janitor_history(context: typer.Context, as_json: JsonOption = False) -> None:
-    """List past runs that deleted something or failed, newest first.
+    """List past runs that deleted segments or failed, newest first.
 
     Example: reput janitor history
     """
@@ -131,14 +131,14 @@ def janitor_history(context: typer.Context, as_json: JsonOption = False) -> None
 
 
 def _run_with_progress(client: Client, *, trust_clock: bool) -> Run:
-    """Run, and show on a terminal how many segments are deleted: many take a while, with a pause between two."""
+    """Run, and show the number of deleted segments on a terminal: many take a while, with pauses between them."""
     from reput_client import ReputError
 
     with ThreadPoolExecutor(max_workers=1) as executor, progress("deleting", noun="segments") as meter:
         running = executor.submit(client.admin.run_retention, dry_run=False, trust_clock=trust_clock)
         while not running.done():
             wait([running], timeout=POLL_INTERVAL_S)
-            with contextlib.suppress(ReputError):  # the run itself will tell
+            with contextlib.suppress(ReputError):  # the run itself reports the error
                 state = client.admin.janitor_status()
                 meter.show(state.run_deleted_segment_count, total=state.run_planned_segment_count or None)
         return running.result()

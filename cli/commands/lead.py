@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput replicas`, `handover` and `promote`: the copies of a log, and which of them takes appends."""
+"""`reput replicas`, `handover` and `promote`: the copies of a log, and the leader among them."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ REPLICA_COLUMNS = (
 )  # fmt: skip
 MEMBER_COLUMNS = ("target", "replica_id", "state", "epoch", "is_in_sync", "lag_bytes", "lag_s", "reason")
 AFTERWARDS = (
-    "`reput replicas` with the addresses of all logs tells which one leads; with a coordinator one is elected within "
-    "seconds, without one see `reput promote --help`"
+    "`reput replicas` with the addresses of all logs shows the leader; with a coordinator a leader is elected within "
+    "seconds, without a coordinator see `reput promote --help`"
 )
 NO_LEASE = "its lease is over, so it takes no appends until it is renewed, or another log leads"
 NO_APPENDS = "it hands over, or has no lease: it takes no appends"
 
 
 class LeadingRole(StrEnum):
-    """Roles of a log that takes appends, by the names that people type."""
+    """Roles of a log that accepts appends, by the names that users type."""
 
     ASYNC_MASTER = "async-master"
     SYNC_MASTER = "sync-master"
 
     @property
     def value_sent(self) -> Role.ValueType:
-        """As the service calls it."""
+        """The role as the service names it."""
         from reput.commitlog.v1.log_service_pb2 import Role
 
         return Role.Value(f"ROLE_{self.name}")
 
 
 def replicas(context: typer.Context, as_json: JsonOption = False) -> None:
-    """Show which logs follow this one, how far behind each is, and whether REPLICATED waits for it.
+    """Show the followers of this log, how far behind each is, and whether REPLICATED waits for it.
 
-    A member of the in-sync set that is not connected has no figures. Of a log that follows another one, show whom it
-    follows, and how far it is behind. Exit code 5 if it can't.
+    A member of the in-sync set that is not connected has no figures. For a follower, show its leader, and how far it is
+    behind. Exit code 5 if it can't follow.
 
-    With a list of addresses (`reput --commitlog a:7101,b:7101 replicas`) ask each of them, and show all. Exit code 4 if
-    one can't be reached, 5 unless exactly one leads.
+    With a list of addresses (`reput --commitlog a:7101,b:7101 replicas`) ask each log, and show all. Exit code 4 if
+    a log can't be reached, 5 unless there is a single leader.
 
     Example: reput replicas
     """
@@ -86,10 +86,10 @@ def replicas(context: typer.Context, as_json: JsonOption = False) -> None:
 
 
 def _replica(replica: Replica, state: GetStatusResponse) -> dict[str, object]:
-    """Return what a leader knows of a log that follows it. The lag in time is 0 for one that has all.
+    """Return a leader's figures for a follower. The lag in time is 0 for a follower that has all.
 
-    How far it has caught up counts from the beginning of its stream; how long that will take yet, at its pace so far,
-    is told once something has come.
+    The caught-up part is counted from the beginning of its stream. The time that is left, at its pace so far, is given
+    after the first bytes have come.
     """
     from cli.output.protos import plain
 
@@ -106,7 +106,7 @@ def _replica(replica: Replica, state: GetStatusResponse) -> dict[str, object]:
 
 
 def _catching_up(replica: Replica, end: int) -> dict[str, object]:
-    """Return how far a log is that gets what is not new."""
+    """Return the progress of a follower that receives old records."""
     came_bytes = replica.received_physical_offset - replica.start_physical_offset
     left_bytes = max(end - replica.received_physical_offset, 0)
     seconds = (replica.heard_time.ToMilliseconds() - replica.connected_time.ToMilliseconds()) / 1000
@@ -142,7 +142,7 @@ def _members(options: Options, *, as_json: bool) -> None:
 
 
 def _status(options: Options, target: str) -> GetStatusResponse | ReputError:
-    """Return what a log says, or why it does not."""
+    """Return a log's status, or the error of the call."""
     from reput_client import ReputError, RetryPolicy
 
     from cli.connection.patience import RETRIES
@@ -155,7 +155,7 @@ def _status(options: Options, target: str) -> GetStatusResponse | ReputError:
 
 
 def leads(state: GetStatusResponse) -> bool:
-    """Return whether a log takes appends as the leader: of those that are elected, as long as it has a lease."""
+    """Return whether a log accepts appends as the leader. An elected log leads as long as it has a lease."""
     return _has_led(state) and "NOT_LEADER" not in state.refusals and not _is_lease_over(state)
 
 
@@ -170,10 +170,10 @@ def _is_lease_over(state: GetStatusResponse) -> bool:
 
 
 def member_of(state: GetStatusResponse, seen: dict[str, object]) -> dict[str, object]:
-    """Return a line about a log, by what it says, and by what its leader has seen of it.
+    """Return a line about a log, from its own status and from its leader's figures.
 
-    The last error of a log that follows again is over. One that has led and may not any more is NOT_LEADING: it refuses
-    appends, and another one may lead already.
+    The last error of a log that follows again is left out. A log that has led and may not lead any more is NOT_LEADING:
+    it refuses appends, and another log may lead already.
     """
     from reput.commitlog.v1.log_service_pb2 import FOLLOWING_STATE_FOLLOWING
 
@@ -203,17 +203,17 @@ def member_of(state: GetStatusResponse, seen: dict[str, object]) -> dict[str, ob
 
 def handover(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The log that follows, and will lead.")],
+    target: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The follower that will lead.")],
     seen_as: Annotated[
         str | None,
         typer.Option("--as", metavar="HOST:PORT", help="Its address for the other logs. [default: the same]"),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let another log lead: the leader takes no more appends, waits until the other one has all, and follows it.
+    """Make another log lead: the leader accepts no more appends, waits until the other log has all, and follows it.
 
-    Nothing that was acknowledged is lost. Run it at the leader; clients that are refused hear who leads. If the other
-    one is behind, nothing changes.
+    No acknowledged record is lost. Run it at the leader; clients that are refused get the address of the new leader. If
+    the other log is behind, nothing changes.
 
     Example: reput --commitlog a:7101 handover b:7101
     """
@@ -247,7 +247,7 @@ def handover(
 
 @contextmanager
 def _handing_over(target: str, note: str) -> Iterator[None]:
-    """Say of what goes wrong at the log that is to lead where it went wrong, and what that means."""
+    """Add the address and `note`, the consequence, to an error of the next leader."""
     from reput_client import ReputError, UnavailableError
 
     try:
@@ -260,7 +260,7 @@ def _handing_over(target: str, note: str) -> Iterator[None]:
 
 
 def _not_told(error: ReputError, targets: Sequence[str]) -> Exception:
-    """Return the error to raise for one of the leader: where its answer is lost nobody knows what it has done."""
+    """Return the error to raise for an error of the leader. If its answer was lost, the result is not known."""
     from cli.connection.client import NO_CONNECTION
 
     is_answer = error.reason not in ("", "STOPPING", "DEPENDENCY_UNAVAILABLE")
@@ -272,17 +272,17 @@ def _not_told(error: ReputError, targets: Sequence[str]) -> Exception:
 
 def promote(
     context: typer.Context,
-    role: Annotated[LeadingRole, typer.Option(help="What it will be.")] = LeadingRole.ASYNC_MASTER,
+    role: Annotated[LeadingRole, typer.Option(help="Its role as the leader.")] = LeadingRole.ASYNC_MASTER,
     accept_data_loss: Annotated[
-        bool, typer.Option("--accept-data-loss", help="Give up what was acknowledged and is not here.")
+        bool, typer.Option("--accept-data-loss", help="Give up acknowledged records that this log lacks.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a log that follows lead, because its leader is lost. Run it at the log that follows, once.
+    """Make a follower the leader, because its leader is lost. Run it at the follower, once.
 
-    Choose one of the in-sync set (`reput replicas` tells it, at the leader, and of itself each log): it has all that
-    was acknowledged as REPLICATED. What else the leader had acknowledged may be missing, and is cut off at the old
-    leader when that follows. Refused while the leader is heard: let it hand over.
+    Choose a member of the in-sync set (`reput replicas` shows the set at the leader, and each log's own membership): it
+    has all records acknowledged as REPLICATED. Other records that the leader had acknowledged may be missing, and are
+    truncated at the old leader when it follows. Refused while the leader is connected: use `reput handover` then.
 
     Example: reput --commitlog b:7101 promote
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput serve SERVICE` and `reput config show SERVICE`: one service in this process, and its effective settings.
+"""`reput serve SERVICE` and `reput config show SERVICE`: a service in this process, and its effective settings.
 
 The flags of `serve` are made from the service's settings; `reput serve commitlog --help` lists them.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from libs.runtime.config import Setting
 
 serve = command_group(
-    "Run one service in this process until SIGTERM or Ctrl-C. All its settings are flags: "
+    "Run a service in this process until SIGTERM or Ctrl-C. All its settings are flags: "
     "`reput serve commitlog --help` lists them.\n\nExample: reput serve commitlog --data-dir reput-data"
 )
 config = command_group("Settings of the services.")
@@ -39,7 +39,7 @@ class ServiceName(StrEnum):
 
 
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
-"""The service's own parser reads the flags; --help is one of them."""
+"""The service's own parser reads the flags, also --help."""
 
 
 @serve.command("gateway", help="Run the gateway.", context_settings=PASS_THROUGH, add_help_option=False)
@@ -65,7 +65,7 @@ def run_service(service: str, arguments: list[str]) -> int:
 
 @config.command("show")
 def show(
-    service: Annotated[ServiceName, typer.Argument(help="Which service.")],
+    service: Annotated[ServiceName, typer.Argument(help="The service.")],
     file: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="TOML file.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -90,7 +90,7 @@ def show(
 
 
 def _shown(setting: Setting) -> object:
-    """Return a value as text, but what is true or false as that. Secrets are masked."""
+    """Return a value as text, but a boolean as it is. Secrets are masked."""
     if setting.value is None:
         return ""
     return setting.value if isinstance(setting.value, bool) else setting.shown_value

@@ -2,7 +2,7 @@
 """A service as a child of `reput up`: `python -m cli.commands.spawned PARENT SERVICE FLAG…`.
 
 Invariant: the child does not outlive its parent. The kernel is asked to send SIGTERM when the parent dies; a parent
-that died before that is noticed by its process id. Called by `reput up` only; Linux.
+that died before that is detected by its process id. Called by `reput up` only; Linux.
 """
 
 import ctypes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much each topic has, and from when to when: from the ends of its queues, as the Indexer knows them."""
+"""Number of messages of each topic, and its first and last time, from the ends of its queues in the Indexer."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ if TYPE_CHECKING:
     from reput_client import Client, Queue
 
 TIMED_QUEUES_MAX = 400
-"""Of so many queues the times are asked for unasked: one call for each, some tenths of a second in all."""
+"""Most queues whose times are read by default: a call for each queue, some tenths of a second in all."""
 CALLS_AT_ONCE = 8
 
 
 @dataclass(slots=True)
 class Extent:
-    """What a topic has. Times are None where nobody has asked for them, or it has no messages."""
+    """The extent of a topic. Times are None if they were not read, or if it has no messages."""
 
     message_count: int = 0
     first_store_time: datetime | None = None
     last_store_time: datetime | None = None
 
     def add_times(self, queue: Queue) -> None:
-        """Count in the times of one of its queues."""
+        """Add the times of a queue of the topic."""
         firsts = (self.first_store_time, queue.first_store_time)
         lasts = (self.last_store_time, queue.last_store_time)
         self.first_store_time = min((time for time in firsts if time is not None), default=None)
         self.last_store_time = max((time for time in lasts if time is not None), default=None)
 
     def fields(self) -> dict[str, object]:
-        """Return it for a row, with times as text."""
+        """Return the extent for a row, with times as text."""
         times = {"first_store_time": self.first_store_time, "last_store_time": self.last_store_time}
         texts = {name: time and time_text(round(time.timestamp() * 1000)) for name, time in times.items()}
         return {"message_count": self.message_count, **texts}
 
 
 def extents_of(client: Client, *, times: bool | None) -> dict[str, Extent]:
-    """Return what each topic has that has a queue. Without a word on times they are asked for where that is quick.
+    """Return the extent of each topic that has a queue. If `times` is None, times are read if that is quick.
 
     Raises ReputError.
     """
@@ -61,7 +61,7 @@ def extents_of(client: Client, *, times: bool | None) -> dict[str, Extent]:
 
 
 def _with_times(client: Client, queues: Iterable[Queue]) -> Iterable[Queue]:
-    """Ask for the times of queues. One that was removed meanwhile, or can't be asked, has none."""
+    """Ask for the times of queues. A queue that was removed meanwhile, or can't be asked, has none."""
     from reput_client import ReputError
 
     def ask(queue: Queue) -> Queue:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from reput_client import Client
 
-topics = command_group("Topics: list, look, make, change, forget.")
+topics = command_group("Topics: list, show, create, change, delete.")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 Yes = Annotated[bool, YesOption]
@@ -35,11 +35,11 @@ SPARE_COLUMNS = ("set_apart", "is_system", "is_readable", "is_writable", "read_q
 @topics.command("list")
 def list_topics(
     context: typer.Context,
-    system: Annotated[bool, typer.Option("--system", help="Include those that the store itself needs.")] = False,
+    system: Annotated[bool, typer.Option("--system", help="Include topics that the store itself needs.")] = False,
     times: Annotated[
         bool | None,
         typer.Option(
-            "--times/--no-times", help="When the oldest and the newest message came. [default: up to 400 queues]"
+            "--times/--no-times", help="Times of the oldest and newest message. [default: for up to 400 queues]"
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -58,7 +58,7 @@ def list_topics(
 
 
 def _extents(context: typer.Context, *, times: bool | None) -> Mapping[str, dict[str, object]]:
-    """Return how much each topic has. Nobody waits for an Indexer that can't say it now: a warning tells why."""
+    """Return the extent of each topic. For an Indexer that can't answer now, print a warning and do not wait."""
     from reput_client import ReputError, RetryPolicy
 
     from cli.commands.topic_extents import Extent, extents_of
@@ -97,9 +97,12 @@ def get_topic(context: typer.Context, topic_name: NameArgument, as_json: JsonOpt
 
 
 @topics.command(
-    "update", help="Change a topic. What is not named stays.\n\nExample: reput topics update orders --not-writable"
+    "update",
+    help="Change a topic. Options that are not given stay.\n\nExample: reput topics update orders --not-writable",
 )
-@topics.command("create", help="Make a topic.\n\nExample: reput topics create orders --write-queues 8 --read-queues 8")
+@topics.command(
+    "create", help="Create a topic.\n\nExample: reput topics create orders --write-queues 8 --read-queues 8"
+)
 def create_or_update_topic(
     context: typer.Context,
     topic_name: NameArgument,
@@ -109,13 +112,13 @@ def create_or_update_topic(
         bool | None,
         typer.Option(
             "--readable/--not-readable",
-            help="Consumers may read; kept for RocketMQ, Reput's Indexer does not enforce it.",
+            help="Consumers may read; kept for RocketMQ, the Indexer does not enforce it.",
         ),
     ] = None,
     writable: Annotated[bool | None, typer.Option("--writable/--not-writable", help="Producers may write.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a topic or change it, as the command's name says."""
+    """Create a topic or change it, as the command's name says."""
     with client_of(context, "commitlog") as client:
         put = client.topics.create if context.command.name == "create" else client.topics.update
         topic = put(
@@ -139,9 +142,9 @@ def delete_topic(
 ) -> None:
     """Delete a topic. No reader gets its messages any more.
 
-    It asks, and says how much that is. If the topic is made again it begins behind the old messages: its queue offsets
-    go on where they ended, so groups and other readers go on at their places and get each new message. The disk has the
-    bytes until they expire. `reput index remove-unused` removes its queues.
+    It asks first, and says how much that is. If the topic is created again it begins behind the old messages: its queue
+    offsets continue where they ended, so groups and other readers keep their places and get each new message. The bytes
+    stay on the disk until they expire. `reput index remove-unused` removes its queues.
 
     Example: reput topics delete orders --yes
     """
@@ -155,7 +158,7 @@ def delete_topic(
 
 
 def _extent(client: Client, topic_name: str) -> str:
-    """Return how much a topic has, as far as the Indexer can tell."""
+    """Return the extent of a topic, as far as the Indexer knows it."""
     from reput_client import ReputError
 
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput up`: a whole store on this machine, or several copies of one: processes on loopback over a directory each."""
+"""`reput up`: a whole store on this machine, or several copies: processes on loopback, a directory per copy."""
 
 import asyncio
 import contextlib
@@ -22,11 +22,11 @@ from cli.supervisor import Child, ChildEnded, Supervisor
 
 HOST = "127.0.0.1"
 LOOPBACK_OF = {"0.0.0.0": HOST, "::": "::1"}  # noqa: S104 - known, not listened on
-"""How a program on this machine reaches a service that listens on all addresses."""
+"""Loopback address at which a program on this machine reaches a service that listens on all addresses."""
 METRICS_PORTS = {"commitlog": 7201, "indexer": 7202, "janitor": 7203, "delivery": 7204}
 REPLICA_IDS = "abcdefg"
 COPY_PORTS = 10
-"""So far apart are the ports of two copies."""
+"""Distance between the ports of two copies."""
 FREE_PORTS = (20_000, 32_000)
 
 
@@ -56,7 +56,7 @@ def up(
         ),
     ] = None,
     delivery: Annotated[
-        bool, typer.Option("--delivery/--no-delivery", help="Run Delivery, which groups that share messages need.")
+        bool, typer.Option("--delivery/--no-delivery", help="Run Delivery, needed by groups that share messages.")
     ] = True,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="TOML file with a table for each service.")
@@ -65,25 +65,25 @@ def up(
         bool, typer.Option("--metrics/--no-metrics", help="Open the Prometheus endpoints on ports 7201 to 7204.")
     ] = True,
     replicas: Annotated[
-        int, typer.Option(min=1, max=len(REPLICA_IDS), metavar="N", help="Copies of the store, for trying out.")
+        int, typer.Option(min=1, max=len(REPLICA_IDS), metavar="N", help="Copies of the store, for trials.")
     ] = 1,
     etcd: Annotated[
-        str | None, typer.Option("--etcd", metavar="HOST:PORT", help="By which copies elect their leader (a,b,…).")
+        str | None, typer.Option("--etcd", metavar="HOST:PORT", help="etcd for the election of a leader (a,b,…).")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run all services over one directory until Ctrl-C, SIGTERM, or the end of the terminal (SIGHUP).
 
-    Each stops in order, however often SIGTERM comes; a Ctrl-C during the stop kills what is left. Below nohup the
-    end of the terminal ends nothing.
+    Each service stops cleanly, however often SIGTERM comes; a Ctrl-C during the stop kills the remaining services.
+    Below nohup the end of the terminal stops nothing.
 
-    It says `ready` when all of them answer and the indexes are complete.
+    It prints `ready` when all services answer and the indexes are complete.
 
     With --replicas 3 there are three logs, each with services of its own, in DIR/a, DIR/b and DIR/c and on ports
-    ten apart. The first one leads, unless --etcd lets them elect one. What is killed is started again. It shows how
-    replication works; as all are on one machine, it protects from little.
+    ten apart. The first log leads, unless --etcd lets them elect a leader. A killed service is started again. It shows
+    how replication works; as all logs are on the same machine, it protects from little.
 
-    Settings of a service come from REPUT_COMMITLOG_…, REPUT_INDEXER_… and so on, or from --config. Logs go to
+    Settings of a service come from REPUT_COMMITLOG_…, REPUT_INDEXER_… and so on, or from --config. Logs are written to
     standard error. If a service fails, the others are stopped, and the exit code is that of the service.
 
     Example: reput up --data-dir reput-data
@@ -102,12 +102,12 @@ def up(
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One of the stores: its directory, and ports and flags of its services. The only one has no name."""
+    """A copy of the store: its directory, and ports and flags of its services. A single copy has no name."""
 
     data_dir: Path
     ports: Mapping[str, int]
     hosts: Mapping[str, str]
-    """Where each service listens."""
+    """The host on which each service listens."""
     replica_id: str = ""
     at: int = 0
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -139,10 +139,10 @@ class Copy:
 
 
 def listen_hosts(names: Iterable[str], given: str | None, config: Path | None) -> dict[str, str]:
-    """Return where each service listens: as the flag says, else its variable, else its table in the file."""
+    """Return the host on which each service listens: from the flag, else its variable, else its table in the file."""
     tables: Mapping[str, Any] = {}
     if config is not None:
-        with contextlib.suppress(OSError, ValueError):  # the service itself says what is wrong with the file
+        with contextlib.suppress(OSError, ValueError):  # the service itself reports the fault of the file
             tables = tomllib.loads(config.read_text(encoding="utf-8"))
     found = {}
     for name in names:
@@ -155,7 +155,7 @@ def listen_hosts(names: Iterable[str], given: str | None, config: Path | None) -
 def copies_of(
     data_dir: Path, ports: Mapping[str, int], etcd: str | None, count: int, hosts: Mapping[str, str]
 ) -> list[Copy]:
-    """Return several, of which the first one leads, or any that they elect."""
+    """Return several copies. The first leads, or with etcd the copy that they elect."""
     elected = ["--coordinator", "etcd", "--etcd-targets", etcd or "", "--bootstrap-replica-id", REPLICA_IDS[0]]
     elected += ["--etcd-prefix", f"/reput/up{data_dir.resolve()}"]
     copies: list[Copy] = []
@@ -168,13 +168,13 @@ def copies_of(
 
 
 def chosen_ports(ports: Mapping[str, int]) -> dict[str, int]:
-    """Put free ports in place of 0. All are held until all are chosen, so that no two are equal."""
+    """Replace 0 by free ports. All are held until all are chosen, so that no two are equal."""
     with contextlib.ExitStack() as sockets:
         return {name: port or _hold_free_port(sockets) for name, port in ports.items()}
 
 
 def _hold_free_port(sockets: contextlib.ExitStack) -> int:
-    """Hold and return a free port that no outgoing connection uses: it lies below Linux's range for those."""
+    """Hold and return a free port that no outgoing connection uses: it is below Linux's range of such ports."""
     while True:
         probe = sockets.enter_context(socket.socket())
         port = random.randrange(*FREE_PORTS)  # noqa: S311 - any will do
@@ -184,11 +184,11 @@ def _hold_free_port(sockets: contextlib.ExitStack) -> int:
 
 
 def stop_at_signals(supervisor: Supervisor) -> None:
-    """Stop in order at SIGTERM, at Ctrl-C, and when the terminal is closed, but below nohup, which ignores that."""
+    """Stop cleanly at SIGTERM, at Ctrl-C, and when the terminal is closed. Below nohup that signal is ignored."""
     loop = asyncio.get_running_loop()
 
     def interrupt() -> None:
-        """Stop in order, or kill what is left at a Ctrl-C during the stop. Process managers may say SIGTERM twice."""
+        """Stop cleanly, or kill the remaining services during the stop. Process managers may send SIGTERM twice."""
         if supervisor.is_stopping:
             supervisor.kill()
         else:

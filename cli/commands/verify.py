@@ -27,7 +27,7 @@ DelayLevelsOption = Annotated[
     typer.Option(
         metavar="TEXT",
         envvar=["REPUT_INDEXER_MESSAGE_DELAY_LEVEL", "REPUT_COMMITLOG_MESSAGE_DELAY_LEVEL"],
-        help="The services' message_delay_level, which no file tells.",
+        help="The services' message_delay_level, which is in no file of the store.",
     ),
 ]
 
@@ -61,17 +61,17 @@ def verify(
     ] = None,
     delay_levels: DelayLevelsOption = DELAY_LEVELS_TEXT,
     allow_running: Annotated[
-        bool, typer.Option("--allow-running", help="Go on although a service uses the directory.")
+        bool, typer.Option("--allow-running", help="Check although a service uses the directory.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Check every record, queue unit and index entry of a store, offline. Nothing is changed.
 
-    Exit code 6 if there is a fault; notes are no faults. docs/cli.md tells what the codes mean.
+    Exit code 6 if there is a fault; notes are no faults. docs/cli.md explains the codes.
 
     Example: reput verify reput-data --only log
     """
-    from cli.verify.findings import Report  # brings numpy along, which other commands need not wait for
+    from cli.verify.findings import Report  # imports numpy, which other commands need not wait for
     from cli.verify.groups import Groups
     from cli.verify.store import verify_store
 
@@ -111,7 +111,7 @@ def _parsed(delay_levels: str) -> tuple[int, ...]:
 
 
 def _check_use(directories: list[Path], *, allow_running: bool) -> None:
-    """Raise CommandFailed when none of them is a store, or a process uses one and that is not allowed."""
+    """Raise CommandFailed if none of the directories is a store, or a process uses any of them without permission."""
     from cli.verify.state import users_of
     from cli.verify.store import is_store
 

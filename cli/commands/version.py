@@ -9,7 +9,7 @@ from libs.runtime.version import VERSION
 
 
 def version(as_json: JsonOption = False) -> None:
-    """Print the versions of Reput and of what it runs on.
+    """Print the versions of Reput, Python and gRPC.
 
     Example: reput version --json
     """

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the services are, whether somebody is there, and the client that talks to them."""
+"""The addresses of the services, whether a process listens there, and the client that calls them."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses as people type them: checked before they are used, and asked whether somebody listens.
+"""Addresses as users type them: their syntax is checked, and whether a process listens there.
 
-No gRPC here: an address where nobody listens is told about before it is loaded.
+No gRPC here: an address at which no process listens is reported before gRPC is loaded.
 """
 
 import ipaddress
@@ -17,17 +17,17 @@ from cli.connection.contexts import BESIDE_VARIABLES, TARGET_VARIABLES, context_
 from cli.exit_codes import CommandFailed, ExitCode
 
 SERVICES = {"commitlog": "CommitLog", "indexer": "Indexer", "janitor": "Janitor", "delivery": "Delivery"}
-"""Services and what people call them."""
+"""Services and their names for users."""
 PORTS = {"commitlog": 7101, "indexer": 7102, "janitor": 7103, "delivery": 7104}
 OF_EVERY_STORE = ("commitlog", "indexer", "janitor")
-"""Those that a store has in any case."""
+"""Services that every store has."""
 BESIDE = {"delivery": ("Delivery", 7104), "gateway": ("the gateway", 8081)}
-"""Services that not every store has: what people call them, and their usual ports."""
+"""Services that not every store has: their names for users, and their usual ports."""
 RESOLVERS = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:", "xds:", "vsock:")
-"""With these gRPC has forms of its own."""
+"""Prefixes of gRPC's own address forms."""
 PORT_MAX = 65_535
 WAIT_S = 2.0
-"""So long a command waits for somebody to listen at an address of this machine: `reput up` may have just begun."""
+"""Time that a command waits for a listener at an address of this machine: `reput up` may have just begun."""
 PROBE_INTERVAL_S = 0.1
 PROBE_TIMEOUT_S = 1.0
 
@@ -35,8 +35,8 @@ PROBE_TIMEOUT_S = 1.0
 def targets_of(given: Mapping[str, object]) -> dict[str, list[str]]:
     """Return each service's addresses, as the client finds them, and checked. `given` are the options that were typed.
 
-    What is None comes from the environment, then from the context in use, then from the defaults. Raises BadParameter
-    for what is no address.
+    An option that is None comes from the environment, then from the context in use, then from the defaults. Raises
+    BadParameter for a text that is no address.
     """
     found = {}
     environment = environment_of(given)
@@ -49,9 +49,9 @@ def targets_of(given: Mapping[str, object]) -> dict[str, list[str]]:
 
 
 def beside_of(given: Mapping[str, object]) -> dict[str, tuple[list[str], bool]]:
-    """Return where Delivery and the gateway are, and whether somebody has said so. Raises BadParameter.
+    """Return the addresses of Delivery and the gateway, and whether they were given. Raises BadParameter.
 
-    Nobody needs to say so of those that listen at their usual ports beside a store that is at its usual ones.
+    They need not be given if they listen at their usual ports beside a store that is at its usual ports.
     """
     environment = environment_of(given)
     is_usual = not any(given.get(service) or environment.get(variable_of(service)) for service in PORTS)
@@ -67,7 +67,7 @@ def beside_of(given: Mapping[str, object]) -> dict[str, tuple[list[str], bool]]:
 
 
 def place_of(given: Mapping[str, object], service: str) -> str:
-    """Return where a service is, and by which context, for the question in front of what deletes."""
+    """Return a service's addresses, and the context that has them, for the question before a deletion."""
     name = context_of(given)
     return f"{', '.join(targets_of(given)[service])}{f' (context {name})' if name else ''}"
 
@@ -78,7 +78,7 @@ def variable_of(service: str) -> str:
 
 
 def check_target(target: str, *, flag: str, port: int) -> None:
-    """Raise BadParameter for what is no address. `port` is the usual one, for the advice."""
+    """Raise BadParameter for a text that is no address. `port` is the usual port, for the advice."""
     if target.startswith(RESOLVERS):
         return
     if match := re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", target):
@@ -105,13 +105,13 @@ def sources_of(service: str) -> str:
 
 
 def is_listening(target: str) -> bool:
-    """Return False if nobody listens at a target of this machine. For others gRPC finds out, perhaps by a proxy."""
+    """Return False if no process listens at a target of this machine. gRPC checks other targets, perhaps by a proxy."""
     host, _, port = target.rpartition(":")
     host = host.strip("[]")
     if not (_is_loopback(host) and port.isdigit()):
         return True
     try:
-        address: Any = (host.encode(), int(port))  # of bytes: names beyond ASCII bring tables along
+        address: Any = (host.encode(), int(port))  # of bytes: a name as text would import tables for names beyond ASCII
         socket.create_connection(address, PROBE_TIMEOUT_S).close()
     except ConnectionRefusedError:
         return False
@@ -121,7 +121,7 @@ def is_listening(target: str) -> bool:
 
 
 def _is_loopback(host: str) -> bool:
-    if host in ("127.0.0.1", "localhost"):  # which nearly all are
+    if host in ("127.0.0.1", "localhost"):  # the usual hosts
         return True
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -130,7 +130,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def wait_listening(service: str, targets: Sequence[str], wait_s: float) -> None:
-    """Return when somebody listens at one of the targets. Raises CommandFailed after `wait_s`."""
+    """Return when a process listens at any of the targets. Raises CommandFailed after `wait_s`."""
     end_s = time.monotonic() + wait_s
     while not any(map(is_listening, targets)):
         if time.monotonic() >= end_s:
@@ -139,7 +139,7 @@ def wait_listening(service: str, targets: Sequence[str], wait_s: float) -> None:
 
 
 def away_text(service: str, targets: Sequence[str]) -> str:
-    """Return what to say, and to do, when nobody answers."""
+    """Return the text, with advice, for targets at which no process answers."""
     is_here = all(_is_loopback(target.rpartition(":")[0].strip("[]")) for target in targets)
     start = "start it with `reput up`" if is_here else f"start it there with `reput serve {service}`"
     return (
@@ -149,7 +149,7 @@ def away_text(service: str, targets: Sequence[str]) -> str:
 
 
 def is_reached(target: str) -> bool:
-    """Return whether somebody takes connections at a target of any machine."""
+    """Return whether a process accepts connections at a target of any machine."""
     host, _, port = target.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), PROBE_TIMEOUT_S).close()
@@ -159,7 +159,7 @@ def is_reached(target: str) -> bool:
 
 
 def stranger_text(service: str, targets: Sequence[str]) -> str:
-    """Return what to say, and to do, when somebody takes connections, and no call gets through."""
+    """Return the text, with advice, for targets that accept connections although no call gets through."""
     return (
         f"somebody listens at {', '.join(targets)}, but no call gets through: the {SERVICES[service]} there may want "
         "TLS or none, authorities may not fit its certificate, or it wants a client's certificate; look at --ca-file, "

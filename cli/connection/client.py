@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client for a command: made of the options in front of it, once it is known that somebody listens.
+"""The client for a command: made of the options before the command, after a listener was found.
 
-reput_client, and gRPC with it, is imported when a client is made: help texts and typing errors need not wait for it.
+reput_client, and gRPC with it, is imported when a client is made: help texts and usage errors need not wait for it.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from reput_client import Client, Options, RetryPolicy
 
 NO_CONNECTION = ("failed to connect to all addresses", "DNS resolution failed", "errors resolving")
-"""How gRPC's texts begin for a call that found no connection; its codes do not tell."""
+"""Begins of gRPC's texts for a call that found no connection; its codes do not show it."""
 
 
 def options_of(context: typer.Context) -> Options:
-    """Return the options in front of the command, with addresses that can be ones. Raises BadParameter.
+    """Return the options before the command, with addresses of valid syntax. Raises BadParameter.
 
-    What is None comes from the environment, then from the context in use, then from the defaults. Without a token it is
-    the user's own if all services are on this machine.
+    An option that is None comes from the environment, then from the context in use, then from the defaults. Without a
+    token the user's own token is used if all services are on this machine.
     """
     given = context.find_root().obj
     targets_by_service = targets_of(given)
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines say less than the error, and sooner
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the error has more than its log lines
     from reput_client import Options
 
     from libs.runtime.trust.tokens import find_local_token
@@ -57,9 +57,10 @@ def options_of(context: typer.Context) -> Options:
 
 @contextmanager
 def client_of(context: typer.Context, *services: str) -> Iterator[Client]:
-    """Make a client for a command that talks to these services first. Raises CommandFailed if one is not there.
+    """Make a client for a command that calls these services first. Raises CommandFailed if any is not there.
 
-    It waits for a service that is starting, and on this machine two seconds for one that is not there at all.
+    It waits for a service that is starting, and on this machine two seconds for a service at whose address no process
+    listens.
     """
     targets = targets_of(context.find_root().obj)
     for service in services:
@@ -72,7 +73,7 @@ def client_of(context: typer.Context, *services: str) -> Iterator[Client]:
 
 
 def new_client(options: Options, retry: RetryPolicy) -> Client:
-    """Return a client, without looking whether somebody is there."""
+    """Return a client, without a check whether a process listens."""
     from reput_client import Client
 
     return Client(options, retry)
@@ -80,7 +81,7 @@ def new_client(options: Options, retry: RetryPolicy) -> Client:
 
 @contextmanager
 def explained(options: Options, services: Sequence[str]) -> Iterator[None]:
-    """Say in our words that there is no connection to the services that the block talks to."""
+    """Replace gRPC's text for a missing connection to the services that the block calls."""
     from reput_client import UnavailableError
 
     try:
@@ -97,7 +98,7 @@ def explained(options: Options, services: Sequence[str]) -> Iterator[None]:
 
 
 def services_meant(options: Options, text: str, services: Sequence[str]) -> Sequence[str]:
-    """Return the services whose ports gRPC's text names, those that the command talks to first if it names none."""
+    """Return the services whose ports gRPC's text names, else the services that the command calls first."""
     named = [
         service
         for service in SERVICES

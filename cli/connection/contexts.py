@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contexts: stores by names, so that nobody types addresses twice. One of them may be in use.
+"""Contexts: named stores, so that addresses need not be typed twice. At most a single context is in use.
 
-They are a file of the user's, $XDG_CONFIG_HOME/reput/contexts.json, by default below ~/.config, which nobody else may
-read. It has addresses and paths, never what the files behind the paths hold. A context stands for the variables of the
-environment, so that whoever reads those knows nothing of contexts.
+They are in a file of the user, $XDG_CONFIG_HOME/reput/contexts.json, by default below ~/.config, which no other user
+may read. It has addresses and paths, never the content of the files at the paths. A context takes the place of
+environment variables, so that code which reads the variables does not know contexts.
 """
 
 import json
@@ -17,7 +17,7 @@ TARGET_VARIABLES = {
     service: f"REPUT_CLIENT_{service.upper()}_TARGET" for service in ("commitlog", "indexer", "janitor", "delivery")
 }
 BESIDE_VARIABLES = {service: f"REPUT_CLIENT_{service.upper()}_TARGET" for service in ("delivery", "gateway")}
-"""Of services that not every store has."""
+"""Variables of services that not every store has."""
 VARIABLES = {
     **TARGET_VARIABLES,
     **BESIDE_VARIABLES,
@@ -26,18 +26,18 @@ VARIABLES = {
     "key_file": "REPUT_CLIENT_KEY_FILE",
     "token_file": "REPUT_CLIENT_TOKEN_FILE",
 }
-"""What a context may have, and the variables that it stands for."""
+"""Keys of a context, and the variables in whose place they are used."""
 PREFIX = "REPUT_CLIENT_"
 
 
 class Contexts:
-    """All contexts by name; `used` is the one in use, "" for none."""
+    """All contexts by name. `used` is the context in use, "" for none."""
 
     def __init__(self, used: str, stores: dict[str, dict[str, str]]) -> None:
         self.used, self.stores = used, stores
 
     def store(self, name: str) -> dict[str, str]:
-        """Return what a context has. Raises CommandFailed."""
+        """Return the keys and values of a context. Raises CommandFailed."""
         if name not in self.stores:
             known = f"there are {', '.join(sorted(self.stores))}" if self.stores else "`reput context add` makes one"
             raise CommandFailed("CONTEXT_NOT_FOUND", f"no context {name!r}; {known}", code=ExitCode.NOT_FOUND)
@@ -45,7 +45,7 @@ class Contexts:
 
 
 def contexts_path() -> Path:
-    """Return where the contexts are. Raises CommandFailed for a user without a home."""
+    """Return the path of the file of contexts. Raises CommandFailed for a user without a home."""
     given = Path(os.environ.get("XDG_CONFIG_HOME", ""))
     try:
         home = given if given.is_absolute() else Path.home() / ".config"
@@ -56,7 +56,7 @@ def contexts_path() -> Path:
 
 
 def read_contexts() -> Contexts:
-    """Return all contexts, none where this user has no file. Raises CommandFailed for a file that is something else."""
+    """Return all contexts, none if this user has no file. Raises CommandFailed for a file with other content."""
     try:
         path = contexts_path()
         text = path.read_text(encoding="utf-8")
@@ -89,9 +89,9 @@ def write_contexts(contexts: Contexts) -> None:
 
 
 def context_of(given: Mapping[str, object]) -> str:
-    """Return the context that counts for a command, "" for none. `given` are the options that were typed.
+    """Return the context that is used for a command, "" for none. `given` are the options that were typed.
 
-    The one in use counts for nothing where variables name an address: parts of two stores are never mixed.
+    The context in use is ignored if variables name an address: parts of two stores are never mixed.
     """
     if typed := given.get("context"):
         return str(typed)
@@ -101,9 +101,10 @@ def context_of(given: Mapping[str, object]) -> str:
 
 
 def environment_of(given: Mapping[str, object]) -> Mapping[str, str]:
-    """Return the variables that count for a command. Raises CommandFailed.
+    """Return the variables that are used for a command. Raises CommandFailed.
 
-    A context that was typed stands in place of all of ours, the one in use behind them.
+    A context that was typed replaces all variables with our prefix; the variables take precedence over a context in
+    use.
     """
     name = context_of(given)
     if not name:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that a command imports and hardly ever uses: they are loaded when something of them is first asked for.
+"""Modules that a command imports and hardly ever uses: a module is loaded when an attribute is first read.
 
-grpc imports its asyncio side, protobuf its implementation in Python beside the compiled one, and the standard library
-what tells of errors, compresses and starts processes. Together they take longer than all else that a command does.
-`importlib.util.LazyLoader` does not serve: a second import of a module loads it there.
+grpc imports its asyncio side, protobuf its implementation in Python beside the compiled implementation, and the
+standard library modules that print errors, compress and start processes. Together they take longer than all else in a
+command. `importlib.util.LazyLoader` is not suitable: a second import of a module loads it there.
 Callers: `cli.main`, before anything else is imported.
 """
 
@@ -22,33 +22,33 @@ LATER = frozenset(
         "selectors", "stringprep", "subprocess", "textwrap", "tokenize",
     }
 )  # fmt: skip
-"""Of a package whose part is imported the whole runs before, as ever. No thread may import a part of one by itself
-while another may use the whole for the first time: each would wait for the other."""
+"""Modules that are loaded late. When a submodule is imported, its package is loaded before, as usual. A thread must not
+import a submodule while another thread may use the package for the first time: each would wait for the other."""
 
 
 class LaterModule(ModuleType):
-    """A module that has not run yet. Whoever asks it for something makes it run."""
+    """A module that has not run yet. The first access to an attribute runs it."""
 
     def __getattribute__(self, name: str) -> Any:
-        """Return what the module has by this name, once it has run. What the import system asks for it has before."""
+        """Return an attribute, after the module has run. The import system's own attributes are there before."""
         if not name.startswith("__"):
             _run(self)
         return object.__getattribute__(self, name)
 
     def __getattr__(self, name: str) -> Any:
-        """Likewise for what the import system does not know."""
+        """Run the module, and return an attribute that the import system has not set."""
         _run(self)
         return object.__getattribute__(self, name)
 
 
 def _run(module: ModuleType) -> None:
-    """Run a module that has not run, once. Other threads wait until it has, and if it fails the next one runs it."""
+    """Run a module that has not run, once. Other threads wait for it. If it fails, the next thread runs it."""
     own = object.__getattribute__(module, "__dict__")
     if (lock := own.get("_lock_of_later")) is None:
         return
     with lock:
         loader = own.pop("_loader_of_later", None)
-        if loader is None:  # it has run by now, or runs in this thread, and asks for what it has made itself
+        if loader is None:  # it has run by now, or it runs in this thread and reads an attribute of its own
             return
         try:
             loader.exec_module(module)
@@ -60,7 +60,7 @@ def _run(module: ModuleType) -> None:
 
 
 class LaterLoader:
-    """Makes a module that loads later, by the loader that it has.
+    """Makes a module that is loaded later by its own loader.
 
     It has the methods of importlib.abc.Loader, which takes a while to import itself.
     """
@@ -74,7 +74,7 @@ class LaterLoader:
         return made
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put off running the module."""
+        """Defer the run of the module."""
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._loader
         module.__dict__.update(_lock_of_later=threading.RLock(), _loader_of_later=self._loader)
@@ -87,7 +87,7 @@ class LaterFinder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return a module of LATER, None for any other. A part of a package finds it run."""
+        """Return the spec of a module of LATER, None for any other. The package of a submodule runs before."""
         package = fullname.rpartition(".")[0]
         if package in LATER:
             _run(sys.modules[package])
@@ -100,6 +100,6 @@ class LaterFinder:
 
 
 def install() -> None:
-    """Put the finder in front, once. Modules that are loaded already stay as they are."""
+    """Put the finder before the others, once. Modules that are loaded already stay as they are."""
     if not any(isinstance(finder, LaterFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, LaterFinder())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options in front of every command: where the services are, and how to reach them."""
+"""The options before every command: the addresses of the services, and how to reach them."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,10 +22,10 @@ def _print_version(is_asked: bool) -> None:
 def connection_options(
     context: typer.Context,
     context_name: Annotated[
-        str | None, typer.Option("--context", metavar="NAME", help="A store that `reput context add` gave this name.")
+        str | None, typer.Option("--context", metavar="NAME", help="The store with this name (`reput context add`).")
     ] = None,
     commitlog: Annotated[
-        str | None, _option("HOST:PORT", "CommitLogs, a,b,…; also REPUT_CLIENT_COMMITLOG_TARGET.")
+        str | None, _option("HOST:PORT", "CommitLogs (a,b,…); also REPUT_CLIENT_COMMITLOG_TARGET.")
     ] = None,
     indexer: Annotated[str | None, _option("HOST:PORT", "Indexers (a,b,…); also REPUT_CLIENT_INDEXER_TARGET.")] = None,
     janitor: Annotated[str | None, _option("HOST:PORT", "The Janitor; also REPUT_CLIENT_JANITOR_TARGET.")] = None,
@@ -34,20 +34,20 @@ def connection_options(
         str | None, _option("FILE", "Authorities, turns TLS on ('system': gRPC's own); REPUT_CLIENT_CA_FILE.")
     ] = None,
     certificate_file: Annotated[
-        str | None, _option("FILE", "Certificate to show; REPUT_CLIENT_CERTIFICATE_FILE.")
+        str | None, _option("FILE", "Certificate of the client; REPUT_CLIENT_CERTIFICATE_FILE.")
     ] = None,
     key_file: Annotated[str | None, _option("FILE", "Its private key; REPUT_CLIENT_KEY_FILE.")] = None,
     token_file: Annotated[
         Path | None,
         _option("FILE", "File with a token; REPUT_CLIENT_TOKEN_FILE. [default, on this machine: its user's]"),
     ] = None,
-    timeout: Annotated[float | None, _option("SECONDS", "Longest time of one call. [default: 30]")] = None,
+    timeout: Annotated[float | None, _option("SECONDS", "Longest time of a call. [default: 30]")] = None,
     version: Annotated[
         bool,
         typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version of Reput and exit."),
     ] = False,
 ) -> None:
-    """RocketMQ's message store as three gRPC services: run them, fill them, ask them."""
+    """RocketMQ's message store as gRPC services: run the services, append messages, read and manage the store."""
     del version  # its callback has done it
     token = _token_of(token_file) if token_file is not None else None
     context.obj = {
@@ -65,7 +65,7 @@ def connection_options(
 
 
 def _token_of(file: Path) -> str:
-    """Return the first token of a file, and warn of one that other users can read."""
+    """Return the first token of a file, and warn if other users can read the file."""
     from libs.runtime.trust.exposure import open_mode
 
     if (mode := open_mode(file)) is not None:

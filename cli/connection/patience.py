@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patience: how long a command asks. Imported only by what talks to a service: it brings the client along."""
+"""Patience: how long a command retries. Imported only by code that calls a service, because it imports the client."""
 
 import math
 
@@ -8,20 +8,20 @@ from reput_client import ReputError, RetryPolicy, UnavailableError
 from cli.output.lines import warning_line
 
 RETRIES = 4
-"""A person waits about a second for an address where nobody answers; scripts use `reput health --wait`."""
+"""With these a user waits about a second for an address that does not answer; scripts use `reput health --wait`."""
 
 STARTING_REASONS = frozenset({"RECOVERING", "DEPENDENCY_UNAVAILABLE", "QUEUE_OFFSETS_UNKNOWN"})
-"""With these a service says that it is there, and still waits for its files or for another service."""
+"""Reasons of a service that is running, and still waits for its files or for another service."""
 NO_LEADER_REASONS = frozenset({"NOT_LEADER", "NOT_ENOUGH_REPLICAS"})
-"""With these a log says that it takes no appends now, and another one may, or this one in a moment."""
+"""Reasons of a log that accepts no appends now; another log may accept them, or this log soon."""
 NOTED_ATTEMPT = 3
 LONG = RetryPolicy()
 
 
 class Patience(RetryPolicy):
-    """Asks a service again that says that it is starting, for half a minute at most, and with a note.
+    """Retries calls to a service that reports that it is starting, for half a minute at most, and with a note.
 
-    `timeout_s` is the longest time of all attempts, for who has no time-out of its own.
+    `timeout_s` is the longest time of all attempts, for a caller that has no time-out of its own.
     """
 
     def __init__(self, retries: int = RETRIES, timeout_s: float = math.inf) -> None:
@@ -39,13 +39,13 @@ class Patience(RetryPolicy):
         return self._delay_within_s(attempt, error)
 
     def _delay_within_s(self, attempt: int, error: ReputError) -> float | None:
-        """Return how long to wait for what may take half a minute."""
+        """Return the wait before the next attempt, for a state that may last half a minute."""
         left_s = self._timeout_s - sum(_longest_delay_s(before, error) for before in range(attempt))
         return LONG.delay_within_s(left_s, attempt, error)
 
 
 class LeaderPatience(Patience):
-    """Waits besides, among several logs, for one that leads: an election takes some 5 s, and the machine's own part."""
+    """Also waits, among several logs, for a leader: an election takes some 5 s, plus the delays of the machine."""
 
     def __init__(self, retries: int, timeout_s: float) -> None:
         super().__init__(retries, timeout_s)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput inspect`: what is in any file of a store."""
+"""`reput inspect`: shows the content of any file of a store."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which field of a damaged record is wrong. Layout: docs/formats/commit_log.md.
+"""Finds the wrong field of a damaged record. Layout: docs/formats/commit_log.md.
 
-Two methods, both for the common case of one damaged byte. Where the structure no longer adds up, every byte that makes
-up the structure is replaced by every other value, until all lengths, the offset and the checksums agree again. Where
-only checksums fail, the difference of the two CRCs is rolled back byte by byte: a CRC is linear, so the difference that
-one byte makes names the byte. Damage of several bytes is only named as far as the failed checks tell.
+Two methods, both for the common case of a single damaged byte. If the structure is inconsistent, every byte that
+belongs to the structure is replaced by every other value, until all lengths, the offset and the checksums agree again.
+If only checksums fail, the difference of the two CRCs is rolled back byte by byte: a CRC is linear, so the difference
+that a single byte makes names the byte. Damage of several bytes is named only as far as the failed checks show it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from libs.formats.records.record import RecordShape
 from libs.log.tail_search import MAGIC_OR_BLANK
 
 REPAIR_WINDOW_BYTES = 16 * MIB
-"""A damaged record is looked for in this much; no record is larger."""
+"""Size of the window in which the end of a damaged record is searched; no record is larger."""
 
 _MAGIC_BLANK = record.INT.pack(record.MAGIC_BLANK)
 
@@ -35,7 +35,7 @@ assert len(_INDEX_OF_TOP_BYTE) == 256
 
 
 class Verdict(NamedTuple):
-    """The field at fault, why, where it is, and the record's size, 0 if it is unknown."""
+    """The wrong field, the reason, its position, and the record's size, 0 if it is unknown."""
 
     field: str
     message: str
@@ -76,7 +76,7 @@ def fields_of(shape: RecordShape) -> Iterator[tuple[str, int, int]]:
 
 
 def next_record(data: Data, position: int, base: int) -> int | None:
-    """Return where the next record or blank that fits its place starts, after `position`, or None."""
+    """Return the start of the next record or blank after `position` that fits its place, or None."""
     for match in MAGIC_OR_BLANK.finditer(data, position + 1 + record.MAGIC_AT):
         start = match.start() - record.MAGIC_AT
         is_closing = record.BLANK.unpack_from(data, start) == (len(data) - start, record.MAGIC_BLANK)
@@ -86,7 +86,7 @@ def next_record(data: Data, position: int, base: int) -> int | None:
 
 
 def explain_structure(data: Data, position: int, base: int, error: FormatError, next_start: int | None) -> Verdict:
-    """Return which field makes the lengths or the magic of the record at `position` wrong."""
+    """Return the field that makes the lengths or the magic of the record at `position` wrong."""
     end = next_start if next_start is not None else min(len(data), position + REPAIR_WINDOW_BYTES)
     window = bytearray(data[position:end])
     if next_start is None and len(window) >= BLANK_SIZE_BYTES_MIN:
@@ -115,13 +115,13 @@ def _explain_blank(window: bytearray, position: int, left: int) -> Verdict | Non
 
 
 def _is_followed(data: Data, end: int, base: int) -> bool:
-    """Return whether what must follow a record stands here: a record, a blank, unwritten space or the file's end."""
+    """Return whether a valid successor of a record is here: a record, a blank, unwritten space or the file's end."""
     is_end = end == len(data) or not any(data[end : end + BLANK_SIZE_BYTES_MIN])
     return is_end or record.is_blank(data, end) or record.is_head(data, end, base + end)
 
 
 def _repairs(window: bytearray, physical_offset: int) -> Iterator[tuple[Verdict, bool]]:
-    """Yield each repair of one byte that makes the whole record agree again, and whether its CRC property proves it.
+    """Yield each repair of a single byte that makes the record agree again, and whether its CRC property proves it.
 
     Positions count from the window's start.
     """
@@ -137,7 +137,7 @@ def _repairs(window: bytearray, physical_offset: int) -> Iterator[tuple[Verdict,
 
 
 def _structural_bytes(window: bytearray) -> Iterator[tuple[str, int]]:
-    """Yield (field, position) of the bytes that decide where the fields lie, as far as they can be found."""
+    """Yield (field, position) of the bytes that determine the places of the fields, as far as they can be found."""
     if len(window) < record.BORN_HOST_AT:
         return
     sys_flag = window[record.SYS_FLAG_AT + 3]
@@ -172,7 +172,7 @@ def _agreeing_shape(window: bytearray, physical_offset: int) -> RecordShape | No
 
 
 def explain_checksums(data: Data, shape: RecordShape, base: int) -> Verdict | None:
-    """Return which field of a record with sound lengths fails a check of offset, BODYCRC or CRC property, or None."""
+    """Return the field that fails a check of offset, BODYCRC or CRC property, or None. Lengths must be sound."""
     is_body_sound = _passes(record.check_body_crc, data, shape)
     offset_at = shape.position + record.PHYSICAL_OFFSET_AT
     is_offset_right = record.LONG.unpack_from(data, offset_at)[0] == base + shape.position
@@ -213,7 +213,7 @@ def _explain_crc_property(data: Data, shape: RecordShape, *, is_body_sound: bool
         for at in _flipped_bytes(difference, len(covered)):
             position = shape.position + at
             field = next(name for name, start, end in fields_of(shape) if start <= position < end)
-            # A damaged body or BODYCRC fails the body's own check; any other damage leaves it alone.
+            # A damaged body or BODYCRC fails the body's own check; other damage does not.
             if (field in ("body", "body CRC")) != is_body_sound and (field != "physical offset") == is_offset_right:
                 return _verdict(shape, field, f"the checksums point at byte {at} of the record", position)
     except BadChecksum:
@@ -235,7 +235,7 @@ def _explain_body_crc(data: Data, shape: RecordShape) -> Verdict:
 
 
 def _has_damaged_crc_property(data: Data, shape: RecordShape) -> bool:
-    """Return whether the record ends with a CRC property whose name lost one byte: the number still fits the record."""
+    """Return whether the record ends with a CRC property that has a single wrong byte, in its name."""
     if shape.properties_size_bytes < CRC_PROPERTY_SIZE_BYTES:
         return False
     stored = data[shape.crc_property_at : shape.end]
@@ -249,7 +249,7 @@ def _differing(left: bytes, right: bytes) -> int:
 
 
 def _flipped_bytes(difference: int, size_bytes: int) -> Iterator[int]:
-    """Yield the positions, last first, where one wrong byte makes two masked CRCs differ like this."""
+    """Yield the positions, last first, at which a single wrong byte makes two masked CRCs differ like this."""
     candidates = (difference, difference | 1 << 31)  # the stored CRC has lost its top bit
     for at in range(size_bytes - 1, -1, -1):
         if any(candidate in _VALUE_OF_DIFFERENCE for candidate in candidates):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inspection of queue files that only RocketMQ uses: queues of batches, and extensions of consume queues.
 
-Layouts: docs/formats/consume_queue.md sections 6 and 7. Whether a unit is that of its record only RocketMQ can tell.
+Layouts: docs/formats/consume_queue.md sections 6 and 7. Only RocketMQ can check whether a unit belongs to its record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _EXTENSION_END_SIZE_BYTES = len(consume_queue_ext.END_OF_FILE)
 
 
 def inspect_batch_queue(data: Data, inspection: Inspection) -> Steps:
-    """Yield units up to the last one that is not zeros. Each must be valid and go on where the one before it ended."""
+    """Yield units up to the last that is not zeros. Each must be valid and continue at the end of the unit before."""
     if len(data) % UNIT_SIZE_BYTES or not data:
         yield Finding(len(data) - len(data) % UNIT_SIZE_BYTES, "file", "size", f"{len(data)} bytes are no whole units")
     with closing(Files()) as files:

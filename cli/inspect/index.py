@@ -2,8 +2,8 @@
 """Inspection of an index file: header against entries, slots in range, chains that lead back, hashes that fit.
 
 Layout: docs/formats/index_file.md. Every entry must be reached exactly once, from its slot or from a later entry of its
-bucket; that, the order of entries and the header's ranges show nearly every damaged byte. Runs over slices of the
-mapped file: besides them it keeps one byte per entry.
+bucket. This rule, the order of entries and the header's ranges show nearly every damaged byte. Runs over slices of the
+mapped file: besides them it keeps a byte per entry.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 class _Link(NamedTuple):
-    """A link that leads from a slot or an entry of one bucket to an entry of another."""
+    """A link that leads from a slot or an entry of a bucket to an entry of another bucket."""
 
     source: str
     number: int
@@ -57,7 +57,7 @@ class _Link(NamedTuple):
 
 @dataclass(slots=True)
 class _File:
-    """The file and what its chains have shown so far."""
+    """The file and the results of its chains so far."""
 
     data: Data
     slot_count: int
@@ -92,7 +92,7 @@ class _File:
         return Finding(self.entry_at(number) + _FIELD_AT[field], f"entry {number}", field, message)
 
     def link_finding(self, source: str, number: int, message: str) -> Finding:
-        """Return a finding about where a slot or an entry leads to."""
+        """Return a finding about the link of a slot or an entry."""
         if source == _SLOT:
             return Finding(self.slot_at(number), f"slot {number}", "newest entry", message)
         return self.finding(number, "previous entry", message)
@@ -173,7 +173,7 @@ def _header_against_entries(file: _File) -> Steps:
 
 
 def _chains(file: _File, inspection: Inspection) -> Steps:
-    """Follow every link once: from a slot to its newest entry, from an entry to the one before it in the bucket."""
+    """Follow every link once: from a slot to its newest entry, from an entry to the entry before it in the bucket."""
     used_count = 0
     for start in range(0, file.slot_count, _CHUNK_COUNT):
         end = min(file.slot_count, start + _CHUNK_COUNT)
@@ -210,9 +210,9 @@ def _links(
 
 
 def _wrong_links(file: _File) -> Steps:
-    """Tell a wrong link from a wrong key hash.
+    """Distinguish a wrong link from a wrong key hash.
 
-    A wrong link leads to an entry that another link leads to, or leaves one of its own bucket that nothing leads to.
+    A wrong link leads to an entry to which another link leads, or leaves an entry of its own bucket without a link.
     """
     lost = np.flatnonzero(file.reference_counts[1:] == 0)[:_FINDING_COUNT_MAX] + 1
     lost_of_bucket = dict(zip(file.buckets(lost).tolist(), lost.tolist(), strict=True))
@@ -229,7 +229,7 @@ def _wrong_links(file: _File) -> Steps:
 
 
 def _skipping_link(file: _File, slot: int, lost: int) -> Finding:
-    """Return the link of a slot's chain that jumps over this entry. Links only lead to earlier entries."""
+    """Return the link of a slot's chain that skips this entry. Links only lead to earlier entries."""
     message = f"it jumps over entry {lost} of the same slot"
     number = int(index_file.SLOT.unpack_from(file.data, file.slot_at(slot))[0])
     if not lost <= number <= file.entry_count:
@@ -259,7 +259,8 @@ def _entries(file: _File) -> Steps:
             (physical_offsets[1:], [header.end_physical_offset if end > file.entry_count else 2**63 - 1])
         )
         is_between = (physical_offsets >= earlier) & (physical_offsets <= later)
-        # A wrong one makes its neighbour look wrong too; the one that lies outside both neighbours is the culprit.
+        # A wrong offset makes its neighbour look wrong too; the culprit is the offset that is outside of both
+        # neighbours.
         is_culprit = ~is_between & (earlier <= later)
         for index in _first(is_culprit):
             message = f"{physical_offsets[index]} is not between {earlier[index]} and {later[index]} of its neighbours"

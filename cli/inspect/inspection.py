@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an inspection of a store file yields: items, findings, and a summary at the end.
+"""The results of an inspection of a store file: items, findings, and a summary at the end.
 
-An Inspection is read once, as a stream; nothing is kept but counts and the summary, so a file of any size fits.
+An Inspection is read once, as a stream; only counts and the summary are kept, so a file of any size fits.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Data: TypeAlias = "mmap.mmap | bytes"
 """The file's bytes, mapped read-only (an empty file cannot be mapped)."""
 
 Progress: TypeAlias = Callable[[int], None]
-"""Called with the bytes of the file that were looked at."""
+"""Called with the number of bytes of the file that were checked."""
 
 
 class UnknownKind(Exception):
-    """Nothing tells what kind of store file this is, or the kind that was asked for does not exist."""
+    """The kind of a store file is not known, or the requested kind does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One record, unit, entry, header or value. `number` counts from 0 in the file (index entries: from 1)."""
+    """A record, unit, entry, header or value. `number` counts from 0 in the file (index entries: from 1)."""
 
     kind: str
     number: int
@@ -38,7 +38,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong: where it starts in the file, in which item and field, and why it is wrong."""
+    """A fault: its start in the file, its item and field, and the reason."""
 
     position: int
     item: str
@@ -48,7 +48,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Which items to show: `limit` of them from number `start` on, or all from there. Checks cover the whole file."""
+    """The items to show: `limit` items from number `start` on, or all from there. Checks cover the whole file."""
 
     start: int = 0
     limit: int | None = None
@@ -68,9 +68,9 @@ Steps: TypeAlias = Iterator["Item | Finding"]
 
 @dataclass(slots=True)
 class Inspection:
-    """A running inspection. Iterate once; `summary` and `finding_count` are complete afterwards.
+    """A running inspection. Iterate once. `summary` and `finding_count` are complete afterwards.
 
-    `inspect` is the inspection of this kind of file. `slot_count` is that of an index file, if somebody has given it.
+    `inspect` is the inspection of this kind of file. `slot_count` is that of an index file, if it was given.
     """
 
     path: Path
@@ -85,7 +85,7 @@ class Inspection:
 
     @property
     def base(self) -> int | None:
-        """The number that the file's name says, None for another name."""
+        """The number in the file's name, None for another name."""
         name = self.path.name
         return store_layout.parse_file_name(name) if store_layout.is_file_name(name) else None
 
@@ -98,7 +98,7 @@ class Inspection:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing was found, after the whole iteration."""
+        """Whether there is no finding, after the whole iteration."""
         return self.finding_count == 0
 
 

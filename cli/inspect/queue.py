@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inspection of a consume queue file: unit validity, order of physical offsets, alignment.
 
-Layout: docs/formats/consume_queue.md. Runs over slices of the mapped file, so memory is bounded. Whether a unit points
-to the right record only a comparison with the log can tell.
+Layout: docs/formats/consume_queue.md. Runs over slices of the mapped file, so memory is bounded. Only a comparison
+with the log can show whether a unit points to the right record.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Numbers = npt.NDArray[np.int64]
 
 
 def inspect_consume_queue(data: Data, inspection: Inspection) -> Steps:
-    """Yield units and findings of a file. Its name says which bytes of the queue it has, its path the topic."""
+    """Yield units and findings of a file. Its name is its position in the queue, its path has the topic."""
     base, path = inspection.base, inspection.path.absolute()
     may_be_delayed = store_layout.QUEUES not in path.parts or path.parent.parent.name == SCHEDULE_TOPIC
     yield from _alignment(data, base)
     total = len(data) // UNIT_SIZE_BYTES
-    with closing(Files()) as files:  # a unit of zeros before the last one is damage
+    with closing(Files()) as files:  # a unit of zeros before the last unit is damage
         count = -(-files.content_end(inspection.path, 0, total * UNIT_SIZE_BYTES) // UNIT_SIZE_BYTES)
     blank_count = _pre_blank_count(data, count)
     yield from _items(data, (base or 0) // UNIT_SIZE_BYTES, inspection.window, count)
@@ -112,7 +112,7 @@ def _values(data: Data, start: int, end: int, blank_count: int, *, may_be_delaye
 
 
 def _order(data: Data, start: int, end: int, first: int, count: int) -> Steps:
-    """Check that each record of a queue starts at or after the end of the one before it in the log."""
+    """Check that each record of a queue starts at or after the end of the record before it in the log."""
     low, high = max(first, start - 2), min(count, end + 1)
     units = _units(data, low, high)
     starts = units["physical_offset"].astype(np.int64)
@@ -126,7 +126,7 @@ def _order(data: Data, start: int, end: int, first: int, count: int) -> Steps:
 
 
 def _overlap(starts: Numbers, ends: Numbers, left: int, low: int) -> Finding:
-    """Return a finding on the one of two overlapping units that does not fit its other neighbour, or on both."""
+    """Return a finding about that of two overlapping units that does not fit its other neighbour, or about both."""
     right = left + 1
     message = f"unit {low + right} starts at {starts[right]}, before unit {low + left} ends at {ends[left]}"
     is_size = starts[left] < starts[right]

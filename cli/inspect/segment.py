@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inspection of a commit log segment: every record, and the field of every damaged one.
+"""Inspection of a commit log segment: every record, and the wrong field of every damaged record.
 
 Layout: docs/formats/commit_log.md.
-After a damaged record the walk goes on at the next one: behind its size where that can be trusted, else at the next
-magic whose stored physical offset fits its place. So one flipped byte gives one finding.
+After a damaged record the walk continues at the next record: behind its size if that can be trusted, else at the next
+magic whose stored physical offset fits its place. So a single flipped byte gives a single finding.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TOPIC = re.compile(r"[%|+a-zA-Z0-9_-]+", re.ASCII)
 
 @dataclass(slots=True)
 class _Walk:
-    """Where the walk stands. It ends with the file, or once `end` says how."""
+    """The state of the walk. It ends with the file, or when `end` is set to the reason."""
 
     data: Data
     base: int
@@ -42,12 +42,12 @@ class _Walk:
 
     @property
     def name(self) -> str:
-        """What a finding calls the record here."""
+        """The name of the current record in findings."""
         return f"record {self.number} at physical offset {self.base + self.position}"
 
 
 def inspect_segment(data: Data, inspection: Inspection) -> Steps:
-    """Yield records and findings of a segment. Where the name does not say its base, the first record does."""
+    """Yield records and findings of a segment. If its name is no base offset, the first record has it."""
     base = inspection.base
     if base is None:
         base = record.LONG.unpack_from(data, record.PHYSICAL_OFFSET_AT)[0] if len(data) >= record.SYS_FLAG_AT else 0
@@ -71,7 +71,7 @@ def inspect_segment(data: Data, inspection: Inspection) -> Steps:
 def _skip_sound(walk: _Walk, stop: int) -> None:
     """Pass over records that are not shown and that their CRC property proves sound, up to about position `stop`.
 
-    Only the order of store times is left to look at. Any other record is left to `_step`.
+    Only the order of store times is checked for them. Any other record is left to `_step`.
     """
     data, end, base = walk.data, len(walk.data), walk.base
     while walk.position < min(stop, end) and not walk.inspection.window.shows(walk.number):
@@ -125,7 +125,7 @@ def _blank(walk: _Walk) -> Steps:
 
 
 def _unwritten(walk: _Walk) -> Steps:
-    """Yield what stands where a record would start with zeros: the end of what was written, if only zeros follow."""
+    """Handle zeros at the place of a record: the end of the written part if only zeros follow, else a finding."""
     with closing(Files()) as files:
         nonzero = files.first_nonzero(walk.inspection.path, walk.position, len(walk.data))
     if nonzero is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inspection of a store's small files: each is read whole, and what its decoder refuses is a finding.
+"""Inspection of a store's small files: each is read whole, and an error of its decoder is a finding.
 
 Specs: docs/formats/store_checkpoint.md, epoch_file.md, config_files.md, reput_files.md.
 """
@@ -21,7 +21,7 @@ _TIME_MS_MAX = 4_102_444_800_000
 
 
 def inspect_small(data: Data, inspection: Inspection) -> Steps:
-    """Yield the items of a file of one of SMALL_KINDS, and what is wrong in it: whatever its decoder refuses."""
+    """Yield the items of a file with a kind of SMALL_KINDS, and its faults: the errors of its decoder."""
     try:
         for step in _INSPECTION_OF[inspection.kind](bytes(data)):
             if isinstance(step, Finding) or inspection.window.shows(step.number):
@@ -110,7 +110,7 @@ def _ballast(data: bytes) -> Steps:
 
 
 def _cut(data: bytes) -> Steps:
-    """Yield a copy of what recovery cut off. It need not hold a whole record."""
+    """Yield a copy of bytes that recovery truncated. It need not have a whole record."""
     yield Item("cut", 0, 0, {"size_bytes": len(data), "first_bytes": data[:16].hex()})
 
 

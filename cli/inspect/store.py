@@ -3,8 +3,8 @@
 
 The file is mapped read-only and never changed. Kinds: segment, consume_queue, index_file, checkpoint, epoch_file,
 topics, consumer_offsets, delay_offsets, subscription_groups, checksummed, retention_history, ballast, cut, lock, abort;
-and batch_queue and queue_extension, which only RocketMQ uses. What a damaged file costs is bounded by its size; memory
-is not proportional to it, but for the small files (cli/inspect/small.py). A store that is being written may show an
+and batch_queue and queue_extension, which only RocketMQ uses. The cost of a damaged file is bounded by its size; memory
+is not proportional to it, except for the small files (cli/inspect/small.py). A store that is being written may show an
 unfinished last item: stop it first for a verdict.
 """
 
@@ -47,7 +47,7 @@ _FOREIGN = {
     _last(store_layout.COMPACTED_LOG): None,
     store_layout.TIMER_LOG: None,
 }
-"""Directories of RocketMQ's, and the kind of their files: None for what nobody reads, whatever it looks like."""
+"""Directories of RocketMQ, and the kind of their files: None for files that are not read here, with any content."""
 _KIND_OF_PATH = {
     store_layout.CHECKPOINT: "checkpoint",
     store_layout.EPOCHS: "epoch_file",
@@ -75,8 +75,8 @@ def inspect_file(
 ) -> Inspection:
     """Return a stream of the file's items from number `start` on, `limit` at most, and of all faults of the whole file.
 
-    `kind` None means: by path and content. An index file that is not of RocketMQ's proportions (four entries per slot)
-    needs `index_file:SLOTS`. Raises UnknownKind, or OSError when the file cannot be read.
+    `kind` None selects the kind by path and content. An index file that is not of RocketMQ's proportions (four entries
+    per slot) needs `index_file:SLOTS`. Raises UnknownKind, or OSError when the file cannot be read.
     """
     name, _, slots = (kind or detect_kind(path)).partition(":")
     if name not in KINDS or (slots and (name != "index_file" or not slots.isdecimal())):

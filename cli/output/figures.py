@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers as people say them: sizes, durations, rates, counts with their nouns. No I/O."""
+"""Numbers as readable text: sizes, durations, rates, counts with their nouns. No I/O."""
 
 KIB = 1024
 SIZE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of the store: for people a line about each and its body as it is, for programs JSON without a loss."""
+"""Messages of the store: as text a line about each and its body as it is, for programs JSON without a loss."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MESSAGE_FIELDS = (
 def message_fields(message: Message) -> dict[str, object]:
     """Return all of a message for JSON. The body is `body` if it is UTF-8 text, `body_base64` otherwise.
 
-    A compressed body that can't be inflated is as it is stored, and `body_error` says why.
+    A compressed body that can't be inflated is as it is stored, and `body_error` is the reason.
     """
     fields = {name: getattr(message, name) for name in MESSAGE_FIELDS}
     fields |= {"store_time": time_text(message.store_time_ms), "keys": list(message.keys)}
@@ -42,7 +42,7 @@ def message_fields(message: Message) -> dict[str, object]:
 
 
 def inflated(message: Message) -> tuple[bytes, str]:
-    """Return the body and "", or the body as it is stored and why it can't be inflated."""
+    """Return the body and "", or the body as it is stored and the reason why it can't be inflated."""
     from reput_client import BodyError
 
     try:

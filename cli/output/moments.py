@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moments: how commands take them from people, and how they show them. No I/O but the clock.
+"""Moments: how commands read them from users, and how they show them. No I/O except the clock.
 
-All that takes a time takes it through `parse_time`. Exact moments are printed in UTC, with milliseconds and a Z; the
+Every option with a time uses `parse_time`. Exact moments are printed in UTC, with milliseconds and a Z; the
 short form for tables is local time, as a time without a zone is when it is typed.
 """
 
@@ -28,7 +28,7 @@ _DAYS = {"today": 0, "yesterday": -1, "tomorrow": 1, None: 0}
 _CLOCK = r"(?:(?P<day>today|yesterday|tomorrow)(?:\s+|$))?(?P<clock>\d{1,2}:\d{2}(?::\d{2})?)?"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_MS = 10**14
-"""About 3,000 years: what is farther away is a slip."""
+"""About 3,000 years: a longer distance is a typing error."""
 
 
 def parse_time(text: str, *, now: datetime | None = None) -> int:
@@ -83,7 +83,7 @@ def _whole_number(text: str) -> int:
 
 
 def _distance(words: str, now: datetime) -> int | None:
-    """Return the moment of `-1h`, `1 hour ago`, `+1h` or `in 1 hour`, None for what is no distance."""
+    """Return the moment of `-1h`, `1 hour ago`, `+1h` or `in 1 hour`, None if the text is no distance."""
     match = re.fullmatch(_DISTANCE, words)
     if match is None:
         return None
@@ -109,7 +109,7 @@ def parse_duration(text: str) -> int:
 
 
 def _day_and_clock(words: str, now: datetime) -> int | None:
-    """Return the moment of `now`, `today`, `yesterday`, `01:00` or `yesterday 01:00`, None for anything else."""
+    """Return the moment of `now`, `today`, `yesterday`, `01:00` or `yesterday 01:00`, None for other words."""
     if words == "now":
         return _epoch_ms(now)
     match = re.fullmatch(_CLOCK, words)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A line on standard error that shows how far a long command is, at what rate, and how long it will take yet.
+"""A line on standard error that shows the progress of a long command, its rate, and the time that is left.
 
-It appears on terminals only, and after a second, so that what is quick neither flickers nor loads what draws it.
+It appears on terminals only, and after a second, so that a quick command neither flickers nor imports rich.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 DELAY_S = 1.0
-"""What takes less shows nothing."""
+"""A command that takes less shows nothing."""
 
 
 class Meter:
-    """Takes what is done and shows it. `noun` names what is counted; without one it is bytes."""
+    """Shows the progress that it is given. `noun` names the counted things. Without a noun they are bytes."""
 
     def __init__(self, description: str, total: int | None, noun: str, *, is_shown: bool) -> None:
         self._description, self._total, self._noun = description, total, noun
@@ -33,7 +33,7 @@ class Meter:
         self._bar: Progress | None = None
 
     def show(self, done: int, *, count: int | None = None, total: int | None = None) -> None:
-        """Show that `done` of the total is done. `count` is what the rate is told of, where that is something else."""
+        """Show that `done` of the total is done. The rate is that of `count`, if it is given."""
         self._total = total if total is not None else self._total
         elapsed_s = time.monotonic() - self._start_s
         if not self._is_shown or elapsed_s < DELAY_S:
@@ -45,7 +45,7 @@ class Meter:
         )
 
     def close(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._bar is not None:
             self._bar.stop()
 
@@ -70,7 +70,7 @@ def _new_bar(description: str) -> Progress:
 
 @contextmanager
 def progress(description: str, total: int | None = None, noun: str = "") -> Iterator[Meter]:
-    """Show a line while the block runs. Tell the meter what is done."""
+    """Show a line while the block runs. The block reports its progress to the meter."""
     is_shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     meter = Meter(description, total, noun, is_shown=is_shown)
     try:

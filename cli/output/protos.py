@@ -10,7 +10,7 @@ from cli.output.moments import time_text
 
 
 def plain(message: Protobuf) -> dict[str, object]:
-    """Return a message's fields by name: times as text, enums without their prefix, None for what is not set."""
+    """Return a message's fields by name: times as text, enums without their prefix, None if not set."""
     return {field.name: _plain_field(message, field) for field in message.DESCRIPTOR.fields}
 
 

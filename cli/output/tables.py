@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and fields for people. A number is never broken: what does not fit stands below, or line by line.
+"""Tables and fields as text. A number is never broken: values that do not fit are written below, or line by line.
 
-A long name has a line of its own in its row, so that one of them does not take the table from all the others.
+A long name has a line of its own in its row, so that a single long name does not change the table of all other rows.
 
-How a value is shown follows from its name, as names end with their units: `_bytes` is a size, `_time` a moment, `_ms`
+The name of a value selects its form, as names end with their units: `_bytes` is a size, `_time` a moment, `_ms`
 and `_s` a duration, `_per_s` a rate, `_percent` a share. The JSON of the same rows has the values as they are.
 """
 
@@ -20,9 +20,9 @@ from cli.output.wrapping import beside, folded, text_width, wrapped
 GAP = "  "
 PROSE_INDENT = "    "
 NAME_WIDTH_MIN = 16
-"""A column of names is at least so wide when longer ones have lines of their own. No time is longer."""
+"""Least width of a column of names when longer names have lines of their own. No time is longer."""
 WITHOUT_LIMIT = sys.maxsize
-"""Columns where standard output is no terminal: nothing is rearranged for a program."""
+"""Width if standard output is no terminal: nothing is rearranged for a program."""
 UNITS_IN_VALUES = ("_bytes", "_percent", "_ms", "_s")
 PER_SECOND = "_per_s"
 RATE_ROUND_FROM = 10
@@ -32,7 +32,7 @@ Row = Mapping[str, object]
 
 
 def output_width() -> int:
-    """Return how many columns standard output has."""
+    """Return the number of columns of standard output."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else WITHOUT_LIMIT
 
 
@@ -41,8 +41,8 @@ def print_rows(
 ) -> None:
     """Print a list: JSON lines with all keys, or a table of the named columns.
 
-    Where the table is too wide for the terminal, columns of `spare` are left out, the first one first, and the column
-    `prose`, a sentence, stands below its row. Whoever sits at a terminal is told that a table is empty.
+    If the table is too wide for the terminal, columns of `spare` are left out, from the first on, and the column
+    `prose`, a sentence, is written below its row. At a terminal a note says that a table is empty.
     """
     if as_json:
         for row in rows:
@@ -56,7 +56,7 @@ def print_rows(
 
 
 def print_fields(fields: Row, *, as_json: bool) -> None:
-    """Print one thing: a JSON object, or a line per field, and lists of things as tables below."""
+    """Print a single result: a JSON object, or a line per field, and lists of rows as tables below."""
     if as_json:
         print_json(fields)
         return
@@ -76,7 +76,7 @@ def table_lines(
 ) -> Iterator[str]:
     """Yield the lines of a table that is at most `width` wide, if that can be without breaking a value.
 
-    It tries one line of titles, then titles over several lines, then fewer columns, then the prose below each row, then
+    It tries a line of titles, then titles over several lines, then fewer columns, then the prose below each row, then
     the same with long names in lines of their own, then records.
     """
     texts = [{name: cell(name, row.get(name)) for name in columns} for row in rows]
@@ -102,7 +102,7 @@ def table_lines(
 
 
 def _narrowed(widths: Mapping[str, int], least: Mapping[str, int], room: int) -> dict[str, int]:
-    """Return widths with which a table fits: those of long names, of which `least` has all, are lowered alike."""
+    """Return widths with which a table fits: the widths of long names, the keys of `least`, are lowered alike."""
     limit = max(widths.values(), default=0)
     while True:
         found = {
@@ -116,7 +116,7 @@ def _narrowed(widths: Mapping[str, int], least: Mapping[str, int], room: int) ->
 
 
 def _row(text: Mapping[str, str], widths: Mapping[str, int], numeric: set[str], width: int) -> Iterator[str]:
-    """Yield a row. What is too long for its column ends its line, and stands further left if it has to."""
+    """Yield a row. A value that is too long for its column ends its line, and begins further left if it has to."""
     line, at = "", 0
     for name, size in widths.items():
         value = text[name]
@@ -165,7 +165,7 @@ def _titles(titles: Mapping[str, list[str]], widths: Mapping[str, int], numeric:
 
 
 def _records(texts: Sequence[Mapping[str, str]], columns: Sequence[str], width: int) -> Iterator[str]:
-    """Yield each row line by line, with an empty line between two."""
+    """Yield each row line by line, with an empty line between rows."""
     title_width = max((len(title_of(name)) for name in columns), default=0) + len(GAP)
     for number, text in enumerate(texts):
         if number:
@@ -175,7 +175,7 @@ def _records(texts: Sequence[Mapping[str, str]], columns: Sequence[str], width: 
 
 
 def title_of(name: str) -> str:
-    """Return a column's title: its name without the unit that its values say themselves."""
+    """Return a column's title: its name without the unit that its values have themselves."""
     limit = "_max" if name.endswith("_max") else ""
     name = name.removesuffix(limit)
     units = () if name.endswith(PER_SECOND) else UNITS_IN_VALUES
@@ -184,7 +184,7 @@ def title_of(name: str) -> str:
 
 
 def cell(name: str, value: object) -> str:
-    """Return a value for people, in one line, by its name."""
+    """Return a value as readable text, in a single line, by its name."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text within the columns of a terminal, on which a Chinese letter takes two. No I/O.
 
-The standard library's textwrap counts letters instead of columns, and what rich has is slow to import.
+The standard library's textwrap counts letters instead of columns, and rich is slow to import.
 """
 
 import re
@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterator
 
 VALUE_WIDTH_MIN = 20
-"""Beside its title a value has so many columns, however narrow the terminal is: most numbers and times fit."""
+"""Least columns of a value beside its title, even on a narrow terminal: most numbers and times fit."""
 
 
 _FIGURE = re.compile(r"(?<!\S)(\d[\d.,]*) (?=[^\W\d]|%)")
@@ -18,14 +18,14 @@ _TIE = "\0"
 
 
 def text_width(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
+    """Return the number of columns of a terminal that a text takes."""
     if text.isascii():
         return len(text)
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else not unicodedata.combining(c) for c in text)
 
 
 def wrapped(text: str, width: int, *, first: str = "", indent: str = "") -> Iterator[str]:
-    """Yield a text in lines of at most `width` columns, `first` in front of the first one, `indent` of the others.
+    """Yield a text in lines of at most `width` columns, with `first` before the first line and `indent` before others.
 
     Lines end between words, and within a word only if it is wider than a line. A number has its unit beside it.
     """
@@ -56,7 +56,7 @@ def beside(title: str, title_width: int, value: str, width: int) -> Iterator[str
 
 
 def folded(word: str, width: int) -> list[str]:
-    """Return a word in pieces of at most `width` columns, at least one letter each: of "" one piece."""
+    """Return a word in pieces of at most `width` columns, at least a letter each: of "" a single piece."""
     if text_width(word) <= width:
         return [word]
     pieces, used = [""], 0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading a store's files in pieces, without mapping them: a bad sector is an error here, never the end of the process.
 
-Files are only read. A few stay open, the least recently used are closed. One thread.
+Files are only read. A few stay open, the least recently used are closed. Callers: a single thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ZEROS = bytes(WINDOW_BYTES)
 
 
 class Files:
-    """Opens files on demand. Raises OSError for what can't be read."""
+    """Opens files on demand. Raises OSError for a file that can't be read."""
 
     def __init__(self) -> None:
         self._descriptors: OrderedDict[Path, int] = OrderedDict()

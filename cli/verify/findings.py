@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings: what a check of a store found, counted in full and shown up to a limit.
+"""Findings: the results of a check of a store, counted in full and shown up to a limit.
 
-Every finding has a code of `codes.py`. A fault makes the store unsound; a note is worth knowing. One kind of damage
-can be a fault in one store and a note in another: what the next start of a service will put right by itself is a note.
+Every finding has a code of `codes.py`. A fault makes the store unsound; a note is worth knowing. The same damage can be
+a fault in a store and a note in another: damage that the next start of a service repairs by itself is a note.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from cli.verify.codes import CODES, Area, Severity
 
 SINGLE_COUNT_MAX = 1000
-"""Findings of one kind in one step of the walk that are told one by one; a file of noise would give millions."""
+"""Most findings of a kind in a step of the walk that are reported singly; a file of noise would give millions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found. `position` is in the file, in bytes; `physical_offset` in the log; None where there is none.
+    """A finding.
 
-    `count` tells of how many records, units or entries the sentence speaks.
+    `position` is in the file, in bytes, and `physical_offset` in the log. Both are None if there is none. `count` is
+    the number of records, units or entries that the sentence is about.
     """
 
     code: str
@@ -35,7 +36,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Counts:
-    """How often one code was found."""
+    """Number of findings of a code."""
 
     faults: int = 0
     notes: int = 0
@@ -43,7 +44,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Report:
-    """Counts all findings and hands at most `limit` faults and as many notes to `show`.
+    """Counts all findings and passes at most `limit` faults and as many notes to `show`.
 
     Findings of other areas than the selected ones are dropped.
     """
@@ -76,7 +77,7 @@ class Report:
         count: int = 1,
         is_note: bool = False,
     ) -> None:
-        """Add a finding. `is_note` makes a note of what is a fault elsewhere."""
+        """Add a finding. `is_note` makes a fault a note."""
         known = CODES[code]
         if count == 0 or (known.area is not None and known.area not in self.areas):
             return
@@ -100,16 +101,16 @@ class Report:
         *,
         is_note: bool = False,
     ) -> None:
-        """Let `tell` add a finding about each index. When there are too many, one more finding counts the rest."""
+        """Let `tell` add a finding about each index. If there are too many, a last finding counts the rest."""
         for index in indexes[:SINGLE_COUNT_MAX]:
             tell(index)
         self.add(code, file, message, count=max(len(indexes) - SINGLE_COUNT_MAX, 0), is_note=is_note)
 
     def tally(self, code: str, file: str, message: str, count: int = 1) -> None:
-        """Count more of what `add_tallies` adds as one finding of each code, file and message."""
+        """Add to a count. `add_tallies` makes a single finding for each code, file and message."""
         self._tallies[code, file, message] += count
 
     def add_tallies(self) -> None:
-        """Add a finding for each tally, once all of the store was looked at."""
+        """Add a finding for each tally, after the whole store was checked."""
         for (code, file, message), count in self._tallies.items():
             self.add(code, file, message, count=count)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups: findings that are alike, of which a reader needs only the first few; and what may have caused many of them.
+"""Groups: similar findings, of which a reader needs only the first few, and the likely cause of many findings.
 
-Findings are alike that have one code, one severity and one kind of file: the log, the queues, the index, or a file by
+Findings are similar if they have the same code, severity and kind of file: the log, the queues, the index, or a file by
 its name. Memory: a number for each group.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from cli.verify.findings import Counts, Finding
 
 FIRST_COUNT = 3
-"""Findings of a group that are shown one by one."""
+"""Findings of a group that are shown singly."""
 
 COPIED_WHILE_RUNNING = (
     "likely cause: a copy made while the store ran, so its files are of different moments: "
@@ -29,7 +29,7 @@ class Groups:
         self._counts: Counter[tuple[str, str, str]] = Counter()
 
     def add(self, finding: Finding) -> None:
-        """Show a finding if it is one of the first of its group."""
+        """Show a finding if it is among the first of its group."""
         group = (finding.severity, finding.code, kind_of(finding.file))
         self._counts[group] += 1
         if self._counts[group] <= FIRST_COUNT:
@@ -43,12 +43,12 @@ class Groups:
 
 
 def kind_of(file: str) -> str:
-    """Return the directory of the store that has a file, or the name of a file that is in none."""
+    """Return the directory of the store that has a file, or the name of a file that is in no directory."""
     return file.rpartition("/")[0] if file.startswith("/") else file.partition("/")[0]
 
 
 def likely_cause(counts: Mapping[str, Counts]) -> str | None:
-    """Return the cause that a pattern of findings speaks for, if there is one.
+    """Return the cause that a pattern of findings suggests, if there is any.
 
     A copy of a running store has `abort`, and indexes that do not fit its log: they were copied at other moments.
     """

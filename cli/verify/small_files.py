@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the small files say of the log, compared with the log: checkpoint, epochs, snapshot, progress, topics, offsets.
+"""Compares the small files with the log: checkpoint, epochs, snapshot, progress, topics, offsets.
 
-Run after the walk, but for the snapshot's counters, which are compared at the very place of the log that they speak of.
+Run after the walk, except for the snapshot's counters, which are compared at their own place of the log.
 Without a log nothing is compared. Formats: docs/formats/store_checkpoint.md, epoch_file.md, reput_files.md,
 config_files.md.
 """
@@ -32,7 +32,7 @@ States = Mapping[tuple[str, int], QueueState]
 
 
 def check_snapshot_counters(state: StoreState, facts: LogFacts, states: States, report: Report) -> None:
-    """Compare the snapshot's counters with the queues as they are when the walk has come to the snapshot's end."""
+    """Compare the snapshot's counters with the queues as they are when the walk has reached the snapshot's end."""
     if state.snapshot is None:
         return
     end = state.snapshot.end_physical_offset
@@ -86,12 +86,12 @@ def _check_read_offsets(log: LogFiles, state: StoreState, states: States, report
 
 
 def _outside(state: StoreState, states: States, topic: str, queue_id: int, queue_offset: int) -> str | None:
-    """Return where a queue offset is, if that is not in its queue."""
+    """Return a text with the place of a queue offset, if it is not in its queue."""
     if state.set_apart.why(topic):
         return None
     queue = states.get((topic, queue_id))
     end = 0 if queue is None else max(queue.next, queue.files.end_unit)
-    end = max(end, state.dropped_ends.get((topic, queue_id), 0))  # of a queue that was removed, and goes on there
+    end = max(end, state.dropped_ends.get((topic, queue_id), 0))  # of a queue that was removed, and continues there
     if 0 <= queue_offset <= end or (queue is not None and not queue.is_checked):
         return None
     return f"at {queue_offset} of {topic} queue {queue_id}, which ends at {end}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StoreState: what the small files of a store say, read and checked for their form; and who uses the store now.
+"""StoreState: the content of a store's small files, checked for its form, and the processes that use the store.
 
-A small file that can't be read is a finding and counts as missing from then on. What the files say of the log is
-compared with it later, in `small_files`. Formats: docs/formats/store_checkpoint.md, epoch_file.md, reput_files.md,
+A small file that can't be read is a finding and counts as missing from then on. The content is compared with the log
+later, in `small_files`. Formats: docs/formats/store_checkpoint.md, epoch_file.md, reput_files.md,
 config_files.md.
 """
 
@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """What the small files say. A file that is missing or can't be read says nothing, or is None."""
+    """The content of the small files. A file that is missing or can't be read is empty, or None."""
 
     is_log_clean: bool
     checkpoint: StoreCheckpoint
@@ -55,23 +55,23 @@ class StoreState:
     dropped_ends: dict[tuple[str, int], int]
     """Ends of queues whose files the Indexer has dropped, by topic and queue id."""
     set_apart: SetApart
-    """Topics that RocketMQ keeps in ways that Reput leaves alone."""
+    """Topics that RocketMQ keeps in forms that Reput does not serve."""
 
     @property
     def known_end_physical_offset(self) -> int:
-        """The offset below which everything was on the disk once, or 0 if nothing is known."""
+        """The offset below which the whole log was on the disk once, or 0 if it is not known."""
         snapshot = self.snapshot.end_physical_offset if self.snapshot is not None else 0
         return max(snapshot, self.checkpoint.durable_physical_offset)
 
     def is_end_known(self, end_physical_offset: int) -> bool:
-        """Return whether Reput has stopped in order with the log ending here, so that only zeros may follow."""
+        """Return whether Reput has stopped cleanly with the log ending here, so that only zeros may follow."""
         if not self.is_log_clean or self.snapshot is None or self.checkpoint.is_of_rocketmq:
             return False
         return self.snapshot.end_physical_offset == end_physical_offset
 
     @property
     def is_index_clean(self) -> bool:
-        """Whether the queues and indexes were left in order, so that nobody will build a part of them again."""
+        """Whether the queues and indexes were left clean, so that no part of them will be built again."""
         return self.progress.is_clean if self.progress is not None else self.is_log_clean
 
     @property
@@ -90,7 +90,7 @@ class StoreState:
         return self.progress.index_physical_offset if is_clean else self.progress.index_replay_physical_offset
 
     def has_finished_files(self, names: Sequence[str]) -> bool:
-        """Return whether no finished index file is missing. The Indexer writes a removal down before it."""
+        """Return whether no finished index file is missing. The Indexer records a removal before it removes a file."""
         progress = self.progress
         if progress is None or progress.index_finished_count < 0:
             return False
@@ -163,13 +163,13 @@ def check_left_files(data_dir: Path, report: Report) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _SmallFiles:
-    """The small files of one directory."""
+    """The small files of a directory."""
 
     directory: Path
     report: Report
 
     def read(self, name: str) -> bytes | None:
-        """Return what is in a file, None if there is none or it can't be read, which is a finding."""
+        """Return the content of a file, None if there is none or it can't be read, which is a finding."""
         path = self.directory / name
         try:
             if not path.exists():
@@ -182,7 +182,7 @@ class _SmallFiles:
         return None
 
     def load(self, name: str, code: str, decode: Callable[[bytes], _T]) -> _T | None:
-        """Return what a file says, None if there is none or it can't be believed, which is a finding."""
+        """Return the decoded file, None if there is none or it can't be decoded, which is a finding."""
         content = self.read(name)
         try:
             return None if content is None else decode(content)

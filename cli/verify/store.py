@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""verify_store: the whole check of one store, from its directories to a summary.
+"""verify_store: the whole check of a store, from its directories to a summary.
 
-Reads only. The indexes may lie in another directory than the log, and either may be missing; then what is there is
-checked by itself. Callers: the command, tests. Never raises for what is wrong in a file.
+Reads only. The indexes may lie in another directory than the log, and either may be missing; then the other part is
+checked by itself. Callers: the command, tests. Never raises for a fault in a file.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from libs.formats.records.delay_level import DELAY_LEVELS_MS
 FOREIGN_DIRECTORIES = (
     *(store_layout.QUEUE_EXTENSIONS, store_layout.BATCH_QUEUES, store_layout.TIMER_LOG, store_layout.COMPACTION),
 )
-"""What RocketMQ keeps there is only named."""
+"""RocketMQ's directories, whose content is not checked, only named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What was looked at."""
+    """The checked part of the store."""
 
     record_count: int
     unit_count: int
@@ -63,11 +63,11 @@ def verify_store(
     against: Path | None = None,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Summary:
-    """Check everything that the report wants to hear of.
+    """Check all areas that the report includes.
 
-    `index_dir` is the Indexer's directory where it is another; `index_slot_count` is needed for index files whose size
-    does not tell. `delay_levels_ms` are those of the services. `against` is the directory of a store whose log should
-    be the same. `progress` hears of bytes done.
+    `index_dir` is the Indexer's directory if it is another; `index_slot_count` is needed for index files whose size
+    does not show it. `delay_levels_ms` are the services' delay levels. `against` is the directory of a store whose log
+    should be the same. `progress` is called with the bytes done.
     """
     indexes = index_dir or data_dir
     state = load_state(data_dir, indexes, report)

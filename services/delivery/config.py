@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeliveryConfig: every setting of Delivery, with its unit. Values only; bounds are checked when they are loaded."""
+"""DeliveryConfig: every setting of Delivery, with its unit. Values only: bounds are checked at loading."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,14 +12,15 @@ NotNegative = Annotated[int, Meta(ge=0)]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeliveryConfig:
-    """Settings of the Delivery service. It keeps nothing on a disk of its own: what it knows is in the log."""
+    """Settings of the Delivery service. It has no disk of its own: its state is in the log."""
 
     open_count_max: Positive = 1_000_000
-    """Messages of all groups that are in flight, or wait for the next attempt or for one before them, at once; some 300
-    bytes each."""
+    """Messages of all groups that are in flight, or wait for the next attempt or for a message before them, at once;
+    some 300 bytes each."""
 
     queue_open_count_max: Positive = 10_000
-    """The same of one group in one queue: then nothing new of that queue is delivered until some are settled."""
+    """The same for a group in a queue: at this limit no new message of the queue is delivered until some are
+    settled."""
 
     subscription_count_max: Positive = 1_000
     """Groups that receive at once, counted once for each of their topics. Each reads its queues ahead, up to 1 MiB and
@@ -27,31 +28,32 @@ class DeliveryConfig:
 
     group_queue_count_max: Positive = 500_000
     """Queues in which a group has a place, over all groups, and groups with a policy of their own; a kilobyte each.
-    Further ones are refused with WINDOW_FULL until groups are deleted."""
+    Further queues and groups are refused with WINDOW_FULL until groups are deleted."""
 
     receive_count_max: Positive = 1_000
-    """Messages of one receive."""
+    """Most messages of a receive."""
 
     delayed_count_max: Positive = 5_000_000
-    """Messages that wait for their time at once, some 30 bytes each. Further ones are seen once others were delivered,
-    and may be late."""
+    """Messages that wait for their time at once, some 30 bytes each. Further messages are read after others were
+    delivered, and may be late."""
 
     delayed_roll_hours: Annotated[int, Meta(ge=1, le=960)] = 12
-    """A message that waits longer is appended once more, so that retention leaves it. Less than half of
+    """A message that waits longer is appended once more, so that retention does not delete it. Less than half of
     retention_hours of the Janitor."""
 
     transaction_first_check_ms: Positive = 6_000
-    """How old a transaction is when its producer is asked how it ends, unless its message says another time
-    (CHECK_IMMUNITY_TIME_IN_SECONDS), in milliseconds. RocketMQ's transactionTimeOut."""
+    """Age of a transaction at which its producer is first asked for its end, in milliseconds, unless its message has
+    another time (CHECK_IMMUNITY_TIME_IN_SECONDS). RocketMQ's transactionTimeOut."""
 
     transaction_check_interval_ms: Positive = 30_000
-    """How long a producer has to answer before the next one is asked, in milliseconds."""
+    """Time that a producer has to answer before the next producer is asked, in milliseconds."""
 
     transaction_check_count_max: Positive = 15
-    """How often producers are asked; then the message goes to the topic TRANS_CHECK_MAX_TIME_TOPIC."""
+    """Number of times that producers are asked; then the message is moved to the topic TRANS_CHECK_MAX_TIME_TOPIC."""
 
     transaction_count_max: Positive = 100_000
-    """Transactions that are open at once, some 700 bytes each. Further ones wait in the log until others end."""
+    """Transactions that are open at once, some 700 bytes each. Further transactions wait in the log until others
+    end."""
 
     reconnect_ms_max: Positive = 2_000
     """Longest wait between two attempts to reach the CommitLog or the Indexer, in milliseconds."""

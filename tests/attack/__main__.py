@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m tests.attack`: greedy clients and hostile requests against real services.
 
-The end is a table of what each cost, and the code 1 if one broke a promise.
-Rows run one after the other, each with services of its own.
+The end is a table of the cost of each row, and the code 1 if a row broke a promise. Rows run in turn, each with
+services of its own.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def show_row(console: Console, row: Row, found: Measured) -> None:
-    """What one row came to, as soon as it is known."""
+    """Print the result of a row, as soon as it is known."""
     broken = violations(row, found)
     verdict = "BROKEN" if broken else "ok"
     console.print(f"{row.name}: {verdict} {found.client}", markup=False, highlight=False, soft_wrap=True)
@@ -72,7 +72,7 @@ def show_table(console: Console, results: list[tuple[Row, Measured]]) -> None:
 
 
 def main() -> int:
-    """Run the rows that were asked for; 1 if one broke a promise, else 0."""
+    """Run the rows that were asked for. Returns 1 if a row broke a promise, else 0."""
     options = parse_options()
     console = Console(width=TABLE_WIDTH)
     console.print(f"seed {options.seed}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What greedy clients call with: calls that are counted by how they end, and calls that are held."""
+"""The calls of greedy clients: calls that are counted by how they end, and calls that are held."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Caller:
         return time.monotonic() < self._end_s
 
     def call(self, method: str, request: Message | bytes, *metadata: tuple[str, str]) -> bool:
-        """One call; whether it was answered."""
+        """Make a call. Returns whether it was answered."""
         raw = request if isinstance(request, bytes) else request.SerializeToString()
         options: dict[str, Any] = {"metadata": metadata} if metadata else {}
         try:

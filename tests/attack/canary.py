@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Honest callers beside the greedy one: a producer, and a look at the health of each service, again and again.
+"""Honest callers beside the greedy caller: a producer, and a look at the health of each service, again and again.
 
-Each waits for its answer before it calls again, so that a stall counts as one long call and not as many.
+Each waits for its answer before it calls again, so that a stall counts as a single long call and not as many.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Canary:
 
     @property
     def append_p99_ms(self) -> float:
-        """Of a hundred appends the slowest but one."""
+        """The second slowest of a hundred appends."""
         return quantile(self.appends_ms, 0.99)
 
     def broken(self, *, besides: str) -> list[str]:
-        """What failed, but for the health of a service that was ended on purpose."""
+        """The failures, except the health of a service that was ended on purpose."""
         return [
             f"{count:,} x {what}" for what, count in self.failures.items() if f"health of the {besides}:" not in what
         ]

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections that break HTTP/2 in every way: frames of all kinds, whole, harmed, misplaced and cut off.
 
-What a connection says is decided by its random numbers alone. Some break a rule with every other frame, some say nearly
-all as a client might, so that they get far enough to find something. Calls carry no valid token, so that methods of
-services and operators refuse them.
-Names: RFC 9113 (frames), RFC 7541 (header blocks).
+Its random numbers alone decide the bytes of a connection. Some break a rule with every other frame, some say nearly all
+as a client might, so that they get far enough to find something. Calls carry no valid token, so that methods of
+services and operators refuse them. Names: RFC 9113 (frames), RFC 7541 (header blocks).
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ ODD_FIELDS = (
     ("authorization", "Bearer x"), ("traceparent", "00-x-y-z"), ("x", "\r\n"), ("x", "v" * 120), ("host", "x" * 120),
 )  # fmt: skip
 ODDNESSES = (0.0, 0.01, 0.05, 0.2, 0.6)
-"""How much of what a connection says is not what it should be."""
+"""The wrong share of a connection's parts."""
 
 CONNECT_S, READ_S = 5.0, 0.02
 ANSWER_BYTES_MAX = 1 << 20
 
 
 class Frames:
-    """What one connection says."""
+    """The bytes that a connection sends."""
 
     def __init__(self, chance: random.Random, paths: Sequence[str]) -> None:
         self._chance = chance
@@ -100,7 +99,7 @@ class Frames:
         return frame(DATA, flags, stream, self._message())
 
     def _note(self, stream: int, flags: int) -> None:
-        """Remember whether the request of a stream goes on."""
+        """Remember whether the request of a stream continues."""
         self._open = [one for one in self._open if one != stream]
         if not flags & END_STREAM:
             self._open.append(stream)
@@ -123,7 +122,7 @@ class Frames:
         return frame(HEADERS, self._flags(END_HEADERS | END_STREAM), self._stream(), self._bytes(200))
 
     def _message(self) -> bytes:
-        """A message of gRPC, or what is none."""
+        """A message of gRPC, or bytes that are no message."""
         chance = self._chance
         body = self._bytes(300)
         size = self._edge() if self._is_odd() else len(body)
@@ -167,7 +166,7 @@ class Frames:
         return chance.choice((0, PADDED, PRIORITIZED, PADDED | PRIORITIZED | usual, 255))
 
     def _stream(self) -> int:
-        """Return a stream: one that was begun in most cases, else one that can't be."""
+        """Return a stream: in most cases a begun stream, else an impossible stream."""
         chance = self._chance
         if self._open and not self._is_odd():
             return chance.choice(self._open)
@@ -181,9 +180,9 @@ class Frames:
 
 
 def say(target: str, pieces: Iterator[bytes], *, is_rude: bool) -> Counter[str]:
-    """Say it all on a new connection, then read for a moment what is answered. Returns what came of it, by its name.
+    """Send all pieces on a new connection, then read the answer for a moment. Returns counts of the outcome, by name.
 
-    Whoever is rude goes away without a word.
+    A rude connection closes without a word.
     """
     host, port = target.rsplit(":", 1)
     try:
@@ -211,6 +210,6 @@ def say(target: str, pieces: Iterator[bytes], *, is_rude: bool) -> Counter[str]:
 
 
 def attack(target: str, paths: Sequence[str], seed: int, number: int) -> Counter[str]:
-    """Run the connection of this number; what came of it."""
+    """Run the connection of this number. Returns its outcome."""
     chance = random.Random(f"{seed}/{number}")
     return say(target, Frames(chance, paths).pieces(), is_rude=chance.random() < 0.3)

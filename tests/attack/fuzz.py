@@ -38,10 +38,10 @@ BUGS = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
 BUG_NUMBERS = [code.value[0] for code in BUGS]
 WITHOUT_REASON = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED)
 TOO_LARGE = "Received message larger than max"
-"""What gRPC says by itself of a request that it never gives to the service."""
+"""The text of gRPC itself for a request that it never gives to the service."""
 
 CLIENTS_OWN = "Internal error from Core"
-"""What the client's gRPC says when it wrote to a stream that the server had ended; it hides how."""
+"""The text of the client's gRPC when it wrote to a stream that the server had ended; it hides how."""
 
 CLIENT = (("x-mq-client-id", "hostile"), ("x-mq-language", "JAVA"))
 """Without a name of its own a client gets nothing from the gateway."""
@@ -52,20 +52,20 @@ FOREIGN = ("/grpc.reflection.",)
 
 @dataclass
 class Report:
-    """What came of it."""
+    """The results of the fuzz."""
 
     seed: int
     request_count: int = 0
     codes: Counter[str] = field(default_factory=Counter)
     """How calls ended, as `service CODE`."""
     faults: Counter[str] = field(default_factory=Counter)
-    """Promises that did not hold, by what is wrong."""
+    """Promises that did not hold, by fault."""
     examples: dict[str, str] = field(default_factory=dict)
     """A request for each, in hexadecimal."""
 
     @property
     def violations(self) -> list[str]:
-        """Each fault in one line."""
+        """Each fault in a line."""
         return [
             f"{count:,} x {what}{': the request ' + self.examples[what] if what in self.examples else ''}"
             for what, count in self.faults.most_common()
@@ -116,7 +116,7 @@ async def _read_only(stack: Stack, report: Report, count: int) -> None:
 
 
 def _contents(data_dir: Path) -> dict[str, str]:
-    """Digests of all files but those that are written by the clock."""
+    """Digests of all files but files that are written by the clock."""
     return {path: value for path, value in digest(data_dir).items() if not path.endswith(BY_THE_CLOCK)}
 
 
@@ -143,7 +143,7 @@ async def _send(stack: Stack, report: Report, found: list[Target], count: int, c
 
 
 async def _call(channel: grpc.aio.Channel, target: Target, requests: list[bytes], report: Report) -> None:
-    """One call with these requests, of which a method without a stream gets the first."""
+    """Make a call with these requests, of which a method without a stream gets the first."""
     report.request_count += len(requests) if target.method.client_streaming else 1
     try:
         answers = await _answered(channel, target, requests)
@@ -187,7 +187,7 @@ async def _answered(channel: grpc.aio.Channel, target: Target, requests: list[by
 
 
 def _fault_within(target: Target, raw: bytes) -> str:
-    """What is wrong with an answer that says itself what became of its request; empty if nothing."""
+    """The fault of an answer that has the outcome of its request itself, empty if there is none."""
     if not target.served_as and target.method.name != "Settle":
         return ""
     answer: Any = GetMessageClass(target.method.output_type).FromString(raw)
@@ -200,7 +200,7 @@ def _fault_within(target: Target, raw: bytes) -> str:
 
 
 def _fault(target: Target, error: grpc.aio.AioRpcError) -> str:
-    """What is wrong with a refusal; empty if nothing."""
+    """The fault of a refusal, empty if there is none."""
     text = f"{error.code().name} {(error.details() or '')[:SHOWN_TEXT]}"
     if error.code() in BUGS:
         return text

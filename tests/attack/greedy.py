@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The greedy clients, each a process of its own: `python -m tests.attack.greedy NAME SECONDS TARGETS SEED`.
 
-TARGETS is JSON: addresses by service. A client does its worst for about SECONDS and prints what it counted as JSON.
-It has no part in the verdict: a client that is refused or whose connection is closed goes on to the next thing.
+TARGETS is JSON: addresses by service. A client does its worst for about SECONDS and prints its counts as JSON. It has
+no part in the verdict: a client that is refused or whose connection is closed goes on to its next call.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def half_requests(targets: Targets, seconds: float) -> Counts:
 
 
 def refused_requests(targets: Targets, seconds: float) -> Counts:
-    """Large requests that break a rule, one after the other: what gRPC takes, and what it does not."""
+    """Large requests that break a rule, in turn: sizes that gRPC takes, and sizes that it does not take."""
     group = length_delimited(1, b"not a group!")
     calls: list[tuple[str, Message | bytes]] = []
     for size_bytes in (REQUEST_BYTES, 2 * REQUEST_BYTES):
@@ -107,7 +107,7 @@ def refused_requests(targets: Targets, seconds: float) -> Counts:
 
 
 def empty_parts(targets: Targets, seconds: float) -> Counts:
-    """Millions of empty parts in one request, to a method of each service that takes parts."""
+    """Millions of empty parts in a single request, to a method of each service that takes parts."""
     log, index = Caller(targets["commitlog"], seconds), Caller(targets["indexer"], seconds)
     while log.has_time:
         log.call(APPEND, b"\x0a\x00" * (REQUEST_BYTES // 2 - 32))
@@ -206,7 +206,7 @@ def _reset_until(target: str, end_s: float) -> int:
 
 
 def unknown_fields(targets: Targets, seconds: float) -> Counts:
-    """Requests of nothing but fields that nobody knows, to each service."""
+    """Requests of nothing but unknown fields, to each service."""
     log = Caller(targets["commitlog"], seconds)
     index = Caller(targets["indexer"], seconds)
     while log.has_time:
@@ -216,7 +216,7 @@ def unknown_fields(targets: Targets, seconds: float) -> Counts:
 
 
 def unknown_fields_of_append(targets: Targets, seconds: float) -> Counts:
-    """Batches that name a new topic, beside fields that nobody knows."""
+    """Batches that name a new topic, beside unknown fields."""
     caller = Caller(targets["commitlog"], seconds)
     unknown = UNKNOWN_NUMBER * (REQUEST_BYTES // 3 - 64)
     while caller.has_time:
@@ -235,7 +235,7 @@ def colliding_ids(targets: Targets, seconds: float) -> Counts:
 
 
 def colliding_scan(targets: Targets, seconds: float) -> Counts:
-    """Scans for keys whose hash all others have; looks whether it ends when the caller goes."""
+    """Scans for keys whose hash all other keys have. Checks whether the scan ends when the caller leaves."""
     caller = Caller(targets["indexer"], seconds)
     partition = scan_service_pb2.ScanPartition(key_topic=COLLISIONS, keys=["a", colliding_key(COLLISION_COUNT)])
     raw = scan_service_pb2.ScanRequest(partition=partition).SerializeToString()
@@ -302,7 +302,7 @@ def wide_topics(targets: Targets, seconds: float) -> Counts:
 
 
 def new_queues(targets: Targets, seconds: float) -> Counts:
-    """Begins about as many queues with each batch as one may, and sends a refused one again at once."""
+    """Begins about as many queues with each batch as allowed, and sends a refused batch again at once."""
     caller = Caller(targets["commitlog"], seconds)
     begun = _begin_queues(caller)
     if not caller.counts.get("resource_exhausted"):
@@ -375,7 +375,7 @@ def metrics_connections(targets: Targets, seconds: float) -> Counts:
 
 
 def broken_frames(targets: Targets, seconds: float, seed: int) -> Counts:
-    """Breaks HTTP/2 in every way. The seed decides what is said; the connections come eight at a time."""
+    """Breaks HTTP/2 in every way. The seed decides the bytes. The connections come eight at a time."""
     attack = partial(frames.attack, targets["commitlog"], [one.path for one in hostile.targets()], seed)
     counts, end_s = Counter[str](), time.monotonic() + seconds
     with ThreadPoolExecutor(FRAME_THREADS) as threads:
@@ -402,7 +402,7 @@ CLIENTS: dict[str, Callable[[Targets, float], Counts]] = {
 
 
 def main() -> int:
-    """Run one client."""
+    """Run a client."""
     name, seconds, targets, seed = sys.argv[1:]
     clients = CLIENTS | {"broken_frames": partial(broken_frames, seed=int(seed))}
     print(json.dumps(clients[name](json.loads(targets), float(seconds))), flush=True)

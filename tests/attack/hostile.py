@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hostile requests for every method there is, made from the descriptors, so that a new method is attacked as well.
 
-A request is random bytes, a message with values at and beyond every edge, such a message harmed, or one of thousands of
-parts. Methods that are operators' get none that could be meant: theirs never parse.
+A request is random bytes, a message with values at and beyond every edge, such a message harmed, or a message of
+thousands of parts. Methods of operators get no request that could be meant: their requests never parse.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from services.gateway.rpc.messaging_servicer import SERVED_AS
 from services.gateway.rpc.wire import messaging_pb2
 
 KEPT = "kept"
-"""Topic and group of what has to stay as it is: requests that change things never name it."""
+"""Topic and group of data that has to stay as it is: requests that change things never name it."""
 
 READING = ("Get", "List", "Pull", "Subscribe", "Query", "Plan", "Scan", "Read", "Stream", "Dispatch", "Check", "Watch")
-"""How methods begin that change nothing whatever they are asked for."""
+"""First words of methods that change nothing with any request."""
 
 HARMLESS = ("UpdateTopic", "DeleteTopic")
-"""Methods of operators that do nothing to what a request does not name."""
+"""Methods of operators that do nothing to topics that a request does not name."""
 
 NUMBERS = (
     0, 1, 2, 3, 7, 100, 4_096, 65_535, 65_536, 100_000, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**53, 2**63 - 1,
@@ -60,7 +60,7 @@ class Target:
     service: str
     method: MethodDescriptor
     served_as: str = ""
-    """What the gateway calls its service; others go by the name in their protos."""
+    """The gateway's name of its service; other services have the name in their protos."""
 
     @property
     def path(self) -> str:
@@ -69,7 +69,7 @@ class Target:
 
     @property
     def is_operators(self) -> bool:
-        """Whether a request that is well-formed may change whatever it wants."""
+        """Whether a well-formed request may change anything."""
         return ROLES.get(self.path, Role.CLIENT) is not Role.CLIENT and self.method.name not in HARMLESS
 
     @property
@@ -186,7 +186,7 @@ class Maker:
         return bytes(data)
 
     def _unknown(self) -> bytes:
-        """A field that nobody knows, or a known number with some wire type."""
+        """An unknown field, or a known number with some wire type."""
         number = self._chance.choice((1, 2, 3, 4, 15, 16, 900, 2**29 - 1))
         match self._chance.randrange(4):
             case 0:
@@ -194,12 +194,12 @@ class Maker:
             case 1:
                 return length_delimited(number, self._chance.randbytes(self._chance.randrange(40)))
             case 2:
-                return _tag(number, 3) * self._chance.randrange(1, 200)  # groups that nobody ends
+                return _tag(number, 3) * self._chance.randrange(1, 200)  # groups without an end
             case _:
                 return _tag(number, self._chance.choice((1, 5, 6, 7))) + self._chance.randbytes(8)
 
     def _many(self, target: Target) -> bytes:
-        """Thousands of one part."""
+        """Thousands of the same part."""
         fields = target.method.input_type.fields
         number = self._chance.choice(fields).number if fields else 1
         part = self._chance.choice((b"", b"\0", KEPT.encode() if target.is_reading else b"x", self._unknown()))
@@ -215,7 +215,7 @@ def _tag(number: int, wire_type: int) -> bytes:
 
 
 def is_well_formed(method: MethodDescriptor, raw: bytes) -> bool:
-    """Whether a request parses, so that somebody could have meant it."""
+    """Whether a request parses, so that a client could have meant it."""
     try:
         GetMessageClass(method.input_type).FromString(raw)
     except DecodeError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bare HTTP/2 for clients that do what no gRPC library does: take nothing, stop half-way, never end a header.
+"""Bare HTTP/2 for clients that behave like no gRPC library: take nothing, stop half-way, never end a header.
 
 Enough of RFC 9113 to begin calls; nothing is read unless a test asks for it. Header fields are literals without
 indexing (RFC 7541, 6.2.2) with values below 127 bytes.
@@ -21,12 +21,12 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """One frame."""
+    """A frame."""
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
 def literal(name: str, value: str) -> bytes:
-    """One header field."""
+    """A header field."""
     return b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
 
 
@@ -37,7 +37,7 @@ def call_headers(method: str, **more: str) -> bytes:
 
 
 class Connection:
-    """A connection whose streams get `window_bytes` of answers and no more, until somebody reads."""
+    """A connection whose streams get `window_bytes` of answers and no more, until the client reads."""
 
     def __init__(self, target: str, *, window_bytes: int = 65_535, **headers: str) -> None:
         host, port = target.rsplit(":", 1)
@@ -52,7 +52,7 @@ class Connection:
         self._arrived = b""
         self._first_window = 65_535
         self._windows = {0: 65_535}
-        """What the server lets us send, by stream; 0 is the whole connection."""
+        """The bytes that the server lets us send, by stream; 0 is the whole connection."""
 
     def begin(self, method: str) -> int:
         """Send the headers of a call; its stream."""
@@ -61,7 +61,7 @@ class Connection:
         return stream
 
     def call(self, method: str, request: bytes) -> int:
-        """Send a whole call with one request; its stream."""
+        """Send a whole call with a request. Returns its stream."""
         stream = self.begin(method)
         body = struct.pack(">BI", 0, len(request)) + request
         starts = range(0, len(body), FRAME_SIZE_BYTES_MAX)
@@ -86,7 +86,7 @@ class Connection:
         return sent
 
     def _read_windows(self, timeout_s: float) -> None:
-        """Take note of one piece of what the server says."""
+        """Read a piece of the server's bytes and record its window updates."""
         self.socket.settimeout(timeout_s)
         piece = self.socket.recv(1 << 16)
         if not piece:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages, a topic and a group that hostile requests may not change, and what honest readers see of them."""
+"""Messages, a topic and a group that hostile requests may not change, and the answers of honest readers about them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNT_MAX = 4_096
 
 
 async def put(targets: dict[str, str]) -> dict[str, bytes]:
-    """Append, commit, wait for the indexes, receive; what honest readers see then."""
+    """Append, commit, wait for the indexes, receive. Returns the answers of honest readers then."""
     messages = [_message(number) for number in range(MESSAGE_COUNT)]
     offsets = [consumer_offset_service_pb2.ConsumerOffset(topic=KEPT, queue_id=1, queue_offset=7)]
     async with grpc.aio.insecure_channel(targets["commitlog"]) as channel:
@@ -75,7 +75,7 @@ async def seen(targets: dict[str, str]) -> dict[str, bytes]:
         group_found = group_service_pb2.GetGroupResponse.FromString(raw).group
         for queue in group_found.queues:
             queue.ClearField("lag_time")  # it goes on
-        group_found.ClearField("filters")  # those of the last receivers, for as long as they were seen
+        group_found.ClearField("filters")  # filters of the last receivers, for as long as they were seen
         answers["deliveries"] = group_found.SerializeToString(deterministic=True)
     async with grpc.aio.insecure_channel(targets["commitlog"]) as channel:
         topic = topic_service_pb2.GetTopicRequest(name=KEPT)

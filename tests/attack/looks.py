@@ -26,7 +26,7 @@ from tests.attack.stack import Stack
 SEEN, SEEN_GROUP = "seen", "seers"
 LOOK_S = 8.0
 SEEN_MS_MAX = 3_000.0
-"""How soon 99 of 100 messages of others are seen: twice what one batch of new queues takes on two cores."""
+"""How soon 99 of 100 messages of others are seen: twice the time of a batch of new queues on two cores."""
 SEEN_COUNT_MIN = 10
 GET_IN_S = 10.0
 WAIT = Duration(seconds=20)
@@ -63,7 +63,7 @@ async def metrics_answer(stack: Stack, _: Counts) -> list[str]:
 
 
 async def readers_see_soon(stack: Stack, counts: Counts) -> list[str]:
-    """Whether a reader of a queue that has messages gets the next one soon."""
+    """Whether a reader of a queue that has messages gets the next message soon."""
     async with _channel(stack, "commitlog") as log, _channel(stack, "indexer") as index:
         await _begin(log, stack, SEEN)
         queues = queue_service_pb2_grpc.QueueServiceStub(index)
@@ -77,14 +77,14 @@ async def readers_see_soon(stack: Stack, counts: Counts) -> list[str]:
 
 
 async def members_receive_soon(stack: Stack, counts: Counts) -> list[str]:
-    """Whether the one member of another group gets its messages soon, while the idle ones get one each now and then."""
+    """Whether the only member of another group gets its messages soon, while idle members each get a few."""
     async with _channel(stack, "commitlog") as log, _channel(stack, "delivery") as delivery:
         await _begin(log, stack, SEEN)
         stub = delivery_service_pb2_grpc.DeliveryServiceStub(delivery)
         receive = delivery_service_pb2.ReceiveRequest(group=SEEN_GROUP, topic=SEEN, message_count_max=1, wait=WAIT)
 
         async def read(number: int) -> None:
-            if number:  # the first one was there before
+            if number:  # the first message was there before
                 await _append(log, IDLE)
             while not (found := (await stub.Receive(receive, timeout=CALL_TIMEOUT_S)).messages):
                 pass
@@ -96,7 +96,7 @@ async def members_receive_soon(stack: Stack, counts: Counts) -> list[str]:
 
 
 async def newcomers_get_in(stack: Stack, counts: Counts) -> list[str]:
-    """Whether new callers and scrapers are served by services that have few files left, as soon as others ask again."""
+    """Whether new callers and scrapers are served by services that have few files left, when they ask again."""
     counts |= {"newcomers": 0, "asked_again": 0}
     end_s = time.monotonic() + LOOK_S
     while time.monotonic() < end_s:
@@ -109,7 +109,7 @@ async def newcomers_get_in(stack: Stack, counts: Counts) -> list[str]:
 
 
 async def _kept_out(stack: Stack, name: str, counts: Counts) -> str:
-    """Call as somebody new, again after each failure for a while; why that did not help, or nothing."""
+    """Call as a new caller, again after each failure for a while. Returns why that did not help, or nothing."""
     end_s = time.monotonic() + GET_IN_S
     while True:
         try:
@@ -139,14 +139,14 @@ async def _append(log: grpc.aio.Channel, topic: str) -> int:
 
 
 async def _begin(log: grpc.aio.Channel, stack: Stack, topic: str) -> None:
-    """Make a topic of one queue and its first message, before the client takes what there is for new queues."""
+    """Make a topic of a single queue and its first message, before the client takes the budget for new queues."""
     create = topic_service_pb2.CreateTopicRequest(name=topic, read_queue_count=1, write_queue_count=1)
     await topic_service_pb2_grpc.TopicServiceStub(log).CreateTopic(create, timeout=CALL_TIMEOUT_S)
     await asyncio.to_thread(store.wait_indexed, stack.targets["indexer"], await _append(log, topic))
 
 
 async def _seen(log: grpc.aio.Channel, read: Callable[[int], Awaitable[None]], counts: Counts) -> list[str]:
-    """Send and read one message after the other; `read` gets the number of each, from 1 on."""
+    """Send and read messages in turn. `read` gets the number of each, from 1 on."""
     times_ms: list[float] = []
     end_s = time.monotonic() + LOOK_S
     while time.monotonic() < end_s or len(times_ms) < SEEN_COUNT_MIN:
@@ -170,4 +170,4 @@ LOOKS: dict[str, Look] = {
     "idle_members": members_receive_soon,
     "few_files": newcomers_get_in,
 }
-"""By the name of the row."""
+"""The looks, by the name of the row."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a row of the attack is: one greedy client, the service that it is after, and what that service may cost.
+"""A row of the attack: a greedy client, the service that it attacks, and the limits of the service's costs.
 
-Invariants: a row is judged by what it measured alone; a check that was not measured is broken, not passed.
+Invariants: a row is judged by its measurements alone; a check that was not measured is broken, not passed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ RSS_PEAK_MIB_MAX = 600
 """Anonymous memory of the service under attack at its highest."""
 
 RSS_KEPT_MIB_MAX = 50
-"""What the service may hold more than at its start, half a minute after the client has gone."""
+"""Memory that the service may hold more than at its start, half a minute after the client has gone."""
 
 PAUSE_MS_MAX = 50
 """Longest pause of the event loop beside other load; 20 ms alone on a machine."""
 
 APPEND_RATIO_MAX = 3.0
-"""Others' append p99 against the calm one."""
+"""Others' append p99 against the calm p99."""
 
 
 @dataclass(frozen=True)
@@ -30,43 +30,43 @@ class Row:
     target: str
     """The service whose memory is measured; pauses count of all."""
     checks: tuple[str, ...]
-    """Which limits it is about. All is measured, whatever counts."""
+    """Which limits it is about. All is measured, also without a limit."""
     seconds: float = 10.0
     seed: int = 0
-    """Decides what a client says that goes by chance."""
+    """Decides the requests of a client that goes by chance."""
     has_messages: bool = False
     """Whether the store is filled with large messages first."""
     has_collisions: bool = False
-    """Whether the store is filled with messages whose keys have one hash first."""
+    """Whether the store is filled with messages whose keys have the same hash first."""
     stays_mib_max: float = 0.0
-    """What it may keep beside, for a reason that the README tells."""
+    """Memory that it may keep beside, for a reason that the README tells."""
     file_count: int = 0
-    """RLIMIT_NOFILE of the services; 0 is what the machine allows."""
+    """RLIMIT_NOFILE of the services; 0 is the machine's limit."""
     restarts: str = ""
     """A service that the row itself ends and starts again."""
 
     @property
     def kept_mib_max(self) -> float:
-        """What the service may hold more than at its start."""
+        """Memory that the service may hold more than at its start."""
         return RSS_KEPT_MIB_MAX + self.stays_mib_max
 
 
 @dataclass
 class Measured:
-    """What was seen. Memory is in MiB, times are in milliseconds."""
+    """The measurements of a row. Memory is in MiB, times are in milliseconds."""
 
     start_mib: float
     peak_mib: float
     kept_mib: float
     pause_ms: float
     work_ms: float
-    """What the loop itself computed in a pause, where that was most; 0 if no more than before the client came."""
+    """The loop's own longest computation in a pause, 0 if it was no longer than before the client came."""
     append_p99_ms: float
     calm_p99_ms: float
     client: dict[str, int] = field(default_factory=dict)
-    """What the greedy client counted."""
+    """The counts of the greedy client."""
     broken: list[str] = field(default_factory=list)
-    """What honest callers or the row's own look at the service found broken."""
+    """Broken promises that honest callers or the row's own look at the service found."""
 
 
 _CHECKS: dict[str, Callable[[Row, Measured], str]] = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All rows, and how one is run: services of its own, calm first, then the client, then the time after it."""
+"""All rows, and how a row is run: services of its own, calm first, then the client, then the time after it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CALM_S = 3.0
 SETTLE_S_MAX = 30.0
 LOOK_S = 0.1
 CLIENT_END_S = 60.0
-"""How much longer than it was told a client may take before it is killed."""
+"""Seconds that a client may take beyond its time before it is killed."""
 
 OFFSETS_MIB = 60.0
 """A million offsets of which each takes 60 bytes: groups that share their queues."""
@@ -30,7 +30,7 @@ FEW_FILES = 1_024
 """RLIMIT_NOFILE of many systems."""
 
 CLIENT_FAULTS = ("failed", "killed", "unreached")
-"""What a client counts that did not do its worst."""
+"""The counts of a client that did not do its worst."""
 
 MEMORY, LOOP = ("peak", "kept"), ("pause", "append")
 
@@ -69,7 +69,7 @@ ROWS = (
 
 
 async def run(row: Row, directory: Path, *, calm_s: float = CALM_S) -> Measured:
-    """Run one row in a directory of its own."""
+    """Run a row in a directory of its own."""
     with tempfile.TemporaryDirectory(dir=directory) as own, running(Path(own), file_count=row.file_count) as stack:
         if row.has_messages:
             store.wait_indexed(stack.targets["indexer"], store.fill_large(stack.targets["commitlog"]))
@@ -113,13 +113,14 @@ async def _attacked(row: Row, stack: Stack, calm_s: float) -> Measured:
 def _pause_ms(before_ms: float, after_ms: float, looks_ms: list[float]) -> float:
     """The longest pause of a loop while the client was there.
 
-    The loop tells the longest since its start. When that was before, an honest look tells: it waits for the loop.
+    The loop reports the longest pause since its start. When that was before the client came, the longest honest look
+    bounds it, because a look waits for the loop.
     """
     return after_ms if after_ms > before_ms else min(before_ms, max(looks_ms, default=0.0))
 
 
 async def _client(row: Row, stack: Stack) -> dict[str, int]:
-    """Run the greedy client to its end; what it counted."""
+    """Run the greedy client to its end. Returns its counts."""
     words = [row.name, str(row.seconds), json.dumps(stack.targets), str(row.seed)]
     command = [sys.executable, "-m", "tests.attack.greedy", *words]
     child = await asyncio.create_subprocess_exec(*command, cwd=REPOSITORY, stdout=asyncio.subprocess.PIPE)

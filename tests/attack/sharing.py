@@ -29,7 +29,7 @@ TELEMETRY = f"/{SERVED_AS}/Telemetry"
 
 
 def receives_that_do_not_read(targets: Targets, seconds: float) -> Counts:
-    """Receives large messages for one group after the other, and takes nothing of them."""
+    """Receives large messages for many groups in turn, and takes nothing of them."""
     connection = http2.Connection(targets["delivery"], window_bytes=0)
     count = 300
     for number in range(count):
@@ -40,7 +40,7 @@ def receives_that_do_not_read(targets: Targets, seconds: float) -> Counts:
 
 
 def groups_read_ahead(targets: Targets, seconds: float) -> Counts:
-    """Receives one message for each of as many groups as there may be: each is read ahead of."""
+    """Receives a message for each of as many groups as there may be. Delivery reads ahead for each."""
     caller = Caller(targets["delivery"], seconds)
     while caller.has_time:
         group = f"ahead-{sum(caller.counts.values())}"
@@ -49,7 +49,7 @@ def groups_read_ahead(targets: Targets, seconds: float) -> Counts:
 
 
 def junk_groups(targets: Targets, seconds: float) -> Counts:
-    """Gives groups that nobody needs a policy with all that one may have."""
+    """Gives unneeded groups a policy with everything that a policy may have."""
     caller = Caller(targets["delivery"], seconds)
     backoffs = [Duration(seconds=number) for number in range(1, 17)]
     policy = group_service_pb2.GroupPolicy(backoffs=backoffs, attempts_max=16)
@@ -60,7 +60,7 @@ def junk_groups(targets: Targets, seconds: float) -> Counts:
 
 
 def idle_members(targets: Targets, seconds: float) -> Counts:
-    """Waits for messages as thousands of members of one group whose topic has hardly any."""
+    """Waits for messages as thousands of members of the same group, whose topic has hardly any messages."""
     Caller(targets["commitlog"], seconds).call(CREATE_TOPIC, topic_service_pb2.CreateTopicRequest(name=IDLE))
     request = delivery_service_pb2.ReceiveRequest(
         group=IDLE, topic=IDLE, message_count_max=1, wait=Duration(seconds=30)
@@ -88,7 +88,7 @@ def clients_do_not_read(targets: Targets, seconds: float) -> Counts:
 
 
 def junk_clients(targets: Targets, seconds: float) -> Counts:
-    """Heartbeats of clients that nobody has heard of, with long names."""
+    """Heartbeats of unknown clients, with long names."""
     caller = Caller(targets["gateway"], seconds)
     raw = wire.HeartbeatRequest(client_type=wire.CLIENT_TYPE_PRODUCER)
     while caller.has_time:
@@ -97,7 +97,7 @@ def junk_clients(targets: Targets, seconds: float) -> Counts:
 
 
 def client_streams(targets: Targets, seconds: float) -> Counts:
-    """Opens the streams of thousands of clients, says nothing, and opens those again that end."""
+    """Opens the streams of thousands of clients, says nothing, and opens ended streams again."""
     names = itertools.count()
 
     def begin(channel: grpc.aio.Channel) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All services as processes with small files, and what can be seen of them from outside."""
+"""All services as processes with small files, and their measurements from outside."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PEERS = {
     "delivery": ("commitlog", "indexer"),
     "gateway": ("commitlog", "delivery"),
 }
-"""Each service, and whom it calls."""
+"""Each service, and the services that it calls."""
 FLAGS = {
     "commitlog": ["--segment-size-bytes", str(128 * MIB)],
     "indexer": ["--index-slot-count", "100000", "--index-entry-capacity", "600000"],
@@ -45,7 +45,7 @@ class Watched(FixedService):
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     def memory_mib(self) -> float:
-        """Anonymous memory now: what is not the page cache's, which a container gives back by itself."""
+        """Anonymous memory now, without the page cache, which a container gives back by itself."""
         return self._status_kib("RssAnon") / 1024
 
     def peak_mib(self) -> float:
@@ -67,7 +67,7 @@ class Watched(FixedService):
         return self._loop_ms("longest_pause_since_start_ms")
 
     def work_ms(self) -> float:
-        """The most that its loop computed in one pause since the start."""
+        """The longest computation of its loop in a pause since the start."""
         return self._loop_ms("longest_work_since_start_ms")
 
     def _loop_ms(self, field: str) -> float:
@@ -76,7 +76,7 @@ class Watched(FixedService):
         return float(match[1])
 
     def log_text(self) -> str:
-        """What it wrote to standard error."""
+        """Its output on standard error."""
         return Path(f"{self.data_dir}.{self.name}.log").read_text(errors="replace")
 
     def _status_kib(self, field: str) -> int:
@@ -106,11 +106,11 @@ class Stack:
         return {name: service.pause_ms() for name, service in self.services.items()}
 
     def works_ms(self) -> dict[str, float]:
-        """What each service's loop computed in one pause since its start, where that was most."""
+        """The longest computation of each service's loop in a pause since its start."""
         return {name: service.work_ms() for name, service in self.services.items()}
 
     def tracebacks(self) -> list[str]:
-        """The services whose log has a traceback, which is a bug whatever a client did."""
+        """The services whose log has a traceback, which is a bug with any client."""
         return [
             f"traceback in the log of the {name}" for name, one in self.services.items() if TRACEBACK in one.log_text()
         ]

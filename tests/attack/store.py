@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What honest producers put into the store before a row begins."""
+"""The messages that honest producers put into the store before a row begins."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ LIVE = index_service_pb2.REPUT_STATE_LIVE
 
 
 def colliding_key(number: int) -> str:
-    """The text of this number; all of them have one and the same hash in Java."""
+    """The text of this number; all of them have the same hash in Java."""
     return "".join("BB" if number >> bit & 1 else "Aa" for bit in range(COLLISION_COUNT.bit_length()))
 
 
 def fill_large(commitlog: str) -> int:
-    """Twelve megabytes of large messages in one queue; where the log ends then."""
+    """Append twelve megabytes of large messages to a queue. Returns the end of the log then."""
     body = bytes(LARGE_BYTES)
     batch = [append_service_pb2.AppendMessage(topic=LARGE, queue_id=0, body=body)] * 32
     return _append(commitlog, LARGE, [batch] * (LARGE_COUNT // len(batch)))
 
 
 def fill_collisions(commitlog: str) -> int:
-    """Messages whose unique ids have one hash; where the log ends then."""
+    """Append messages whose unique ids have the same hash. Returns the end of the log then."""
     batches = [
         [
             append_service_pb2.AppendMessage(

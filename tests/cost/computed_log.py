@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """ComputedLog: a commit log whose n-th record is a function of n, so that a store of any size is cheap to make.
 
-All records have one size. Record n belongs to queue 0 of topic n modulo `topic_count`, is stored `STEP_MS` after the
-one before, and has one key, `WANTED_KEY` for the wanted ones and its own for all others. It is a LogSource and a
-RecordSource whose records are real ones, and counts those that are read.
+All records have the same size. Record n belongs to queue 0 of topic n modulo `topic_count`, is stored `STEP_MS` after
+the previous record, and has a single key: `WANTED_KEY` for wanted records, a key of its own for all others. It is a
+LogSource and a RecordSource whose records are real, and counts the records that are read.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class ComputedLog:
         self.failures: list[Exception] = []
         self.read_record_count = 0
         self.queue_ends: list[QueueEnd] = []
-        """What was reported at the last handshake."""
+        """The queue ends reported at the last handshake."""
         self.is_queue_end_report_done = asyncio.Event()
         self.record_size_bytes = len(record.encode(self.record(0)))
 
@@ -78,7 +78,7 @@ class ComputedLog:
         )
 
     def step(self, first: int, end: int) -> DispatchBatch:
-        """What a dispatch step says of the records [first, end)."""
+        """The dispatch step of the records [first, end)."""
         numbers = np.arange(first, end, dtype=np.int64)
         topics, queue_indexes = np.unique(numbers % self.topic_count, return_inverse=True)
         sizes = np.full(len(numbers), self.record_size_bytes, np.int32)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CountingFs: any Fs, with a list of what was asked of it and of its mapped files, and how many bytes that was about.
+"""CountingFs: any Fs, with a list of its calls and its mapped files' calls, and the bytes of each call.
 
-What is read or written through a mapping is not a call; `touched_pages` counts that.
+A read or write through a mapping is not a call; `touched_pages` counts these.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ FILE_OPERATIONS = frozenset({"sync", "write", "reserve", "populate", "check_read
 
 
 class FsCall(NamedTuple):
-    """One call. `size_bytes` is what it read, wrote or mapped, 0 if it did nothing of that."""
+    """A call. `size_bytes` is the size that it read, wrote or mapped, 0 if it did none of these."""
 
     operation: str
     path: Path
@@ -51,7 +51,7 @@ class CountingFile:
 
 
 class CountingFs:
-    """`Fs` over another one. What it has besides the methods of Fs is passed on."""
+    """An `Fs` over another `Fs`. Attributes besides the methods of Fs are passed on."""
 
     def __init__(self, fs: Fs) -> None:
         self.calls: list[FsCall] = []
@@ -87,7 +87,7 @@ def count_by_operation(calls: Iterable[FsCall]) -> Counter[str]:
 
 
 def bytes_by_operation(calls: Iterable[FsCall]) -> dict[str, int]:
-    """How many bytes each operation was about; without those that are about none."""
+    """The bytes of each operation, without operations of no bytes."""
     sizes: Counter[str] = Counter()
     for call in calls:
         sizes[call.operation] += call.size_bytes

@@ -24,11 +24,11 @@ SMALL = IndexerConfig(
     consumer_offset_interval_ms=QUIET_MS,
     disk_ballast_bytes=0,
 )
-"""Room for all keys of a test in one index file, and no background work."""
+"""Room for all keys of a test in a single index file, and no background work."""
 
 
 class IndexedStore:
-    """A disk, a log, and the Indexers that work on them one after the other."""
+    """A disk, a log, and the Indexers that work on them in turn."""
 
     def __init__(self, log: ComputedLog, **config: Any) -> None:
         self.log = log
@@ -51,13 +51,13 @@ class IndexedStore:
         return indexer
 
     def buffers(self, directory: str) -> list[memoryview]:
-        """The bytes of the files in a directory of the indexes, as they are mapped; of small ones not."""
+        """The bytes of the files in a directory of the indexes, as they are mapped, without small files."""
         path = DATA_DIR / directory
         files = [self.disk.file(path / name) for name in sorted(self.disk.list(path))]
         return [memoryview(file.data) for file in files if len(file.data) > 2 * PAGE_SIZE_BYTES]
 
     async def catch_up(self, indexer: Indexer) -> None:
-        """Enter what the log has more."""
+        """Enter the records that the log has more."""
         for step in self.log.steps(indexer.indexes.reached.indexed_physical_offset // self.log.record_size_bytes):
             await indexer.follow.reput.apply(step)
         indexer.follow.completeness.reach(indexer.indexes.reached.indexed_physical_offset, is_end=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much the product's Python code does: instructions that it executes, and bytes that it takes at most.
 
-The instructions are those of the interpreter in files of `libs/` and `services/`, in this thread: a loop over what is
-stored shows in them, wherever it is written. What C code does for one of them (a copy of a list) shows in the bytes.
-With the uncompiled kernel its instructions count, too.
+The instructions are the interpreter's instructions in files of `libs/` and `services/`, in this thread: a loop over
+stored data shows in them, wherever it is written. The work of C code for an instruction (a copy of a list) shows in the
+bytes. With the uncompiled kernel its instructions count, too.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 ROOMS = tuple(f"{ROOT / room}/" for room in ("libs", "services"))
 STANDING_IN = f"{ROOT}/libs/machine/memory_fs.py"
-"""What stands for the kernel's file system in tests: its work is not the product's."""
+"""The twin of the kernel's file system in tests: its work is not the product's."""
 
 
 @dataclass(slots=True)
 class PythonWork:
-    """What a block did; known when it is over."""
+    """The work of a block, known when it is over."""
 
     instruction_count: int = 0
     taken_bytes: int = 0
@@ -51,7 +51,7 @@ def instructions() -> Iterator[PythonWork]:
 
 @contextlib.contextmanager
 def taken_memory() -> Iterator[PythonWork]:
-    """Find the most bytes that the block held beyond what was held before, those included that it gave back."""
+    """Find the most bytes that the block held beyond the bytes held before, including bytes that it gave back."""
     work = PythonWork()
     tracemalloc.start()
     try:

@@ -48,7 +48,7 @@ async def high_queue_offset(log: OpenLog) -> None:
 
 
 async def begin_segment(log: OpenLog) -> None:
-    """Let the log begin a segment, so that what follows fits into it, and end the snapshots that this wakes."""
+    """Let the log begin a segment, so that later records fit into it, and end the snapshots that this wakes."""
     await fill(log, len(log.chain.segments) + 1, BODY)
     await log.snapshot.loop.stop()
     await log.snapshot.save()

@@ -52,7 +52,7 @@ async def work_after(grow: Growth) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("grow", GROWTHS)
 async def test_a_batch_is_the_same_work_in_a_store_of_any_size(grow: Growth) -> None:
-    """Instructions and memory stay what they are in an empty store, and so do the bytes that are written."""
+    """Instructions, memory and written bytes stay the same as in an empty store."""
     plain, grown = await work_after(nothing), await work_after(grow)
     assert grown[0] <= 1.02 * plain[0]
     assert grown[1] <= plain[1] + 2_048
@@ -66,7 +66,7 @@ async def test_a_batch_is_the_same_work_in_a_store_of_any_size(grow: Growth) -> 
     ids=["memory", "disk"],
 )
 async def test_a_batch_is_one_write_and_its_sync(grow: Growth, durability: int, expected: dict[str, int]) -> None:
-    """A batch for memory is one write into the page cache, a batch for the disk also one sync of one file."""
+    """A batch for memory is a single write into the page cache, a batch for the disk also a single sync of a file."""
     machine = CountedMachine()
     async with machine.running() as log:
         await grow(log)
@@ -93,7 +93,7 @@ async def test_the_work_follows_the_messages(message_count: int) -> None:
 
 
 async def test_a_new_segment_costs_the_same_however_many_there_are() -> None:
-    """The calls and bytes of a roll are those of one file."""
+    """The calls and bytes of a roll are the calls and bytes of a single file."""
     costs: list[tuple[Counter[str], dict[str, int]]] = []
     for segment_count in (3, 20):
         machine = CountedMachine()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dispatch costs what is new: a step of the log's tail its records, and entering it in the indexes the same records."""
+"""Dispatch costs only new records, both for a step of the log's tail and for entering it in the indexes."""
 
 from collections.abc import AsyncGenerator
 
@@ -62,7 +62,7 @@ async def tail_work(grow: Growth) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("grow", [many_topics, many_segments, high_queue_offset])
 async def test_a_step_of_the_tail_costs_its_records(grow: Growth) -> None:
-    """Topics, segments and the length of a queue change nothing of a step's work, nor of what is sent."""
+    """Topics, segments and the length of a queue change nothing of a step's work, nor of the bytes that are sent."""
     plain, grown = await tail_work(nothing), await tail_work(grow)
     assert grown[0] <= 1.05 * plain[0]
     assert grown[1] <= plain[1] + 4_096
@@ -70,7 +70,7 @@ async def test_a_step_of_the_tail_costs_its_records(grow: Growth) -> None:
 
 
 async def test_a_step_touches_the_pages_of_its_records() -> None:
-    """What lies before them in the same segment is not looked at, neither is what will be behind them."""
+    """Bytes before them in the same segment are not looked at, and neither are bytes behind them."""
     async with CountedMachine(segment_size_bytes=LARGE_SEGMENT_BYTES).running() as log:
         while log.marks.visible.value < LARGE_SEGMENT_BYTES // 2:
             await append(log, *[message(BODY)] * 50)
@@ -128,7 +128,7 @@ GROWN_LOGS = {
 
 @pytest.mark.parametrize("name", GROWN_LOGS)
 async def test_entering_a_step_costs_its_records(name: str) -> None:
-    """Ten records of ten queues are the same work with hundreds of queues, long ones, and many index files."""
+    """Ten records of ten queues are the same work with hundreds of queues, long queues, and many index files."""
     plain = await entering_work(ComputedLog(1_000, topic_count=10))
     log, config = GROWN_LOGS[name]
     grown = await entering_work(log, **config)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A flush costs what is dirty: the files that were written to since the last one, and the small files about them."""
+"""A flush costs dirty files only: files written to since the last flush, and the small files about them."""
 
 import pytest
 
@@ -21,7 +21,7 @@ async def store_of(queue_count: int) -> IndexedStore:
 
 @pytest.mark.parametrize("queue_count", QUEUE_COUNTS)
 async def test_a_flush_syncs_the_queue_that_is_dirty(queue_count: int) -> None:
-    """Of hundreds of queues the one with a new unit is synced, and the index file that is being written."""
+    """Of hundreds of queues only the queue with a new unit is synced, and the index file that is being written."""
     store = await store_of(queue_count)
     indexer = await store.filled()
     await indexer.follow.flush.flush(is_thorough=True)
@@ -38,7 +38,7 @@ async def test_a_flush_syncs_the_queue_that_is_dirty(queue_count: int) -> None:
 
 @pytest.mark.parametrize("queue_count", QUEUE_COUNTS)
 async def test_a_flush_without_news_syncs_no_queue(queue_count: int) -> None:
-    """What is clean stays alone, and a progress file that would say the same is not written again."""
+    """Clean files are not synced, and a progress file that would say the same is not written again."""
     store = await store_of(queue_count)
     indexer = await store.filled()
     await indexer.follow.flush.flush(is_thorough=True)
@@ -81,7 +81,7 @@ async def test_consumer_offsets_without_news_are_not_written(queue_count: int) -
 
 
 async def test_a_sync_of_the_log_syncs_the_segments_that_are_dirty() -> None:
-    """With twenty segments as with two, a sync is one of the file that was written to."""
+    """With twenty segments, as with two, a sync covers only the file that was written to."""
     for segment_count in (2, 20):
         machine = CountedMachine()
         async with machine.running() as log:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lookup by key costs what it finds: its chain of entries and the records with the key, whatever else is stored.
+"""A lookup by key costs its chain of entries and the records with the key, in a store of any size.
 
 The walk is the kernel's; here its sources do it, so that each number that it reads from an index file is seen.
 """
@@ -30,7 +30,7 @@ PAGE_SIZE = 200
 
 
 class WalkedFile:
-    """Counts what a lookup reads: the parts of index files, by what lies there."""
+    """Counts the reads of a lookup: the parts of index files, by their content."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, entries_at: int = ENTRIES_AT) -> None:
         self.entries: Counter[int] = Counter()
@@ -81,7 +81,7 @@ def strangers_in_slot(log: ComputedLog) -> int:
 
 @pytest.mark.parametrize("match_count", [1, 10, 100])
 async def test_a_lookup_reads_its_chain_and_its_records(match_count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Entries visited and records read are the matches and who shares their slot, in a store of any size."""
+    """Entries visited and records read are the matches and the entries that share their slot, in any store."""
     for record_count in RECORD_COUNTS:
         log = ComputedLog(record_count, wanted=wanted_numbers(record_count, match_count))
         indexer = await indexed(log)
@@ -110,7 +110,7 @@ async def test_a_lookup_touches_as_many_pages_in_a_store_of_any_size() -> None:
 
 
 async def test_each_further_file_costs_one_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file without the key is looked at in one place and no entry of it is visited."""
+    """A file without the key is looked at in a single place and no entry of it is visited."""
     capacity, slot_count = 501, 1 << 12
     for file_count in (2, 20):
         log = ComputedLog(500 * file_count, wanted=[7])
@@ -125,7 +125,7 @@ async def test_each_further_file_costs_one_slot(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_a_page_costs_the_same_wherever_it_begins_and_however_many_files_there_are() -> None:
-    """To go on costs what is found there: the files that were done with are not looked at again."""
+    """The next page costs only its own results: finished files are not looked at again."""
     costs = []
     for file_count in (4, 40):
         log = ComputedLog(500 * file_count, wanted=wanted_numbers(500 * file_count, 2 * file_count))

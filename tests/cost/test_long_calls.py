@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A call that a client makes long works in steps: what is done between two turns of the loop does not grow with it."""
+"""A call that a client makes long works in steps: the work between two turns of the loop does not grow with it."""
 
 import asyncio
 import threading
@@ -35,12 +35,12 @@ STEP_INSTRUCTION_COUNT_MAX = 150_000
 
 
 def check(found: Turns, *, besides: int = 0) -> None:
-    """The bound of all steps, `besides` what a stand-in does in one."""
+    """Check the bound of all steps, with `besides` for a twin's work in a step."""
     assert 0 < found.longest_instruction_count <= STEP_INSTRUCTION_COUNT_MAX + besides
 
 
 async def reading(log: ComputedLog) -> int:
-    """Instructions for making the records of one step, which a real log has in its files."""
+    """Instructions for making the records of a step, which a real log has in its files."""
     offsets = np.arange(CANDIDATE_COUNT, dtype=np.int64) * log.record_size_bytes
     with instructions() as work:
         await log.read(offsets)
@@ -56,7 +56,7 @@ def committed(*, group_count: int, queue_count: int) -> ConsumerOffsets:
 
 
 async def test_consumer_offsets_are_saved_in_steps() -> None:
-    """Many groups, and one group with many queues, of one topic or of several."""
+    """Many groups with a queue each, and a group with many queues of several topics."""
     for offsets in (committed(group_count=8_000, queue_count=1), committed(group_count=1, queue_count=8_000)):
         async with turns() as found:
             await offsets.save()
@@ -64,7 +64,7 @@ async def test_consumer_offsets_are_saved_in_steps() -> None:
 
 
 async def test_consumer_groups_are_listed_in_steps() -> None:
-    """A page of them walks over all; so does one of a large group."""
+    """A page of them walks over all, and so does a page of a large group."""
     for offsets in (committed(group_count=8_000, queue_count=1), committed(group_count=1, queue_count=8_000)):
         async with turns() as found:
             await page_of_groups(offsets, GroupPosition(), group_count_max=100, offset_count_max=1_000)
@@ -72,7 +72,7 @@ async def test_consumer_groups_are_listed_in_steps() -> None:
 
 
 async def test_a_look_up_among_colliding_keys_works_in_steps() -> None:
-    """QueryById of an id that nobody has, whose hash thousands of other keys have; and a scan of such a key."""
+    """QueryById of an id that no message has, whose hash thousands of other keys have; and a scan of such a key."""
     log = CollidingLog(3_000)
     indexer = await indexed(log)
     async with turns() as found:
@@ -102,7 +102,7 @@ async def test_a_caller_who_goes_away_ends_the_look_up() -> None:
 
 
 async def test_records_are_filtered_in_steps() -> None:
-    """By one condition, and by as many as there may be, none of which holds."""
+    """By a single condition, and by as many as there may be, none of which holds."""
     log = ComputedLog(4_096)
     block = await log.read(np.arange(log.record_count, dtype=np.int64) * log.record_size_bytes)
     for condition_count, record_count in ((1, log.record_count), (CONDITION_COUNT_MAX, 64)):
@@ -142,7 +142,7 @@ async def test_plans_are_made_in_steps() -> None:
 
 
 async def test_a_scan_of_many_ranges_works_in_steps() -> None:
-    """Empty ones, and those that a partition of keys is cut to, of which each record must lie in one."""
+    """Empty ranges, and the ranges that a partition of keys is cut to, in which each record must lie."""
     log = ComputedLog(20_000, wanted=range(2_000))
     indexer = await indexed(log)
     empty = tuple(ScanRange("topic-00000", 0, 5, 5) for _ in range(10_000))
@@ -160,7 +160,7 @@ async def test_a_scan_of_many_ranges_works_in_steps() -> None:
 
 
 async def test_a_large_frame_is_made_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small one is not: it is quick, and a thread would cost more than it spares."""
+    """A small frame is not: it is quick, and a thread would cost more than it spares."""
     log = ComputedLog(5_000)
     indexer = await indexed(log)
     servicer = ScanServicer(indexer.answers, indexer.follow.polls)
@@ -182,10 +182,10 @@ async def test_a_large_frame_is_made_by_a_thread(monkeypatch: pytest.MonkeyPatch
 
 
 class CollidingLog(ComputedLog):
-    """All of its keys have one hash, and so has a key of nobody."""
+    """A log whose keys all have the same hash, and so has a key that no record has."""
 
     stranger = "Aa" * 13
-    """`Aa` and `BB` have one hash, and so have all texts of them that are equally long."""
+    """`Aa` and `BB` have the same hash, and so have all texts of them that are equally long."""
 
     def __init__(self, record_count: int) -> None:
         super().__init__(record_count)

@@ -18,20 +18,20 @@ UNITS_PER_PAGE = 4096 // 20
 
 
 async def pull(indexer: Indexer, queue_offset: int, count: int) -> PullResult:
-    """Pull messages of the one queue."""
+    """Pull messages of the only queue."""
     query = PullQuery("topic-00000", 0, queue_offset, count, 1 << 20, TagFilter(""))
     return await indexer.answers.puller.pull(query, wait_s=0)
 
 
 def places(record_count: int, count: int) -> list[int]:
-    """Queue offsets from the first to the last one from which a pull can be full."""
+    """Queue offsets from the first to the last offset from which a pull can be full."""
     last = record_count - count
     return [0, 1, last // 3, last // 2, last - 1, last]
 
 
 @pytest.mark.parametrize("count", [1, 32, 1_000])
 async def test_a_pull_reads_its_units_and_its_records(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many records as messages, and no more units than one scan looks at, in a queue of any length."""
+    """As many records as messages, and no more units than a scan looks at, in a queue of any length."""
     read_counts: list[int] = []
     read = ConsumeQueue.read
 
@@ -55,7 +55,7 @@ async def test_a_pull_reads_its_units_and_its_records(count: int, monkeypatch: p
 
 
 async def test_a_pull_touches_the_pages_of_its_units() -> None:
-    """What lies before and behind in the same file is not looked at."""
+    """Units before and behind in the same file are not looked at."""
     log = ComputedLog(100_000)
     store = IndexedStore(log, queue_file_size_bytes=20 * log.record_count)
     indexer = await store.filled()
@@ -79,7 +79,7 @@ async def test_a_pull_does_the_same_work_in_a_queue_of_any_length() -> None:
             with taken_memory() as memory:
                 await pull(indexer, place, 10)
             works.append((work.instruction_count, memory.taken_bytes))
-    assert max(work for work, _ in works) <= 1.2 * min(work for work, _ in works)  # or two files instead of one
+    assert max(work for work, _ in works) <= 1.2 * min(work for work, _ in works)  # or two files, not a single file
     assert max(taken for _, taken in works) <= 1.2 * min(taken for _, taken in works) + 4_096
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run of the Janitor costs the names and times of segments, and what it deletes; what they hold is not looked at.
+"""A run of the Janitor costs the names and times of segments, and its deletions. It does not look at records.
 
 Its owners are the two engines, asked through their servicers as over the network.
 """
@@ -124,7 +124,7 @@ async def test_a_run_that_deletes_nothing_asks_no_file() -> None:
 
 
 async def test_a_deletion_costs_its_own_file() -> None:
-    """The calls of a deletion are those of one segment, which is not read, in a log of any length."""
+    """The calls of a deletion are the calls of a single segment, which is not read, in a log of any length."""
     costs: list[Counter[str]] = []
     for segment_count in SEGMENT_COUNTS:
         machine = await stopped(segment_count)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A start of the CommitLog costs names, small files, and the end of the log: not what was stored before.
+"""A start of the CommitLog costs names, small files, and the end of the log, not earlier records.
 
-After a clean stop the last segments are verified, as RocketMQ does. After an unclean one the log is scanned, written
+After a clean stop the last segments are verified, as RocketMQ does. After an unclean stop the log is scanned, written
 again and synced from the checkpoint on.
 """
 
@@ -23,7 +23,7 @@ SNAPSHOT_BYTES_PER_SEGMENT_MAX = 64
 
 
 async def started(machine: CountedMachine) -> list[FsCall]:
-    """What a start asks of the file system."""
+    """The calls of a start to the file system."""
     with machine.fs.counted() as calls:
         log = await machine.start()
     await machine.kill(log)
@@ -67,7 +67,7 @@ def content_bytes(calls: list[FsCall]) -> dict[str, int]:
 
 
 async def test_a_start_after_a_clean_stop_opens_the_last_segments() -> None:
-    """As many segments are mapped and read with 24 as with 6: the last ones, each once."""
+    """As many segments are mapped and read with 24 as with 6: the last segments, each once."""
     costs = []
     for segment_count in SEGMENT_COUNTS:
         calls = await started(await stopped(segment_count))
@@ -81,7 +81,7 @@ async def test_a_start_after_a_clean_stop_opens_the_last_segments() -> None:
 
 
 async def test_a_start_reads_small_files_that_stay_small() -> None:
-    """Of what is read only the snapshot has something for each segment: its base and two times."""
+    """Of the files that are read only the snapshot has something for each segment: its base and two times."""
     sizes = []
     for segment_count in SEGMENT_COUNTS:
         calls = await started(await stopped(segment_count))
@@ -92,7 +92,7 @@ async def test_a_start_reads_small_files_that_stay_small() -> None:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 async def test_a_start_asks_for_the_name_and_size_of_a_segment(is_clean: bool) -> None:
-    """That is all that a segment costs which nobody needs, whatever the stop was."""
+    """An unneeded segment costs nothing else, after a clean stop and after a kill."""
     counts = []
     for segment_count in SEGMENT_COUNTS:
         machine = await (stopped(segment_count) if is_clean else killed(segment_count, later_segment_count=2))
@@ -104,7 +104,7 @@ async def test_a_start_asks_for_the_name_and_size_of_a_segment(is_clean: bool) -
 
 @pytest.mark.parametrize("later_segment_count", [1, 4])
 async def test_a_start_after_a_kill_works_on_what_is_past_the_checkpoint(later_segment_count: int) -> None:
-    """Mapped, scanned, written again and synced is what the checkpoint does not know, with 24 segments as with 6."""
+    """Segments past the checkpoint are mapped, scanned, written again and synced, with 24 segments as with 6."""
     costs = []
     for segment_count in SEGMENT_COUNTS:
         calls = await started(await killed(segment_count, later_segment_count=later_segment_count))
@@ -118,7 +118,7 @@ async def test_a_start_after_a_kill_works_on_what_is_past_the_checkpoint(later_s
 
 @pytest.mark.parametrize("is_clean", [True, False])
 async def test_reading_all_of_the_log_maps_no_more_than_the_budget(is_clean: bool) -> None:
-    """However many segments were read since a start, only so many stay mapped, whatever the stop was."""
+    """However many segments were read since a start, only so many stay mapped, after any stop."""
     machine = await (stopped(24) if is_clean else killed(24, later_segment_count=2))
     async with machine.running() as log:
         log.chain.maps.mapped_count_max = MAPPED_COUNT_MAX

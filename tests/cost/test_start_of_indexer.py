@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A start of the Indexer after a clean stop costs names and headers, not what the files hold.
+"""A start of the Indexer after a clean stop costs names and headers, not the files' contents.
 
-It lists the files, and knows from the progress file what they hold. Then it follows the log, and tells it where each
+It lists the files, and knows their contents from the progress file. Then it follows the log, and tells it where each
 queue ends: for that it looks at a few pages of a queue, however long that is.
 """
 
@@ -36,7 +36,7 @@ async def stopped(record_count: int, *, topic_count: int = 1, **config: int) -> 
 
 
 def opened(store: IndexedStore) -> tuple[Indexer, list[FsCall]]:
-    """A start, and what it asked of the file system."""
+    """A start, and its calls to the file system."""
     indexer = store.make()
     with store.fs.counted() as calls:
         indexer.open()
@@ -66,7 +66,7 @@ async def test_a_start_opens_no_queue_file_and_reads_small_files_alone() -> None
 
 
 async def test_a_start_looks_at_names() -> None:
-    """The names of queues and files are what a start costs for each of them; of the last one it asks twice."""
+    """A start costs the names of queues and files. It asks for the size of a queue's last file twice."""
     for topic_count in (10, 100):
         store = await stopped(1_000, topic_count=topic_count)
         _, calls = opened(store)
@@ -76,7 +76,10 @@ async def test_a_start_looks_at_names() -> None:
 
 
 async def test_a_start_reads_the_headers_of_the_last_index_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They tell whether the files are as they were left; of the others nothing is looked at, and of these no more."""
+    """They show whether the files are as they were left.
+
+    Nothing else of these files, and nothing of other files, is read.
+    """
     read_header = index_file.decode_header
     header_read_counts = []
     for file_count in (2, 20):
@@ -137,7 +140,7 @@ async def test_the_report_to_the_log_maps_two_files_of_a_queue() -> None:
 
 @contextlib.asynccontextmanager
 async def following(indexer: Indexer, log: ComputedLog) -> AsyncIterator[None]:
-    """Let the Indexer follow the log until it has told the ends of its queues, for a block."""
+    """Let the Indexer follow the log until it has reported the ends of its queues, for a block."""
     log.is_queue_end_report_done.clear()
     indexer.start()
     try:
@@ -150,7 +153,7 @@ async def following(indexer: Indexer, log: ComputedLog) -> AsyncIterator[None]:
 
 
 async def test_a_start_after_a_kill_reads_two_files_of_a_queue_and_replays_one_index_file() -> None:
-    """Every queue is cut at its end then, and the log is asked for what the unfinished index file held: no more."""
+    """Every queue is cut at its end, and only the records of the unfinished index file are asked of the log."""
     for record_count in (2_048, 20_480):
         store = IndexedStore(ComputedLog(record_count), index_entry_capacity=1_001, index_slot_count=4_096)
         await (await store.filled()).follow.flush.flush(is_thorough=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A look at the state of a service, by its status call or by a scrape of its metrics, is the same work in any store.
 
-One exception is told here: the Indexer's status adds up the entries of its index files, each of which has them in its
+There is a single exception: the Indexer's status adds up the entries of its index files, each of which has them in its
 header.
 """
 
@@ -27,7 +27,7 @@ TAKEN_BYTES_MAX = 16 * 1024
 
 
 class WatchedDict(dict[Any, Any]):
-    """A dictionary that counts how often somebody began to walk it."""
+    """A dictionary that counts how often a walk over it began."""
 
     walk_count = 0
 
@@ -72,7 +72,7 @@ async def test_the_status_of_the_commitlog_costs_the_same_in_any_store() -> None
 
 
 async def grown_indexers() -> list[tuple[IndexedStore, Indexer]]:
-    """A small one, one with hundreds of queues, and one with many index files and files of its queue."""
+    """A small Indexer, an Indexer with hundreds of queues, and an Indexer with many index files and queue files."""
     stores = [
         IndexedStore(ComputedLog(1_000, topic_count=10)),
         IndexedStore(ComputedLog(1_000, topic_count=300)),

@@ -15,7 +15,7 @@ from tests.cost.touched_pages import touched_pages
 RECORD_COUNTS = (100, 1_000, 10_000, 100_000)
 PROBES_PER_ROUND = PROBE_COUNT + 2
 ROUND_FACTOR = PROBE_COUNT + 1
-"""A round leaves one of so many parts."""
+"""A round leaves a part of so many parts."""
 
 
 def record_count_max(unit_count: int) -> int:
@@ -24,7 +24,7 @@ def record_count_max(unit_count: int) -> int:
 
 
 async def queue_of(log: ComputedLog) -> ConsumeQueue:
-    """The one queue of a log, all of which is indexed into one file."""
+    """The only queue of a log, all of which is indexed into a single file."""
     indexer = await indexed(log, queue_file_size_bytes=20 * max(log.record_count, 1_000))
     queue = indexer.indexes.queues.find("topic-00000", 0)
     assert queue is not None
@@ -47,7 +47,7 @@ async def test_a_search_reads_records_by_the_logarithm(place: float) -> None:
 
 @pytest.mark.parametrize("beyond_ms", [-1_000_000, 1_000_000_000])
 async def test_a_time_beyond_the_ends_costs_no_more(beyond_ms: int) -> None:
-    """A time before the first message or behind the last one is no worse than one between them."""
+    """A time before the first message or behind the last one costs no more than a time between them."""
     for record_count in RECORD_COUNTS:
         log = ComputedLog(record_count)
         queue = await queue_of(log)
@@ -71,7 +71,7 @@ async def test_a_search_touches_a_page_for_each_probe() -> None:
 
 
 async def test_a_query_by_time_reads_its_page_and_the_way_to_it() -> None:
-    """Of a range in the middle only the page that is asked for is read, whatever lies before and behind."""
+    """Of a range in the middle only the page that is asked for is read, however many messages lie before and behind."""
     for record_count in RECORD_COUNTS:
         log = ComputedLog(record_count)
         indexer = await indexed(log, queue_file_size_bytes=20 * max(record_count, 1_000))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many pages of some buffers were looked at or written to, by whomever: Python, numpy or compiled code.
+"""How many pages of some buffers were looked at or written to, by Python, numpy or compiled code.
 
 The processor marks each page that is touched; Linux clears the marks (`/proc/self/clear_refs`) and counts them
 (`Referenced` in `/proc/self/smaps`), for each mapping. So a watched buffer is made a mapping of its own, by advice that
-has no other effect, and pages are small ones in a process that imports this. The count is exact but for the part pages
-at the two ends of a buffer, which are not counted.
+has no other effect, and pages are small in a process that imports this. The count is exact but for the part pages at
+the two ends of a buffer, which are not counted.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ CLEAR_REFS, SMAPS = Path("/proc/self/clear_refs"), Path("/proc/self/smaps")
 CLEAR_ALL_MARKS = "1"
 KIB_PER_PAGE = mmap.PAGESIZE // 1024
 STRAY_PAGE_COUNT = 2
-"""Pages that are marked though nothing looked at them: a processor that walks ahead marks where it comes by."""
+"""Pages that are marked although nothing looked at them: a processor that prefetches marks pages on its way."""
 PR_SET_THP_DISABLE = 41
 """linux/prctl.h."""
 

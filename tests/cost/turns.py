@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much the product does between two turns of the event loop: what others wait for while one call is served.
+"""The work of the product between two turns of the event loop, for which others wait while a call is served.
 
-Counted are the interpreter's instructions in the product's files (python_work.py), so the figure is the same on every
-machine; a call that works in steps has a bound, one that does not grows with what it was given.
+It counts the interpreter's instructions in the product's files (python_work.py), so the figure is the same on every
+machine. The work of a call in steps has a bound, the work of any other call grows with its input.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from tests.cost.python_work import instructions
 
 @dataclass(slots=True)
 class Turns:
-    """What a block did; known when it is over."""
+    """The turns of a block, known when it is over."""
 
     count: int = 0
     longest_instruction_count: int = 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.crash`: runs the parts of the crash harness, shows what each did, exits 1 if any promise broke.
+"""`python -m tests.crash`: runs the parts of the crash harness, shows their counts, exits 1 if any promise broke.
 
-Parts run one after the other, in the order of PART_NAMES, so that each has the machine for itself. A part that can't
-run here says why, in the table and on standard error; that is no violation.
+Parts run in turn, in the order of PART_NAMES, so that each has the machine for itself. A part that can't run here says
+why, in the table and on standard error; that is no violation.
 """
 
 import argparse
@@ -29,7 +29,7 @@ SEED_BITS = 31
 
 
 def find_parts(names: list[str]) -> list[Part]:
-    """Import the parts of these names; raises ModuleNotFoundError for one that does not exist."""
+    """Import the parts of these names. Raises ModuleNotFoundError for a part that does not exist."""
     return [importlib.import_module(f"tests.crash.{name}").PART for name in names]
 
 
@@ -40,7 +40,7 @@ def existing_names() -> list[str]:
 
 
 def run_part(part: Part, options: argparse.Namespace, progress: Progress) -> tuple[PartReport, float]:
-    """Run one part; a harness that breaks is a violation too. Returns its report and how long it took, in seconds."""
+    """Run a part. A harness that breaks is a violation, too. Returns its report and how long it took, in seconds."""
     count = options.count or part.counts_by_size[options.size]
     task = progress.add_task(part.name, total=count)
     start_s = time.monotonic()
@@ -58,7 +58,7 @@ def run_part(part: Part, options: argparse.Namespace, progress: Progress) -> tup
 
 
 def show(console: Console, reports: list[tuple[PartReport, float]], seed: int) -> None:
-    """Print the table of all parts, then what was skipped and each violation."""
+    """Print the table of all parts, then skipped parts and each violation."""
     table = Table(title=f"crash harness, first seed {seed}", title_justify="left")
     for name in ("part", "what was done", "violations"):
         table.add_column(name)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of a store after a fault: the promises, compared with the history of what was sent and answered.
+"""Checks of a store after a fault: the promises, compared with the history of messages and answers.
 
-`settle` looks at the log: each message that was acknowledged is there once, at the place that it was told, with all its
-fields; what was refused, or given up at an earlier check, is not there; nothing is there that was not sent; queue
-offsets have no gaps, and each caller's messages follow each other in each queue; what readers have seen stays.
-A delayed message is in the schedule topic, once, and any number of copies of it are in its own, behind it.
-`check_deliveries` waits until there is one of each.
-`check_indexes` looks at the Indexer's files: units are those of the records, and all is as a clean rebuild makes it.
-Callers: one event loop, while nobody appends. Each check returns what is wrong, in words; nothing is raised for it.
+`settle` looks at the log. Each acknowledged message is there once, at the place of the answer, with all its fields. A
+message that was refused, or given up at an earlier check, is not there, and neither is a message that was not sent.
+Queue offsets have no gaps, and each caller's messages follow each other in each queue. Messages that readers have seen
+stay. A delayed message is in the schedule topic, once, and any number of copies of it are in its own, behind it.
+`check_deliveries` waits until there is a copy of each. `check_indexes` looks at the Indexer's files: units are the
+units of the records, and all is as a clean rebuild makes it. Callers: a single event loop, while no caller appends.
+Each check returns the faults, in words; nothing is raised for them.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ async def read_log(log: CommitLogStubs, start_physical_offset: int) -> list[Stor
 def settle(
     history: History, messages: Sequence[StoredMessage], *, min_physical_offset: int, end_physical_offset: int
 ) -> list[str]:
-    """Compare the log with the history; then what was open or weak is settled by what was found.
+    """Compare the log with the history. Then settle open and weak messages by the messages that were found.
 
     The log has [min, end) and these messages. Weak acknowledgements may be lost, but then at the end only.
     """
@@ -108,7 +108,7 @@ async def check_live(store: LiveStore, history: History, chance: random.Random) 
 
 
 async def wait_caught_up(index: IndexerStubs, end_physical_offset: int) -> str:
-    """Wait until the Indexer has entered all of the log; what keeps it from that, empty if nothing does."""
+    """Wait until the Indexer has entered all of the log. Returns the reason if it has not, empty if it has."""
     status = index_pb.GetStatusResponse()
     try:
         async with asyncio.timeout(CATCH_UP_TIMEOUT_S):
@@ -185,7 +185,7 @@ async def check_lookups(
 async def check_indexes(
     store: LiveStore, messages: Sequence[StoredMessage], *, min_physical_offset: int, end_physical_offset: int
 ) -> list[str]:
-    """Compare the Indexer's files, with all of the log entered, with the messages and with those of a rebuild."""
+    """Compare the Indexer's files, with all of the log entered, with the messages and with the files of a rebuild."""
     wrong = check_units(
         store.data_dir / "consumequeue", [one for one in messages if one.physical_offset >= min_physical_offset]
     )
@@ -233,13 +233,13 @@ def check_units(directory: Path, messages: Sequence[StoredMessage]) -> list[str]
 
 
 def keys_of(sent: Sent) -> list[str]:
-    """What the index has of a message."""
+    """The keys of a message that the index has."""
     unique = [sent.properties[UNIQUE_KEY]] if UNIQUE_KEY in sent.properties else []
     return unique + sent.properties.get(KEYS, "").split()
 
 
 def shorten(wrong: Sequence[str]) -> str:
-    """The first few of many complaints, one in each line."""
+    """The first few of many complaints, each in a line."""
     rest = [f"and {len(wrong) - SHOWN_COUNT} more"] if len(wrong) > SHOWN_COUNT else []
     return "\n".join([*wrong[:SHOWN_COUNT], *rest])
 
@@ -258,7 +258,7 @@ def _settle_stored(history: History, found: dict[int, StoredMessage], first: int
 
 
 def _settle_open(history: History, found: dict[int, StoredMessage]) -> list[str]:
-    """Of a batch without an answer nothing is there, or its first messages, one behind the other."""
+    """Settle batches without an answer: nothing of them is there, or their first messages without a gap."""
     wrong = []
     for batch in history.open_batches:
         here = [found[sent.number] for sent in batch.messages if sent.number in found]
@@ -310,7 +310,7 @@ def _check_queues(history: History, messages: Iterable[StoredMessage]) -> list[s
 
 
 def _compare(sent: Sent, message: StoredMessage) -> list[str]:
-    """What differs between a record, or a delivered copy of one, and what was sent and answered."""
+    """The differences between a record, or its delivered copy, and the message that was sent and its answer."""
     properties = {name: value for name, value in message.properties.items() if name not in STORE_PROPERTIES}
     wanted, is_waiting = dict(sent.properties), message.topic == SCHEDULE_TOPIC
     if is_waiting and sent.is_delayed:

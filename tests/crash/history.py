@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""History: what was sent to a store, what it answered, and what is known of each message since.
+"""History: the messages that were sent to a store, its answers, and the state of each message since.
 
-States of a message: OPEN when it was sent and nobody answered; STORED with its place; REFUSED; GONE when a start found
-it neither stored nor owed. STORED and GONE are for good. A message is a function of its number, so nothing of its body
-is kept here. Callers: one event loop.
+States of a message: OPEN when it was sent and there is no answer; STORED with its place; REFUSED; GONE when a start
+found it neither stored nor owed. STORED and GONE are for good. A message is a function of its number, so nothing of its
+body is kept here. Callers: a single event loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEMORY, LOCAL_DISK = message_pb2.DURABILITY_MEMORY, message_pb2.DURABILITY_LOCAL
 
 
 class State(enum.Enum):
-    """See the module."""
+    """The state of a message: open, stored, refused or gone (see the module)."""
 
     OPEN = "open"
     STORED = "stored"
@@ -34,11 +34,11 @@ class State(enum.Enum):
 
 @dataclass(slots=True)
 class Sent:
-    """One message. `sequence` counts the messages of one caller; `queue_id` is -1 while the server may choose.
+    """A message. `sequence` counts the messages of a caller; `queue_id` is -1 while the server may choose.
 
-    `names_host` is false if it does not say where it was born, so that it gets the caller's address.
-    `is_weak` is true while its acknowledgement does not cover the fault at hand. The place of a delayed message is that
-    of its record in the schedule topic; `is_delivered` says whether a copy was found in its own.
+    `names_host` is false if it does not say where it was born, so that it gets the caller's address. `is_weak` is true
+    while its acknowledgement does not cover the fault at hand. The place of a delayed message is the place of its
+    record in the schedule topic; `is_delivered` says whether a copy was found in its own topic.
     """
 
     number: int
@@ -63,7 +63,7 @@ class Sent:
 
     @property
     def body(self) -> bytes:
-        """What it carries; differs from that of every other message as far as its size allows."""
+        """The body of the message, different from the body of every other message as far as its size allows."""
         return random.Random(self.number).randbytes(self.body_size_bytes)
 
     def to_request(self) -> append_pb.AppendMessage:
@@ -81,7 +81,7 @@ class Sent:
 
 @dataclass(slots=True)
 class Batch:
-    """Messages of one request, and the durability that was asked for."""
+    """Messages of a request, and the durability that was asked for."""
 
     messages: list[Sent]
     durability: message_pb2.Durability.ValueType
@@ -89,7 +89,7 @@ class Batch:
 
 @dataclass(slots=True)
 class History:
-    """All messages by number, the batches without an answer, and what readers have seen."""
+    """All messages by number, the batches without an answer, and the messages that readers have seen."""
 
     messages: dict[int, Sent] = field(default_factory=dict)
     seen: dict[int, int] = field(default_factory=dict)
@@ -100,13 +100,13 @@ class History:
     """Messages that were lost although MEMORY was acknowledged, by a fault that MEMORY does not cover."""
 
     def send(self, batch: Batch) -> None:
-        """Take note of a batch before it goes out."""
+        """Record a batch before it is sent."""
         for sent in batch.messages:
             self.messages[sent.number] = sent
         self.open_batches.append(batch)
 
     def acknowledge(self, batch: Batch, result: append_pb.AppendResult, *, weak_durability_max: int) -> list[str]:
-        """Take note of where a batch is; what is wrong with the answer itself.
+        """Record the places of a batch. Returns the faults of the answer itself.
 
         Up to `weak_durability_max` its durability does not cover the fault to come.
         """
@@ -137,6 +137,6 @@ class History:
         return (sent for sent in self.messages.values() if sent.state is State.STORED)
 
     def see(self, messages: Sequence[message_pb2.StoredMessage]) -> None:
-        """Take note of what a reader got."""
+        """Record the messages that a reader got."""
         for message in messages:
             self.seen[message.physical_offset] = message.flag

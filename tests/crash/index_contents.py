@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether two stores have the same indexes, as a crash test asks after the Indexer has caught up.
 
-Compared are the consume queues, byte by byte, and the entries of all index files one after the other. Index files may
+The comparison covers the consume queues, byte by byte, and the entries of all index files in turn. Index files may
 begin at other records and have other names, because both depend on when a process ran; so a time is compared as the
-moment that it stands for, known to the second. Inside of each file the chains must lead to all of its entries.
-Works on any Fs and only reads. Layouts: docs/formats/consume_queue.md and docs/formats/index_file.md.
+moment that it stands for, known to the second. Inside of each file the chains must lead to all of its entries. Works on
+any Fs and only reads. Layouts: docs/formats/consume_queue.md and docs/formats/index_file.md.
 """
 
 from collections.abc import Iterator
@@ -26,10 +26,10 @@ Queue = tuple[str, str]
 
 
 def differences(fs: Fs, left: Path, right: Path, *, index_slot_count: int, min_physical_offset: int = 0) -> list[str]:
-    """What differs between the indexes of two data directories, in words; nothing if they are equal.
+    """The differences between the indexes of two data directories, in words, none if they are equal.
 
-    With a minimum only units and entries of records from there on count, because what was deleted from the log can't
-    be built again; without one the files of the queues must be the same byte by byte.
+    With a minimum only units and entries of records from there on count, because deleted records can't be indexed
+    again. Without a minimum the files of the queues must be the same byte by byte.
     """
     found = [*_queue_differences(fs, left / "consumequeue", right / "consumequeue", min_physical_offset)]
     entries = [_entries(fs, directory / "index", index_slot_count) for directory in (left, right)]
@@ -86,7 +86,7 @@ def _units(files: dict[str, bytes], min_physical_offset: int) -> dict[int, bytes
 
 
 def _entries(fs: Fs, directory: Path, slot_count: int) -> tuple[NDArray[np.int64], list[str]]:
-    """Hash, physical offset, and time in ms with its error, of all entries in order; and what is wrong with chains."""
+    """Hash, physical offset, and time in ms with its error, of all entries in order; and the faults of chains."""
     parts: list[NDArray[np.int64]] = [np.empty((0, 3), np.int64)]
     broken: list[str] = []
     for name in fs.list(directory) if fs.exists(directory) else []:
@@ -105,7 +105,7 @@ def _entries(fs: Fs, directory: Path, slot_count: int) -> tuple[NDArray[np.int64
 
 
 def _broken_chains(data: bytes, entries: NDArray[np.void], slot_count: int) -> Iterator[str]:
-    """Each slot leads to the newest entry of its bucket, each entry to the one before."""
+    """Each slot leads to the newest entry of its bucket, each entry to the previous entry."""
     slots = np.frombuffer(data, ">i4", slot_count, index_file.HEADER_SIZE_BYTES)
     newest: dict[int, int] = {}
     pairs = zip(entries["key_hash"].tolist(), entries["previous"].tolist(), strict=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LiveStore: one data directory and the services that run on it as processes, with small files and short intervals.
+"""LiveStore: a data directory and the services that run on it as processes, with small files and short intervals.
 
 Small files and short intervals make a second of load pass every place where durability changes hands. The sizes stay
 for the life of a store; the mode and the armed failpoints may differ with each start.
@@ -32,7 +32,7 @@ from tests.crash.nursery import Child, Nursery
 from tests.support.trusted import trusted
 
 BUG_MARKS = ('"exception"', "Traceback", '"level": "critical"')
-"""What a service writes to its log only because of a bug, or because its files contradict the log."""
+"""Texts that a service writes to its log only because of a bug, or because its files contradict the log."""
 FLUSH_MODES: Mapping[str, tuple[str, ...]] = {
     "async": ("--flush-mode", "async"),
     "sync": ("--flush-mode", "sync"),
@@ -55,7 +55,7 @@ CHANNEL_OPTIONS = (
 
 
 class CommitLogStubs:
-    """Stubs of the CommitLog's services on one channel."""
+    """Stubs of the CommitLog's services on a channel."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.append = append_service_pb2_grpc.AppendServiceStub(channel)
@@ -63,7 +63,7 @@ class CommitLogStubs:
 
 
 class IndexerStubs:
-    """Stubs of the Indexer's services on one channel."""
+    """Stubs of the Indexer's services on a channel."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.queues = queue_service_pb2_grpc.QueueServiceStub(channel)
@@ -84,7 +84,7 @@ class Sizes:
 
     @classmethod
     def by_chance(cls, chance: random.Random) -> Sizes:
-        """Small ones."""
+        """Return small sizes, drawn by chance."""
         return cls(
             segment_size_bytes=chance.choice((64, 128, 256)) * KIB,
             queue_file_size_bytes=chance.choice((20, 100, 500)) * UNIT_SIZE_BYTES,
@@ -106,9 +106,11 @@ class Sizes:
 
 
 class LiveStore:
-    """See the module. `children` are the services that were started last, by name, ended ones included.
+    """A store and its services as processes.
 
-    A service that has one of `ports` is found there again after each start; each other start has a port of its own.
+    `children` are the services that were started last, by name, ended services included.
+
+    A service that has a port in `ports` is found there again after each start; each other start has a port of its own.
     """
 
     def __init__(
@@ -127,7 +129,7 @@ class LiveStore:
         self.kill_count = 0
         self.start_count = 0
         self.trimmed_ahead_bytes = 0
-        """So much of the log may still be there although the Indexer has forgotten it: the Janitor tells it first."""
+        """Bytes of the log that may remain although the Indexer has forgotten them: the Janitor trims it first."""
         self._ports = ports or {}
         self._clocks = clocks or {}
         self._nursery = nursery
@@ -176,7 +178,7 @@ class LiveStore:
         )
 
     async def start_janitor(self, *, failpoints: str = "", environment: Mapping[str, str] | None = None) -> None:
-        """Start the Janitor, after both others; what is full and indexed is expired. Raises EndedEarly."""
+        """Start the Janitor, after both others. Segments that are full and indexed are expired. Raises EndedEarly."""
         self.trimmed_ahead_bytes = self.sizes.segment_size_bytes
         await self._start(
             "janitor",
@@ -217,7 +219,7 @@ class LiveStore:
             await child.wait_ended()
 
     async def stop(self, *services: str) -> dict[str, int]:
-        """SIGTERM these services, one after the other, and return their exit codes."""
+        """Send SIGTERM to these services in turn, and return their exit codes."""
         codes = {}
         for name in services:
             self.children[name].send(signal.SIGTERM)
@@ -225,13 +227,13 @@ class LiveStore:
         return codes
 
     async def close(self) -> None:
-        """Kill what runs and close all channels."""
+        """Kill running services and close all channels."""
         await self.kill()
         for channel in self._channels:
             await channel.close()
 
     def last_words(self) -> str:
-        """What each service wrote last to standard error."""
+        """The last lines of each service on standard error."""
         return "".join(
             f"--- {name}\n{''.join(f'{line.strip():.400}' + chr(10) for line in child.lines[-LAST_WORDS_COUNT:])}"
             for name, child in self.children.items()

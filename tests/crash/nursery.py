@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nursery: starts service processes quickly, by forking them from a process that has imported everything.
 
-A fresh interpreter needs most of a second to import a service; a fork of one that has done so serves after some
-milliseconds. What is forked is a whole process all the same: its own main(), command line, environment, files,
-signals and exit code. Invariants: the nursery itself has one thread and uses nothing of gRPC but its import; no child
-outlives it, and it does not outlive its caller. Linux. Callers: one event loop in each process that wants children.
+A fresh interpreter needs most of a second to import a service; a fork of an interpreter that has done so serves after
+some milliseconds. The fork is a whole process all the same: its own main(), command line, environment, files, signals
+and exit code. Invariants: the nursery itself has a single thread and uses nothing of gRPC but its import; no child
+outlives it, and it does not outlive its caller. Linux. Callers: an event loop in each process that wants children.
 `python -m tests.crash.nursery FD` is the other end: requests and answers are JSON packets on a socket.
 """
 
@@ -44,7 +44,7 @@ class EndedEarly(Exception):
 
 
 class Child:
-    """One forked service. `lines` is what it wrote to standard error so far."""
+    """A forked service. `lines` is its output on standard error so far."""
 
     def __init__(self, service: str) -> None:
         self.service = service
@@ -68,7 +68,7 @@ class Child:
             raise EndedEarly(self, await self.wait_ended())
 
     async def wait_ended(self) -> int:
-        """Return its exit code, negative for a signal; one that does not end in time is killed."""
+        """Return its exit code, negative for a signal. A child that does not end in time is killed."""
         await asyncio.wait([self.ended], timeout=END_TIMEOUT_S)
         if not self.ended.done():
             self.lines.append(f"killed by the harness, because it did not end within {END_TIMEOUT_S} s\n")
@@ -99,7 +99,7 @@ class Child:
 
 
 class Nursery:
-    """The caller's end. Make it with `start`; `close` kills what still runs."""
+    """The caller's end. Make it with `start`; `close` kills children that still run."""
 
     def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
         self._process = process
@@ -109,7 +109,7 @@ class Nursery:
         self._newborn: Child | None = None
         self._spawning = asyncio.Lock()
         self.is_gone = False
-        """Whether it died; its children died with it, and another nursery has to be started."""
+        """Whether the nursery died. Its children died with it, and another nursery has to be started."""
         asyncio.get_running_loop().add_reader(control, self._receive)
 
     @classmethod
@@ -138,7 +138,7 @@ class Nursery:
         """
         assert service in SERVICES
         request = {"service": service, "arguments": list(arguments), "environment": dict(environment)}
-        async with self._spawning:  # there is room for one answer
+        async with self._spawning:  # there is room for a single answer
             return await self._spawn(service, json.dumps({**request, "network": network}).encode())
 
     async def _spawn(self, service: str, packet: bytes) -> Child:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of the crash harness have in common: how a part is run and what it hands back.
+"""The common interface of the parts of the crash harness: the call that runs a part, and its report.
 
 Invariants: a case depends on its seed alone, as far as chance is ours to choose (the scheduler of a real process is
 not); each violation names the command that repeats just its case. Callers: the driver (`tests.crash.__main__`).
@@ -24,7 +24,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class PartReport:
-    """What a part did. `counts` are totals by name, in the order to show; `skipped` is a reason, shown loudly."""
+    """The report of a part. `counts` are totals by name, in the order to show; `skipped` is a reason, shown loudly."""
 
     name: str
     counts: dict[str, int]
@@ -34,7 +34,7 @@ class PartReport:
 
 @dataclass
 class CaseReport:
-    """What the case of a seed did. `wrong` has a text for each broken promise."""
+    """The report of the case of a seed. `wrong` has a text for each broken promise."""
 
     seed: int
     counts: Counter[str] = field(default_factory=Counter)
@@ -42,7 +42,7 @@ class CaseReport:
 
 
 class Part(Protocol):
-    """One part of the harness: a package below `tests.crash` that exposes one of these as `PART`."""
+    """A part of the harness: a package below `tests.crash` that exposes an object of this class as `PART`."""
 
     name: str
     counts_by_size: dict[str, int]
@@ -52,18 +52,18 @@ class Part(Protocol):
         """Run the cases of seeds [first_seed, first_seed + count) with up to `jobs` at once.
 
         Calls `advance` with the number of cases that are done since the last call. A violation ends its case, not the
-        run. Leaves no process and no file behind, except what a violation needs to be looked at.
+        run. Leaves no process and no file behind, except the files that the inspection of a violation needs.
         """
         ...
 
 
 def repeat_command(part: str, seed: int) -> str:
-    """Return the command that repeats the case of one seed."""
+    """Return the command that repeats the case of a seed."""
     return f"python -m tests.crash --only {part} --seed {seed} --count 1"
 
 
 def sum_up(part: str, seed_count: int, reports: Iterable[CaseReport], advance: Callable[[int], None]) -> PartReport:
-    """Return the report of a part from those of its cases, and tell `advance` of each case as it comes."""
+    """Return the report of a part from the reports of its cases, and call `advance` for each case as it comes."""
     counts: Counter[str] = Counter()
     violations: list[Violation] = []
     for report in reports:

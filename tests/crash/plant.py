@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plant: a bug to plant, a small change that somebody could make, and that a simulation must catch.
+"""Plant: a bug to plant, a small change that a programmer could make, and that a simulation must catch.
 
 A plant whose text is no longer in its file does not apply; then the plant is rewritten, never dropped.
 """
@@ -24,7 +24,7 @@ class Change(NamedTuple):
 
 
 class Plant:
-    """Some changes that are one bug, and the part of the harness and the seed by which it was caught before."""
+    """Some changes that make a bug, and the part of the harness and the seed by which it was caught before."""
 
     def __init__(self, name: str, *changes: Change, part: str = "sim", seed: int = 0) -> None:
         self.name = name

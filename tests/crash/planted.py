@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.crash.planted`: do the simulations catch bugs? Plants some in a copy, one at a time.
+"""`python -m tests.crash.planted`: do the simulations catch bugs? Plants bugs in a copy, a bug at a time.
 
-For each plant the packages are copied into a scratch directory, changed there, and seeds are run until one fails, first
-the one that caught it before. What is printed is the change, the seed and the promise that broke. The same seeds find
-nothing in a copy without a change.
-Exit code 1 if a plant is not caught, does not apply, or the control finds something.
+For each plant the packages are copied into a scratch directory, changed there, and seeds are run until a seed fails,
+first the seed that caught the plant before. The command prints the change, the seed and the promise that broke. The
+same seeds find nothing in a copy without a change. Exit code 1 if a plant is not caught, does not apply, or the control
+finds something.
 """
 
 import argparse
@@ -38,7 +38,7 @@ CONTROL_COUNT_MIN = 500
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """What a copy did: how many seeds ran, and the one that failed with what it showed; None if none did."""
+    """The result of a copy: how many seeds ran, and the seed that failed with its output, None if none failed."""
 
     seed_count: int
     seed: int | None
@@ -46,7 +46,7 @@ class Sought:
 
 
 def seek(root: Path, part: str, plant: Plant | None, seeds: list[range]) -> Sought:
-    """Run seeds in a copy, with the plant if there is one, until one fails."""
+    """Run seeds in a copy, with the plant if it is given, until a seed fails."""
     with tempfile.TemporaryDirectory(prefix="planted-") as scratch:
         copy = Path(scratch)
         for package in PACKAGES:
@@ -63,7 +63,7 @@ def seek(root: Path, part: str, plant: Plant | None, seeds: list[range]) -> Soug
 
 
 def seek_here(part: str, seeds: list[range]) -> Sought:
-    """Run seeds in this process until one fails, and make its steps fewer."""
+    """Run seeds in this process until a seed fails, and make its steps fewer."""
     count = 0
     for count, seed in enumerate(itertools.chain.from_iterable(seeds), 1):
         if run_seeds(part, range(seed, seed + 1))[2]:
@@ -72,12 +72,12 @@ def seek_here(part: str, seeds: list[range]) -> Sought:
 
 
 def seeds_for(plant: Plant, first_seed: int, count: int) -> list[range]:
-    """Return the seed that caught a plant before, and then those that are asked for."""
+    """Return the seed that caught a plant before, and then the seeds that are asked for."""
     return [range(plant.seed, plant.seed + 1), range(first_seed, first_seed + count)]
 
 
 def show(console: Console, plant: Plant, sought: Sought) -> None:
-    """Print what was planted and what caught it."""
+    """Print a plant and the seed that caught it."""
     caught = f"seed {sought.seed}" if sought.seed is not None else "NOT CAUGHT"
     console.rule(f"{plant.name}: {caught} of {plant.part}")
     for change in plant.changes:
@@ -88,7 +88,7 @@ def show(console: Console, plant: Plant, sought: Sought) -> None:
 
 
 def control(part: str, plants_of_part: list[Plant], first_seed: int, count: int, console: Console) -> list[str]:
-    """Run without a plant what caught plants, and more. Returns what is wrong, in words."""
+    """Run the seeds that caught plants, and more, without a plant. Returns the faults, in words."""
     seeds = [*(range(each.seed, each.seed + 1) for each in plants_of_part), range(first_seed, first_seed + count)]
     found = seek(ROOT, part, None, seeds)
     console.rule(f"control: {found.seed_count} seeds of {part} without a plant")

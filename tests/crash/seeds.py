@@ -2,9 +2,9 @@
 """Simulations as parts of the crash harness: a seed becomes a plan, a plan a run; many seeds, some processes at once.
 
 A run needs neither files nor other processes. Hash seeds do not matter: nothing in a run depends on the order of a set
-of texts. A violation is shown with the shortest list of steps that still leads to it.
-Invariants: a run depends on its plan alone, a plan on its seed alone; leaving out steps keeps what the others draw.
-Callers: the packages `sim` and `cluster`, each with a module `simulate` that makes and runs plans.
+of texts. A violation is shown with the shortest list of steps that still leads to it. Invariants: a run depends on its
+plan alone, a plan on its seed alone; leaving out steps keeps the draws of the other steps. Callers: the packages `sim`
+and `cluster`, each with a module `simulate` that makes and runs plans.
 """
 
 import concurrent.futures
@@ -22,14 +22,14 @@ from typing import Any
 from tests.crash.part import PartReport, Violation, repeat_command
 
 CHUNK_COUNT = 25
-"""Seeds that one process takes at a time."""
+"""Seeds that a process takes at a time."""
 SHRUNK_COUNT_MAX = 5
-"""Violations of one run whose steps are made fewer."""
+"""Violations of a run whose steps are made fewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A kind of action, and the seed of what it draws."""
+    """A kind of action, and the seed of its draws."""
 
     kind: str
     seed: int
@@ -37,7 +37,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run does. `setup` is what its world begins with."""
+    """The plan of a run. `setup` is the initial state of its world."""
 
     setup: Any
     steps: list[Step]
@@ -46,7 +46,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run did, and what went wrong, if anything."""
+    """The outcome of a run: its steps and counts, and the violation, if any."""
 
     lines: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class SimulationPart:
 
 
 def run_seeds(name: str, seeds: range) -> tuple[range, Counter[str], list[int]]:
-    """Run some seeds of a simulation in this process; what they did in all, and which of them failed."""
+    """Run some seeds of a simulation in this process. Returns their counts in all, and the seeds that failed."""
     simulate, counts, broken = _module(name), Counter[str](), []
     with silence():
         for seed in seeds:
@@ -93,7 +93,7 @@ def run_seeds(name: str, seeds: range) -> tuple[range, Counter[str], list[int]]:
 
 
 def shortest(name: str, seed: int, *, is_shrunk: bool = True) -> str:
-    """Run a seed that fails, and say what happened in the fewest steps that do the same."""
+    """Run a seed that fails, and report the fewest steps that lead to the same failure."""
     simulate = _module(name)
     with silence():
         plan = simulate.make_plan(seed)
@@ -102,7 +102,7 @@ def shortest(name: str, seed: int, *, is_shrunk: bool = True) -> str:
 
 
 def shrunk(plan: Plan, run_plan: Callable[[Plan], Outcome], *, budget: int = 200) -> tuple[Plan, Outcome]:
-    """Leave out steps, in halves, quarters and so on, as long as something still goes wrong."""
+    """Leave out steps, in halves, quarters and so on, as long as the run still fails."""
     best, outcome = plan, run_plan(plan)
     kind = _kind_of(outcome)
     size = max(1, len(plan.steps) // 2)
@@ -127,7 +127,7 @@ def _kind_of(outcome: Outcome) -> str:
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """Silence the engines' warnings: most of what they warn of is arranged here."""
+    """Silence the engines' warnings: most events that they warn of are arranged here."""
     logging.disable(logging.CRITICAL)
     try:
         yield

@@ -18,7 +18,7 @@ END = COUNT * SIZE_BYTES
 
 
 def sent(number: int, **fields: object) -> Sent:
-    """A message of the one caller, for queue 0."""
+    """A message of the only caller, for queue 0."""
     plain = {
         "number": number,
         "caller": 1,
@@ -33,7 +33,7 @@ def sent(number: int, **fields: object) -> Sent:
 
 
 def stored(one: Sent, queue_offset: int, physical_offset: int, **fields: object) -> StoredMessage:
-    """Its record."""
+    """The record of a message."""
     plain = {
         "topic": one.topic,
         "queue_id": 0,
@@ -51,7 +51,7 @@ def stored(one: Sent, queue_offset: int, physical_offset: int, **fields: object)
 
 @pytest.fixture
 def history() -> History:
-    """Messages 1 to 4 acknowledged one by one, a batch of 5 and 6 without an answer."""
+    """Messages 1 to 4 acknowledged singly, a batch of 5 and 6 without an answer."""
     found = History()
     for index in range(4):
         batch = Batch([sent(index + 1)], MEMORY)
@@ -70,13 +70,13 @@ def log_of(history: History, count: int = COUNT) -> list[StoredMessage]:
 
 
 def look(history: History, messages: list[StoredMessage], first: int = 0, end: int = END) -> list[str]:
-    """What the check says."""
+    """The complaints of the check."""
     return settle(history, messages, min_physical_offset=first, end_physical_offset=end)
 
 
 @pytest.mark.parametrize("count", [4, 5, 6])
 def test_a_store_that_keeps_its_promises(history: History, count: int) -> None:
-    """Of a batch without an answer none, some of the first, or all may be there; that is then settled for good."""
+    """A batch without an answer may be there not at all, with its first messages, or whole. Then it is settled."""
     assert look(history, log_of(history, count)) == []
     states = [history.messages[number].state for number in (5, 6)]
     assert states == [State.STORED] * (count - 4) + [State.GONE] * (6 - count)
@@ -86,7 +86,7 @@ def test_a_store_that_keeps_its_promises(history: History, count: int) -> None:
 
 
 def change(index: int, **fields: object) -> Callable[[list[StoredMessage]], None]:
-    """Make one record another."""
+    """Change a record into another record."""
 
     def act(messages: list[StoredMessage]) -> None:
         messages[index].MergeFrom(StoredMessage(**fields))  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ def change(index: int, **fields: object) -> Callable[[list[StoredMessage]], None
 
 
 def drop(index: int) -> Callable[[list[StoredMessage]], None]:
-    """Lose one record."""
+    """Lose a record."""
 
     def act(messages: list[StoredMessage]) -> None:
         del messages[index]
@@ -104,7 +104,7 @@ def drop(index: int) -> Callable[[list[StoredMessage]], None]:
 
 
 def repeat(index: int) -> Callable[[list[StoredMessage]], None]:
-    """Store one message again, at the end."""
+    """Store a message again, at the end."""
 
     def act(messages: list[StoredMessage]) -> None:
         again = StoredMessage()
@@ -136,7 +136,7 @@ def repeat(index: int) -> Callable[[list[StoredMessage]], None]:
 def test_every_broken_promise_is_told(
     history: History, damage: Callable[[list[StoredMessage]], None], complaint: str
 ) -> None:
-    """One change of a good log, and the complaint names it."""
+    """A good log is changed once, and the complaint names the change."""
     messages = log_of(history)
     damage(messages)
     wrong = look(history, messages, end=END + SIZE_BYTES)
@@ -151,7 +151,7 @@ def test_a_refused_message_leaves_no_trace(history: History) -> None:
 
 
 def test_what_was_seen_stays(history: History) -> None:
-    """A reader's message may not vanish, although nobody acknowledged it."""
+    """A reader's message may not vanish, although it was not acknowledged."""
     history.see(log_of(history)[4:])
     assert look(history, log_of(history, 5)) == ["message 6 was seen at 500 and is not there any more"]
 

@@ -13,7 +13,7 @@ FIRST_SEED, SEED_COUNT = 700_000, 25
 
 
 def test_no_seed_breaks_a_promise() -> None:
-    """Whatever happens: nothing replicated is lost or doubled, nothing shown is taken back, and all become the same."""
+    """Under all faults nothing replicated is lost or doubled, nothing shown is taken back, and all become the same."""
     _, counts, broken = run_seeds("cluster", range(FIRST_SEED, FIRST_SEED + SEED_COUNT))
     for seed in broken[:1]:
         pytest.fail(f"{repeat_command('cluster', seed)}\n{shortest('cluster', seed)}")
@@ -27,7 +27,7 @@ def test_no_seed_breaks_a_promise() -> None:
 
 
 def test_a_seed_repeats_exactly() -> None:
-    """The same plan has the same steps and the same outcome, whatever ran before it in the process."""
+    """The same plan has the same steps and the same outcome, independent of earlier runs in the process."""
     plans = [make_plan(seed) for seed in range(8)]
     with silence():
         once = [run_plan(plan) for plan in plans]

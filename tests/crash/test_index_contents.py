@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison of indexes finds each kind of difference, and none between equal ones."""
+"""The comparison of indexes finds each kind of difference, and none between equal indexes."""
 
 import re
 from collections.abc import Callable
@@ -69,7 +69,7 @@ DAMAGES: dict[str, tuple[Callable[[MemoryFs], None], str]] = {
 
 
 def remove_queue(fs: MemoryFs) -> None:
-    """Remove the files of one queue; its directory stays."""
+    """Remove the files of a queue. Its directory stays."""
     directory = DATA_DIR / "consumequeue" / "T" / "0"
     for name in fs.list(directory):
         fs.remove(directory / name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The promises to producers and groups, on histories made by hand: each broken one is told, and nothing else."""
+"""The promises to producers and groups, on histories made by hand: broken promises are reported, and nothing else."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ INVISIBLE_MS = 1_000.0
 
 
 def make() -> History:
-    """Two groups of two topics: a plain message, two of a key, a delayed one, a transaction; nothing is wrong."""
+    """Two groups of two topics: a plain message, two of a key, a delayed message, a transaction. Nothing is wrong."""
     history = History(groups={"plain": Group(TOPIC), "ordered": Group(LANES, is_ordered=True)})
     send(history, "plain-0", 0)
     send(history, "key-0", 10, topic=LANES, kind="keyed", key="key")
@@ -226,7 +226,7 @@ def test_a_broken_promise_is_told(break_it: Callable[[History], None]) -> None:
 
 
 def test_what_comes_twice_for_a_reason_is_counted_by_it() -> None:
-    """A message that was given back, left, or could not be settled while somebody was away breaks no promise."""
+    """A message that was given back, left, or could not be settled while a service was away breaks no promise."""
     history = make()
     history.groups |= {name: Group(TOPIC) for name in ("back", "left", "slow", "away")}
     history.groups["official"] = Group(TOPIC, is_native=False)
@@ -257,7 +257,7 @@ def test_what_comes_twice_for_a_reason_is_counted_by_it() -> None:
 
 
 def test_what_comes_early_by_the_clock_of_the_log_is_not_early() -> None:
-    """A time of the clock counts by the log's clock; a delay ends earlier by what the clock was set ahead meanwhile."""
+    """A time of the clock counts by the log's clock; a delay ends earlier by the step of the clock meanwhile."""
     for is_after_delay, at_ms in ((False, 5.0), (True, 100.0)):
         history = make()
         history.sent["delayed-0"].deliver_ms, history.sent["delayed-0"].is_after_delay = 700, is_after_delay
@@ -266,7 +266,7 @@ def test_what_comes_early_by_the_clock_of_the_log_is_not_early() -> None:
 
 
 def test_a_delivery_that_starts_by_a_clock_that_was_set_ahead() -> None:
-    """What its former process had given out may come again before its time is over; it is counted."""
+    """A message that its former process gave out may come again before its time is over. It is counted."""
     history = make()
     history.deliveries[0].settled_ms = None
     receive(history, "plain-0", 600, attempt=2)

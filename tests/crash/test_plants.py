@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""That the bugs can still be planted, and that the simulated cluster catches one. All of them: make crash-planted."""
+"""That the bugs can still be planted, and that the simulated cluster catches a bug. All of them: make crash-planted."""
 
 import pytest
 
@@ -24,7 +24,10 @@ def test_names_differ() -> None:
 @pytest.mark.crash
 @pytest.mark.slow
 def test_the_simulated_cluster_catches_a_plant() -> None:
-    """A follower that acknowledges before its sync is caught by what its disk has, in a copy; nothing is without it."""
+    """A follower that acknowledges before its sync is caught by its disk's contents, in a copy.
+
+    Nothing is found without the plant.
+    """
     plant = next(each for each in PLANTS if (each.part, each.name) == ("cluster", "acknowledge before the sync"))
     seeds = [range(plant.seed, plant.seed + 1)]
     assert "its disk has not all of that" in seek(ROOT, "cluster", plant, seeds).what

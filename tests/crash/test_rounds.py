@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The promises of the rounds, on histories made by hand: each broken one is told, and nothing else."""
+"""The promises of the rounds, on histories made by hand: each broken promise is reported, and nothing else."""
 
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.common.v1.message_pb2 import (
@@ -26,7 +26,7 @@ def make(*, is_synchronous: bool = True) -> Promises:
 
 
 def batch_of(number: int) -> Batch:
-    """A batch of one message in queue 0."""
+    """A batch of a single message in queue 0."""
     sent = Sent(number, 1, number, "orders", 0, 3, {}, 1, names_host=False)
     return Batch([sent], DURABILITY_REPLICATED)
 
@@ -69,7 +69,7 @@ def test_what_is_as_it_was_told() -> None:
 
 
 def test_a_lost_message() -> None:
-    """What was REPLICATED is missed, whoever leads now; what was less only if no other log led since."""
+    """A REPLICATED message is missed under any leader, a message of less only if no other log led since."""
     for durability, led_since, is_wrong in (
         (DURABILITY_REPLICATED, "b", True),
         (DURABILITY_LOCAL_DISK, "b", False),
@@ -95,7 +95,7 @@ def test_a_lost_message_in_the_middle_of_an_epoch() -> None:
 
 
 def test_lost_power_and_disks() -> None:
-    """They excuse what they may take, until the next check."""
+    """They excuse the losses that they may cause, until the next check."""
     for durability, happens, is_wrong in (
         (DURABILITY_MEMORY, Promises.loses_power, False),
         (DURABILITY_LOCAL_DISK, Promises.loses_power, True),
@@ -120,7 +120,7 @@ def test_what_all_had_stays() -> None:
 
 
 def test_readers_that_go_back() -> None:
-    """Of a synchronous master nothing that was seen goes, and no process shows less; others may."""
+    """With a synchronous master no seen record is lost, and no process shows less. Other masters may."""
     for is_synchronous in (True, False):
         promises = make(is_synchronous=is_synchronous)
         promises.sends(batch_of(0))
@@ -134,7 +134,7 @@ def test_readers_that_go_back() -> None:
 
 
 def test_readers_that_differ() -> None:
-    """Two readers who see two messages at one place, or under one number of a queue, are told at once."""
+    """Two readers that see two messages at the same place, or under the same queue offset, are reported at once."""
     promises = make()
     promises.sees("one", [stored(0)])
     promises.sees("other", [stored(1, place=0)])
@@ -142,7 +142,7 @@ def test_readers_that_differ() -> None:
 
 
 def test_two_leaders() -> None:
-    """In one epoch one log leads, and the same one acknowledges."""
+    """In an epoch a single log leads, and the same log acknowledges."""
     promises = make()
     promises.leads("b", 1)
     assert len(promises.wrong) == 1
@@ -152,7 +152,7 @@ def test_two_leaders() -> None:
 
 
 def test_writers() -> None:
-    """A batch that a writer heard to be REPLICATED is there; one of less may be missing."""
+    """A batch that a writer heard to be REPLICATED is there; a batch of less may be missing."""
     for durability, is_wrong in ((DURABILITY_REPLICATED, True), (DURABILITY_LOCAL_DISK, False)):
         promises = make()
         batch = batch_of(0)

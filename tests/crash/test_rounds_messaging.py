@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rounds check of groups and the gateway, on histories made by hand: each broken promise is told."""
+"""The checks of groups and the gateway in rounds, on histories made by hand: each broken promise is reported."""
 
 import asyncio
 import signal
@@ -20,19 +20,19 @@ ALL_HAVE_7 = {"reader-1": {"a": 7, "b": 7, "c": 7}}
 
 
 def history_of(kind: str = "plain", **fields: object) -> History:
-    """One message that was sent, and answered as done."""
+    """A message that was sent, and answered as done."""
     plain = {"began_ms": 1, "answered_ms": 2, "is_native": False}
     sent = Sent(name=NAME, topic=TOPIC, kind=kind, **{**plain, **fields})  # type: ignore[arg-type]
     return History(groups=GROUPS, sent={NAME: sent}, attempts_last=False)
 
 
 def stored(queue_offset: int, queue_id: int = 0) -> StoredMessage:
-    """That message as the log has it."""
+    """The message as the log has it."""
     return StoredMessage(topic=TOPIC, body=NAME.encode(), queue_id=queue_id, queue_offset=queue_offset)
 
 
 def received(began_ms: float, attempt: int, settled_ms: float | None = None) -> Delivery:
-    """That message as a member got it, and acknowledged it if that was answered."""
+    """The message as a member got it, and acknowledged it if the acknowledgement was answered."""
     one = Delivery("billing", Place(TOPIC, 0, 0), NAME, attempt, began_ms, began_ms + 1, 1000)
     one.verb, one.settle_began_ms, one.settled_ms = "ack", began_ms + 2, settled_ms
     return one
@@ -56,7 +56,7 @@ def test_a_send_without_an_answer() -> None:
 
 
 def test_transactions() -> None:
-    """One that was committed is there once the commit was answered; others never are."""
+    """A committed transaction is there once the commit was answered. Others never are."""
     assert len(compare(history_of("transaction", end="commit", ended_ms=5), {}, [])) == 1
     assert compare(history_of("transaction", end="commit"), {}, []) == []
     for end in ("rollback", ""):
@@ -64,7 +64,7 @@ def test_transactions() -> None:
 
 
 def test_an_acknowledgement_that_is_undone() -> None:
-    """No receive that began later brings the message; a failover may count the attempts of an earlier one anew."""
+    """No receive that began later brings the message; a failover may count the attempts of an earlier receive anew."""
     for began_ms, is_wrong in ((20, True), (5, False)):
         history = history_of()
         history.deliveries = [received(1, 1, settled_ms=10), received(began_ms, 2)]
@@ -81,7 +81,7 @@ async def child_that(code: int | None) -> Child:
 
 @pytest.mark.parametrize(("code", "owed"), [(None, 7), (0, 7), (-signal.SIGKILL, 3)], ids=["runs", "stopped", "killed"])
 def test_what_is_owed_of_commits(code: int | None, owed: int) -> None:
-    """All that was answered, unless the process was killed; and what all had once, whatever happens."""
+    """All answered commits, unless the process was killed, and the commits that all had once, in every case."""
     child = asyncio.run(child_that(code))
     assert Committed(asked=8, known=3, taken=7, taken_by=child).owed == owed
 
@@ -97,14 +97,14 @@ def test_commits_that_are_missing() -> None:
 
 
 def test_groups_that_come_back() -> None:
-    """One whose deletion was answered is nowhere."""
+    """A group whose deletion was answered is nowhere."""
     assert compare_offsets({}, ["gone-1"], {"gone-1": {"a": UNKNOWN, "b": UNKNOWN}}) == []
     for value in (1, SILENT):
         assert len(compare_offsets({}, ["gone-1"], {"gone-1": {"a": UNKNOWN, "b": value}})) == 1
 
 
 def test_changes_of_topics() -> None:
-    """A topic is as its last change was answered; one that was deleted is gone."""
+    """A topic is as its last change was answered; a deleted topic is gone."""
     known = {"made-0": 4, "made-1": 0}
     assert compare_topics(known, {"made-0": 4, "made-1": 0}) == []
     assert len(compare_topics(known, {"made-0": 3, "made-1": 3})) == 2

@@ -13,7 +13,7 @@ FIRST_SEED, SEED_COUNT = 700_000, 60
 
 
 def test_no_seed_breaks_a_promise() -> None:
-    """Whatever happens in any order: what was acknowledged is there, nothing else is, and the indexes are right."""
+    """In any order of events acknowledged messages are there, nothing else is, and the indexes are right."""
     _, counts, broken = run_seeds("sim", range(FIRST_SEED, FIRST_SEED + SEED_COUNT))
     for seed in broken[:1]:
         pytest.fail(f"{repeat_command('sim', seed)}\n{shortest('sim', seed)}")
@@ -22,7 +22,7 @@ def test_no_seed_breaks_a_promise() -> None:
 
 
 def test_a_seed_repeats_exactly() -> None:
-    """The same plan has the same steps and the same outcome, whatever ran before it in the process."""
+    """The same plan has the same steps and the same outcome, independent of earlier runs in the process."""
     plans = [make_plan(seed) for seed in range(20)]
     once = [run_plan(plan) for plan in plans]
     again = [run_plan(plan) for plan in reversed(plans)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases with real processes, spread over worker processes, each with its own event loop and nursery.
 
-Invariant: a worker serves many seeds, one at a time, and its nursery and all of their children end with it.
+Invariant: a worker serves many seeds in turn, and its nursery and all of their children end with it.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ Case = Callable[[int, Nursery], Awaitable[R]]
 
 
 class Worker:
-    """The event loop and the nursery of one worker process."""
+    """The event loop and the nursery of a worker process."""
 
     current: "Worker | None" = None
 
@@ -27,7 +27,7 @@ class Worker:
         self.nursery = self.runner.run(Nursery.start(environment))
 
     def run(self, case: Case[R], seed: int) -> R:
-        """Run one case."""
+        """Run a case."""
 
         async def run() -> R:
             if self.nursery.is_gone:
@@ -47,8 +47,8 @@ def run_seeds(
 ) -> Iterator[R]:
     """Run the case of each seed, up to `jobs` at once, and yield the reports as they come.
 
-    `environment` is what the services get on top of this process's own; each worker calls `prepare` before anything
-    else. Both functions must be importable by name.
+    `environment` has the variables that the services get on top of this process's own; each worker calls `prepare`
+    before anything else. Both functions must be importable by name.
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(

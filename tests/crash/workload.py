@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workload: concurrent callers and streams against a running store, which write down what they sent and were told.
+"""Workload: concurrent callers and streams against a running store, which record their messages and the answers.
 
 Several topics and queues, tags, keys, sizes from nothing to a good part of a segment, batches, both durabilities, a few
-requests that must be refused, and readers that pull and commit. It goes on until it is told to stop or nobody answers.
-Invariants: a message is in the history before its first byte is sent; whatever ends a call without an answer leaves its
-messages open. Callers: one event loop; raw gRPC, without any retry.
+requests that must be refused, and readers that pull and commit. It goes on until it is told to stop or there is no
+answer. Invariants: a message is in the history before its first byte is sent; any end of a call without an answer
+leaves its messages open. Callers: a single event loop; raw gRPC, without any retry.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def reason_of_error(error: grpc.aio.AioRpcError) -> str:
 
 @dataclass(slots=True)
 class Outcomes:
-    """What a run of the workload met. `wrong` are answers that break a promise by themselves."""
+    """The outcomes of a run of the workload. `wrong` are answers that break a promise by themselves."""
 
     refusal_reasons: dict[str, int] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Outcomes:
 
 
 class Workload:
-    """Writers and readers of one store. `weak_durability_max` is the highest durability that the fault may break."""
+    """Writers and readers of a store. `weak_durability_max` is the highest durability that the fault may break."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Workload:
         self._topics = sorted({sent.topic for sent in history.messages.values()}) or ["orders"]
         self._over = asyncio.Event()
         self.was_turned_away = False
-        """Whether the run ended because nobody answered any more."""
+        """Whether the run ended because there were no answers any more."""
         self.was_full = asyncio.Event()
         """Set when a batch was refused because the disk is full."""
 
@@ -135,7 +135,7 @@ class Workload:
                 raise result
 
     async def _call(self, log: CommitLogStubs) -> None:
-        """One caller: a batch, its answer, the next batch."""
+        """Run a caller: a batch, its answer, the next batch."""
         caller, sequence = next(self._callers), itertools.count()
         while not self._over.is_set():
             batch = self._batch(caller, sequence)
@@ -151,7 +151,7 @@ class Workload:
             await asyncio.sleep(self._pause_s)
 
     async def _stream(self, log: CommitLogStubs) -> None:
-        """One stream with several batches under way."""
+        """Run a stream with several batches under way."""
         pending: deque[Batch] = deque()
         room = asyncio.Semaphore(STREAM_WINDOW)
         call = log.append.AppendStream()
@@ -187,7 +187,7 @@ class Workload:
             await call.done_writing()
 
     async def _read(self, index: IndexerStubs) -> None:
-        """Pull from queue after queue and commit what was read."""
+        """Pull from queue after queue and commit the offsets of read messages."""
         positions: dict[tuple[str, int], int] = {}
         while not self._over.is_set():
             queue = self._chance.choice(self._topics), self._chance.randrange(QUEUE_COUNT)
@@ -205,7 +205,7 @@ class Workload:
                 await asyncio.sleep(0.01)
 
     def next_batch(self) -> Batch:
-        """A batch of a caller of its own, taken note of, for whoever sends it by hand."""
+        """Return a batch of a caller of its own, recorded in the history, for a test that sends it by hand."""
         return self._batch(next(self._callers), itertools.count())
 
     def _batch(self, caller: int, sequence: itertools.count[int]) -> Batch:
@@ -254,7 +254,7 @@ class Workload:
         self.outcomes.wrong += self._history.acknowledge(batch, result, weak_durability_max=self.weak_durability_max)
 
     def refused(self, batch: Batch, reason: str) -> bool:
-        """Take note of a refusal; False if nobody knows what became of the batch."""
+        """Record a refusal. Returns False if the outcome of the batch is unknown."""
         self.outcomes.refusal_reasons[reason] = self.outcomes.refusal_reasons.get(reason, 0) + 1
         if reason not in NO_TRACE_REASONS:
             return False

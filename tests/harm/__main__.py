@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.harm`: harms every file of a store in every way, and shows what the services make of it.
+"""`python -m tests.harm`: harms every file of a store in every way, and shows the services' reaction.
 
-The end is a table of outcomes, each broken trial with the command that repeats it, and the code 1 if there is one.
-First a store that nobody harms goes through the same course: it must be whole.
+The end is a table of outcomes, each broken trial with the command that repeats it, and the code 1 if there is a broken
+trial. First an unharmed store goes through the same course: it must be whole.
 """
 
 import argparse
@@ -36,7 +36,7 @@ TABLE_WIDTH_MIN = 120
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """A trial and what came of it."""
+    """A trial and its judgement."""
 
     trial: Trial
     judgement: Judgement
@@ -69,7 +69,7 @@ def parse_options() -> argparse.Namespace:
 def run(
     trials: Sequence[Trial], templates: Mapping[str, Template], options: argparse.Namespace, progress: Progress
 ) -> Iterator[tuple[Trial, Facts]]:
-    """Run trials and yield what was seen of each, as it comes."""
+    """Run trials and yield the facts of each, as it comes."""
     task = progress.add_task("trials", total=len(trials))
     case = functools.partial(run_trial, trials, templates, options.seed)
     for index, facts in run_seeds(case, range(len(trials)), jobs=options.jobs):
@@ -88,7 +88,7 @@ async def make(directory: Path) -> Mapping[str, Template]:
 
 
 def results_of(directory: Path, options: argparse.Namespace, console: Console) -> list[Result]:
-    """Make the stores, run the calm trials, then those that were chosen."""
+    """Make the stores, run the calm trials, then the chosen trials."""
     templates = asyncio.run(make(directory))
     chosen = [one for one in trials_of(templates) if fnmatch.fnmatchcase(one.name, options.only)]
     calm = [Trial("-", NOTHING, moment, "-") for moment in MOMENTS]
@@ -107,7 +107,7 @@ def results_of(directory: Path, options: argparse.Namespace, console: Console) -
 
 
 def is_broken(result: Result) -> bool:
-    """Whether it fails the run; a calm store must be whole."""
+    """Whether the trial fails the run. A calm store must be whole."""
     is_calm = result.trial.harm == NOTHING
     return result.judgement.verdict is Verdict.BROKEN or (is_calm and result.judgement.verdict is not Verdict.WHOLE)
 
@@ -139,7 +139,7 @@ def show(console: Console, results: Sequence[Result]) -> None:
 
 
 def main() -> int:
-    """Run what was asked for; 1 if a trial is broken, else 0."""
+    """Run the chosen trials. Returns 1 if a trial is broken, else 0."""
     options = parse_options()
     console = Console()
     console.width = max(console.width, TABLE_WIDTH_MIN)

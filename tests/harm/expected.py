@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is in the store, and so in each answer: messages that are functions of their numbers, and one line for each.
+"""The content of the store and of each answer: messages that are functions of their numbers, a line for each.
 
 An answer is a tuple of lines. The line of a message names its number, its place and a digest of its content, so that
-two lines are equal if, and only if, the messages are; the copy of a delayed message has no place, because nobody knows
-beforehand where it comes. Invariant: `Expected` grows by what is acknowledged and never loses anything.
+two lines are equal if, and only if, the messages are; the copy of a delayed message has no place, because it is not
+known beforehand. Invariant: `Expected` grows by acknowledged messages and never loses anything.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEY_COUNT = 7
 GROUP = "readers"
 BORN_TIME_MS = 1_700_000_000_000
 LEFT_OUT = frozenset({"__CRC32#", "REAL_TOPIC", "REAL_QID", DELAY})
-"""Properties that the store adds to a record or takes from a delivered one."""
+"""Properties that the store adds to a record or takes from a delivered message."""
 
 COPY = "copy of "
 """How the line of a delayed message's copy begins."""
@@ -58,25 +58,25 @@ def sent(number: int) -> Sent:
 
 
 def line_of_record(message: StoredMessage) -> str:
-    """What an answer says of a message."""
+    """The line of a message in an answer."""
     place = f"{message.topic}/{message.queue_id}@{message.queue_offset} at {message.physical_offset}"
     digest = _digest(message.body, message.properties, message.born_time_ms)
     return _line(message.flag, message.topic, place, digest)
 
 
 def line_of_sent(one: Sent) -> str:
-    """What answers must say of a message that was acknowledged; of a delayed one, its copy's line."""
+    """The line of an acknowledged message in answers. For a delayed message it is its copy's line."""
     place = f"{one.topic}/{one.queue_id}@{one.queue_offset} at {one.physical_offset}"
     return _line(one.number, one.topic, place, _digest(one.body, one.properties, one.born_time_ms))
 
 
 def offset_line(group: str, topic: str, queue_id: int, queue_offset: int) -> str:
-    """What is said of a consumer group."""
+    """The line of a consumer group's offset."""
     return f"{group} {topic}/{queue_id} = {queue_offset}"
 
 
 def queue_question(topic: str, queue_id: int, tag: str = "") -> str:
-    """A queue from its begin to its end, all of it or what has a tag."""
+    """A queue from its begin to its end, all of it or the messages with a tag."""
     return f"queue {topic}/{queue_id}" + (f" tag {tag}" if tag else "")
 
 
@@ -97,16 +97,16 @@ def time_question(topic: str, start_time_ms: int = 0) -> str:
 
 @dataclass(slots=True)
 class Expected:
-    """What each question must be answered with, and what is to be asked."""
+    """The questions, and the expected answer to each."""
 
     lines: dict[str, list[str]] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)
-    """All that were sent, also those that have expired."""
+    """All messages that were sent, also expired messages."""
     middle_time_ms: int = 0
-    """A store time in the middle of the store, from which on one question asks."""
+    """A store time in the middle of the store, from which on a question asks."""
 
     def copy(self) -> Expected:
-        """An equal one of its own."""
+        """An independent copy."""
         lines = {question: list(lines) for question, lines in self.lines.items()}
         return Expected(lines, list(self.numbers), self.middle_time_ms)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The seven harms: what another program, a bad disk or a person does to a file.
+"""The seven harms that another program, a bad disk or a person does to a file.
 
-Each takes a file and a source of chance, and harms it where it is, as a process beside the services would: what is
-mapped sees it at once. Used is what lies below the last byte that is not zero; all of it, if there is none.
+Each takes a file and a source of chance, and harms it where it is, like a process beside the services: mappings see it
+at once. The used part lies below the last byte that is not zero; it is all of the file if there is no such byte.
 """
 
 import random
@@ -13,7 +13,7 @@ LENGTHENED_BYTES = 100
 
 
 def remove(path: Path, chance: random.Random) -> None:
-    """The file is gone; whoever has it open keeps it."""
+    """The file is gone. A process that has it open keeps it."""
     path.unlink()
 
 
@@ -28,13 +28,13 @@ def shorten(path: Path, chance: random.Random) -> None:
 
 
 def zero(path: Path, chance: random.Random) -> None:
-    """The middle third of what is used is zeros."""
+    """The middle third of the used part is zeros."""
     start, end = _middle(path)
     _write(path, start, bytes(end - start))
 
 
 def scramble(path: Path, chance: random.Random) -> None:
-    """The middle third of what is used is random."""
+    """The middle third of the used part is random."""
     start, end = _middle(path)
     _write(path, start, chance.randbytes(end - start))
 

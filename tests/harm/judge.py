@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge: what was seen of one trial in, a verdict out. Pure.
+"""The judge: makes a verdict of the facts of a trial. Pure.
 
-Whole: every answer is right and complete. Told: something is not there, is refused or ended, and somebody says why and
+Whole: every answer is right and complete. Told: something is not there, is refused or ended, and a service says why and
 where. Broken: a wrong answer, a message twice, fewer answers without a word, a bug's trace, an end by a signal.
-Invariants: whoever names nothing of the file tells nothing; a refusal is only told by a reason; what is missing is not
-told by the refusal of something else.
+Invariants: a text that names nothing of the file tells nothing; a refusal is only told by a reason; a missing message
+is not told by the refusal of something else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.harm.expected import COPY, LOG, STATES
 
 SHOWN_COUNT = 3
 BUG_MARKS = ('"exception"', "Traceback (most recent call last)", "Fatal Python error")
-"""What a service writes to its log only because of a bug."""
+"""Texts that a service writes to its log only because of a bug."""
 BUG_CODES = ("UNKNOWN", "INTERNAL")
 GONE_CODES = ("UNAVAILABLE", "CANCELLED")
 """Without a reason: from a service that has ended, or ended meanwhile."""
@@ -28,7 +28,7 @@ LOUD = frozenset(("warning", "error", "critical"))
 
 
 class Verdict(enum.Enum):
-    """See the module."""
+    """The verdict of a trial: whole, told or broken (see the module)."""
 
     WHOLE = "whole"
     TOLD = "told"
@@ -37,7 +37,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """How a call failed. The reason is empty if nobody gave one."""
+    """How a call failed. The reason is empty if the service gave no reason."""
 
     code: str
     reason: str
@@ -57,7 +57,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """All answers at one time, what was due then, and what the services said of themselves."""
+    """All answers at a time, the expected answers then, and the services' status."""
 
     when: str
     answers: Mapping[str, Answer]
@@ -67,7 +67,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A service ended, or did not start. `was_asked` if it was told to stop; `is_kill` if the harness killed it."""
+    """A service ended, or did not start. `was_asked` if it was asked to stop; `is_kill` if the harness killed it."""
 
     service: str
     code: int
@@ -76,7 +76,7 @@ class End:
 
 @dataclass(slots=True)
 class Facts:
-    """What was seen of a trial. `lines` are all that the services wrote from the harm on."""
+    """The observations of a trial. `lines` are all that the services wrote from the harm on."""
 
     file: str
     harm: str
@@ -84,17 +84,17 @@ class Facts:
     looks: list[Look] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
-    """Of the append and the commit after the harm."""
+    """Refusals of the append and the commit after the harm."""
     lines: list[tuple[str, str]] = field(default_factory=list)
     was_killed: bool = False
-    """Whether services were killed before: then messages that waited may be delivered once more."""
+    """Whether services were killed before: then messages that waited may be delivered a second time."""
     trouble: list[str] = field(default_factory=list)
-    """What went wrong with the trial itself, such as a service that hangs."""
+    """Faults of the trial itself, such as a service that hangs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdict and why: what is broken, or else what was told."""
+    """The verdict and its reasons: the broken promises, or else the texts that told."""
 
     verdict: Verdict
     broken: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ def judge(facts: Facts, usual: frozenset[str] = frozenset()) -> Judgement:
 
 
 def names_of(file: str) -> tuple[str, ...]:
-    """What a word about a file has in it: its name, or what it alone holds."""
+    """Return the names by which a text tells of a file: its name, or the name of its only content."""
     path = PurePosixPath(file)
     names = {"consumequeue": (f"{path.parent.parent.name}/{path.parent.name}",), "commitlog": ("missing_bytes",)}
     return (path.name, *names.get(path.parts[0], ()))
@@ -156,7 +156,7 @@ def _loud_lines(lines: Iterable[tuple[str, str]], names: Sequence[str], usual: f
 
 
 def is_loud(line: str) -> bool:
-    """Whether somebody looks at such a line: of level warning or above, or the last words of a process."""
+    """Whether an operator looks at such a line: of level warning or above, or the last words of a process."""
     try:
         return json.loads(line).get("level") in LOUD
     except (ValueError, AttributeError):
@@ -193,7 +193,7 @@ def _bad_refusal(refusal: Refusal, is_down: bool) -> list[str]:
 
 
 def _wrong(question: str, answer: Answer, expected: Sequence[str], copies: frozenset[str]) -> list[str]:
-    """Messages that are not, or not there; a message twice that is not a delayed one's copy."""
+    """Lines of wrong or misplaced messages, and a message that is there twice and is no delayed message's copy."""
     if question in STATES:
         return []
     strange = [line for line in answer.lines if line not in {*expected, *copies}]
@@ -202,7 +202,7 @@ def _wrong(question: str, answer: Answer, expected: Sequence[str], copies: froze
 
 
 def _lacking(question: str, answer: Answer, expected: Sequence[str], was_killed: bool) -> list[str]:
-    """What is not there, and what is there instead or again where that may be told."""
+    """The missing lines, and lines that are there instead or again, where that may be told."""
     missing = [line for line in expected if line not in set(answer.lines)]
     found = [f"{len(missing)} of {len(expected)} are missing: {_some(missing)}"] if missing else []
     other = [line for line in answer.lines if line not in set(expected)]

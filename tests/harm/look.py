@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A look: everything is asked of the three services, and each answer is taken down as it came.
+"""A look: everything is asked of the three services, and each answer is recorded as it came.
 
 Nothing is judged here, and no failed call ends a look. Waits first until the Indexer has all of the log, as long as it
-gets on, and until nothing waits to be delivered. Callers: one event loop, while nobody else appends.
+gets on, and until nothing waits to be delivered. Callers: a single event loop, while no other caller appends.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ class Questions:
         self._topics = topic_service_pb2_grpc.TopicServiceStub(store.channel("commitlog"))
 
     async def look(self, when: str, expected: Expected) -> Look:
-        """Ask everything. What is due is copied, because it grows."""
+        """Ask everything. The expected lines are copied, because they grow."""
         await self.wait_settled(expected)
         answers = {question: await _answer(ask) for question, ask in self._all(expected).items()}
         return Look(when, answers, expected.copy().lines, await self._status())
 
     async def wait_settled(self, expected: Expected) -> None:
-        """Wait until the Indexer has all of the log and has delivered what is due, or says why not."""
+        """Wait until the Indexer has all of the log and has delivered due messages, or says why not."""
         await self._wait_indexed()
         copies = expected.lines.get(queue_question(LATER, 0), [])
         end_s = asyncio.get_running_loop().time() + DELIVERY_S_MAX

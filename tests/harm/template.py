@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stores that trials harm: one that was stopped and one that was killed, each with every kind of file.
+"""The stores that trials harm: a stopped store and a killed store, each with every kind of file.
 
 Made once in each run, with the services themselves; a trial gets a copy. Small files make a store of a few hundred
 messages have several of each.
@@ -61,7 +61,7 @@ SEGMENT_COUNT_MIN, QUEUE_FILE_COUNT_MIN, INDEX_FILE_COUNT_MIN = 3, 3, 3
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A directory to copy, and what is in it."""
+    """A directory to copy, and its expected content."""
 
     data_dir: Path
     expected: Expected
@@ -80,7 +80,7 @@ async def start(store: LiveStore) -> None:
 
 
 async def append(store: LiveStore, expected: Expected, numbers: Iterable[int]) -> None:
-    """Append messages in one batch to the disk, and take in what was acknowledged. Raises AioRpcError."""
+    """Append messages in a batch to the disk, and take in the acknowledgements. Raises AioRpcError."""
     messages = [sent(number) for number in numbers]
     request = append_pb.AppendRequest(messages=[one.to_request() for one in messages], durability=LOCAL_DISK)
     expected.add(messages, (await store.commitlog().append.Append(request, timeout=CALL_TIMEOUT_S)).result)
@@ -144,7 +144,10 @@ async def _fill(store: LiveStore, expected: Expected) -> None:
 
 
 async def _learn(questions: Questions, expected: Expected) -> None:
-    """Forget what has expired, and learn what only the store can know. Asserts that all its answers are right."""
+    """Forget expired messages, and learn the answers that only the store can know.
+
+    Asserts that all its answers are right.
+    """
     look = await questions.look("while the template is made", expected)
     gone = expected.keep(frozenset(look.answers[LOG].lines))
     assert all(int(line.removeprefix(COPY).split(maxsplit=1)[0].rstrip(":")) < EXPIRED_COUNT for line in gone), gone
@@ -163,7 +166,7 @@ def _copy(store: LiveStore, data_dir: Path, expected: Expected) -> Template:
 
 
 def _check(files: list[str]) -> None:
-    """Enough of each kind, so that a first, a middle and a last one are harmed."""
+    """Check that there are enough files of each kind, so that a first, a middle and a last file are harmed."""
     counts = {
         "commitlog/": SEGMENT_COUNT_MIN,
         f"consumequeue/{ORDERS}/0/": QUEUE_FILE_COUNT_MIN,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge itself: each way to break a promise is found, and nobody is accused who keeps them all or says why not."""
+"""The judge itself: each broken promise is found, and no service is accused that keeps all or says why not."""
 
 import json
 import random
@@ -21,7 +21,7 @@ ALL = {question: Answer(lines) for question, lines in DUE.items()}
 
 
 def facts(answers: dict[str, Answer] | None = None, **fields: object) -> Facts:
-    """A trial with one look, which is right unless answers say otherwise."""
+    """A trial with a single look, which is right unless answers say otherwise."""
     look = Look("after it", {**ALL, **(answers or {})}, DUE)
     return Facts(FILE, "zeros", "stopped", **{"looks": [look], **fields})  # type: ignore[arg-type]
 
@@ -58,7 +58,7 @@ LACKING = {QUEUE: Answer((ONE,))}
     ],
 )
 def test_nobody_is_accused(trial: Facts, verdict: Verdict) -> None:
-    """What is right is whole, what is lacking with a word is told."""
+    """Right answers are whole, a lack with a text is told."""
     judged = judge(trial)
     assert (judged.verdict, judged.broken) == (verdict, ())
 
@@ -87,7 +87,7 @@ def test_nobody_is_accused(trial: Facts, verdict: Verdict) -> None:
     ],
 )
 def test_every_broken_promise_is_found(trial: Facts, complaint: str) -> None:
-    """One thing that must not be, and the judgement names it."""
+    """The judgement names a single fault."""
     judged = judge(trial)
     assert judged.verdict is Verdict.BROKEN
     assert any(complaint in text for text in judged.broken), judged
@@ -100,7 +100,7 @@ def test_what_an_unharmed_store_says_tells_nothing() -> None:
 
 
 def test_status_tells_too() -> None:
-    """A field of GetStatus may name what is missing."""
+    """A field of GetStatus may name the missing data."""
     look = Look("after it", {**ALL, **LACKING}, DUE, status=f'last_error: "{FILE} is damaged"')
     assert judge(facts(looks=[look])).verdict is Verdict.TOLD
 
@@ -118,7 +118,7 @@ def test_status_tells_too() -> None:
     ],
 )
 def test_harms(tmp_path: Path, harm: str, check: Callable[[Path], bool]) -> None:
-    """Each does what its name says, to what is used of the file."""
+    """Each harm has the effect of its name, on the used part of the file."""
     path = tmp_path / "file"
     path.write_bytes(b"x" * 30 + bytes(60))
     HARMS[harm](path, random.Random(1))
@@ -136,7 +136,7 @@ def test_a_tiny_file_is_harmed_too(tmp_path: Path, size: int) -> None:
 
 
 def test_expectations() -> None:
-    """A message is due in its queue, by key, id and time, and in the log; one with the tag by tag, too."""
+    """A message is due in its queue, by key, id and time, and in the log; a message with the tag by tag, too."""
     expected = Expected()
     one = sent(6)
     expected.add([one], _result(4711, 2, one.queue_id))

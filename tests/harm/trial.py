@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One trial: a copy of a store, one harm to one file at one moment, and everything asked before and after a restart.
+"""A trial: a copy of a store, a harm to a file at a moment, and everything asked before and after a restart.
 
 While services run: harm, ask, append, ask, restart, ask.
 After a stop or a kill: harm, start, ask, append, restart, ask.
@@ -36,13 +36,13 @@ TRIAL_S_MAX = 180.0
 APPENDED = range(1_001, 1_030)
 """Numbers of the batch after the harm."""
 DELIVERY_FILES = ("config/delayOffset", "consumequeue/SCHEDULE_TOPIC_XXXX/", "consumequeue/later/")
-"""Where one of the batch is to be delivered later; that takes a second, so elsewhere none is."""
+"""Files for which a message of the batch is to be delivered later. That takes a second, so other files have none."""
 SERVICES = ("janitor", "indexer", "commitlog")
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is done to which file, and when."""
+    """The harm, the file and the moment."""
 
     file: str
     harm: str
@@ -52,12 +52,12 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """By which it is chosen and repeated."""
+        """The name by which a trial is chosen and repeated."""
         return f"{self.moment}:{self.harm}:{self.label}"
 
 
 def trials_of(templates: Mapping[str, Template]) -> list[Trial]:
-    """All trials: every file that a moment has, each harm. What runs has the files of both templates."""
+    """All trials: every file that a moment has, each harm. A running store has the files of both templates."""
     files = {moment: template.files for moment, template in templates.items()}
     files[RUNNING] = sorted({*files[STOPPED], *files[KILLED]})
     labels = _labels(sorted({file for names in files.values() for file in names}))
@@ -91,7 +91,7 @@ def _labels(files: Sequence[str]) -> dict[str, str]:
 
 
 class Course:
-    """The course of one trial, which fills in its facts."""
+    """The course of a trial, which fills in its facts."""
 
     def __init__(self, trial: Trial, store: LiveStore, expected: Expected, seed: int) -> None:
         self.facts = Facts(trial.file, trial.harm, trial.moment, was_killed=trial.moment == KILLED)
@@ -126,7 +126,7 @@ class Course:
         return self.facts
 
     async def end(self) -> None:
-        """Kill what runs, and take down what was written."""
+        """Kill running services, and record their output."""
         self._note_own_ends()
         await self._store.close()
         self._note_children()
@@ -144,7 +144,7 @@ class Course:
         return True
 
     async def _start(self) -> None:
-        """Start all services; one that refuses is noted, and nothing more is asked."""
+        """Start all services. A service that refuses is recorded, and nothing more is asked."""
         if self._is_down:
             return
         try:
@@ -178,14 +178,14 @@ class Course:
                 self.facts.refusals.append(refusal_of(error))
 
     async def _stop(self) -> None:
-        """Stop what still runs, in order."""
+        """Stop running services, in order."""
         self._note_own_ends()
         running = [name for name in SERVICES if self._store.is_running(name)]
         codes = await self._store.stop(*running)
         self.facts.ends += [End(name, code, was_asked=True) for name, code in codes.items()]
 
     def _note_own_ends(self) -> None:
-        """Services that have ended without being told to."""
+        """Record services that have ended without a request."""
         if self._is_down:
             return
         noted = [end.service for end in self.facts.ends if not end.was_asked]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about consumer groups: how far they are, what they share, and what they could not process."""
+"""Commands about consumer groups: their offsets, the messages that they share, and their dead letters."""

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from reput_client import Received, ShareConsumer
 
     Step = Callable[[int, float], int]
-    """Receives up to so many messages within so many seconds, prints them, and returns how many came."""
+    """Receives up to so many messages within so many seconds, prints them, and returns their number."""
 
 BATCH_COUNT = 32
 POLL_S = 2.0
-"""How long one call waits; so long a stop may take on the way to an answer that brings messages."""
+"""Longest wait of a call. A stop may take as long while a call waits for messages."""
 
 
 def consume(
@@ -33,20 +33,21 @@ def consume(
     group: Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The group to be a member of.")],
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many messages.")] = None,
     wait: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0, help="End after so long without one. [default: never]")
+        float | None,
+        typer.Option(metavar="SECONDS", min=0, help="End after so long without a message. [default: never]"),
     ] = None,
-    tags: Annotated[str, typer.Option("--tags", help="'*', or tags separated by '||'; the same for the group.")] = "*",
+    tags: Annotated[str, typer.Option("--tags", help="'*', or tags separated by '||'.")] = "*",
     where: Annotated[
-        str, typer.Option("--where", metavar="CONDITION", help="Of properties; the same for the whole group.")
+        str, typer.Option("--where", metavar="CONDITION", help="A condition of properties, in SQL92.")
     ] = "",
     as_json: JsonOption = False,
     raw: Annotated[bool, typer.Option("--raw", help="Print only the bodies, each with a line end.")] = False,
 ) -> None:
-    """Print messages that a group shares, and acknowledge them: each goes to one member.
+    """Print messages that a group shares, and acknowledge them: each is delivered to a single member.
 
-    What was printed is acknowledged, and does not come again. It goes on until Ctrl-C, unless --count or --wait end it:
-    without them also while a service is away or the topic is, once a first call has worked.
-    Exit code 3 if --wait is over and nothing came.
+    A printed message is acknowledged, and is not delivered again. The command runs until Ctrl-C, unless --count or
+    --wait end it. Without them it also continues while a service or the topic is missing, after a first call has
+    worked. Exit code 3 if --wait is over and no message came.
 
     Example: reput consume orders --group billing --wait 5
     """
@@ -70,7 +71,7 @@ def consume(
 
 
 def _within(step: Step, count: int | None, wait: float | None) -> int:
-    """Print up to `count` messages, until none came for `wait` seconds. Returns how many it were. Raises ReputError."""
+    """Print up to `count` messages, until none came for `wait` seconds. Returns their number. Raises ReputError."""
     printed_count, idle_s = 0, 0.0
     while count is None or printed_count < count:
         room = BATCH_COUNT if count is None else min(BATCH_COUNT, count - printed_count)
@@ -86,8 +87,8 @@ def _within(step: Step, count: int | None, wait: float | None) -> int:
 def go_on(step: Step, sleep: Callable[[float], None] = time.sleep) -> NoReturn:
     """Print messages until Ctrl-C, through outages, as `ShareConsumer.run` does. Raises ReputError.
 
-    An outage is told when the client's own retries are over, and again when it ends. A failure before a first call has
-    worked is raised: it is most likely a wrong address or a misspelt topic.
+    An outage is reported when the client's own retries are over, and again when it ends. A failure before a first call
+    has worked is raised: it is most likely a wrong address or a misspelt topic.
     """
     from reput_client import ReputError, RetryPolicy
     from reput_client.core.sharing.outage import Outage
@@ -108,7 +109,7 @@ def go_on(step: Step, sleep: Callable[[float], None] = time.sleep) -> NoReturn:
 
 
 def _print(consumer: ShareConsumer, received: Sequence[Received], *, as_json: bool, raw: bool) -> None:
-    """Print messages, and acknowledge them. Those that could not be printed go back at once."""
+    """Print messages, and acknowledge them. Messages that could not be printed are released at once."""
     printed_count = 0
     try:
         for one in received:

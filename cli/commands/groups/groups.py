@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reput_client import Client, ConsumerOffset, Queue, ShareGroup
     from reput_client.core.types import Place
 
-groups = command_group("Consumer groups: how far behind they are, their policies, move or forget them.")
+groups = command_group("Consumer groups: show their lag and policies, move or delete them.")
 
 GroupArgument = Annotated[str, typer.Argument(help="Name of the group.")]
 TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
@@ -49,10 +49,10 @@ def list_groups(
     group: Annotated[str | None, typer.Option(help="Only this group.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List groups with their offsets and lag, one row per queue.
+    """List groups with their offsets and lag, with a row per queue.
 
-    Of a group that shares messages it tells more: what receivers have (`in_flight_count`), what waits for the next
-    attempt (`waiting_count`), and for how long the oldest message waits.
+    A group that shares messages has more columns: messages that receivers have (`in_flight_count`), messages that wait
+    for the next attempt (`waiting_count`), and the age of the oldest message.
 
     Example: reput groups list --group readers
     """
@@ -81,7 +81,7 @@ def list_groups(
 
 @groups.command("show")
 def show_group(context: typer.Context, group: GroupArgument, as_json: JsonOption = False) -> None:
-    """Show a group: its policy if it shares messages, how far it is, its dead letters. Exit code 3 if there is none.
+    """Show a group: its policy if it shares messages, its offsets, its dead letters. Exit code 3 if there is none.
 
     Example: reput groups show billing
     """
@@ -136,20 +136,20 @@ def set_group(
         typer.Option(metavar="SECONDS", min=0, help="Delay after a nack, by attempts; may be repeated."),
     ] = None,
     invisible: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0.001, help="For how long a message is its receiver's.")
+        float | None, typer.Option(metavar="SECONDS", min=0.001, help="Time that a message is its receiver's.")
     ] = None,
     ordered: Annotated[
-        bool | None, typer.Option("--ordered/--not-ordered", help="Messages of a sharding key come one by one.")
+        bool | None, typer.Option("--ordered/--not-ordered", help="Deliver messages of a sharding key one by one.")
     ] = None,
     from_end: Annotated[
         bool | None,
         typer.Option(
-            "--from-end/--from-beginning", help="Where it begins in a topic. Queues that come later: at the beginning."
+            "--from-end/--from-beginning", help="Its start in a topic. Queues that come later: from the beginning."
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change the policy of a group that shares messages, or make such a group. What is not named stays.
+    """Change the policy of a group that shares messages, or make such a group. Options that are not given stay.
 
     Example: reput groups set billing --attempts 5 --backoff 1 --backoff 10 --ordered
     """
@@ -165,7 +165,7 @@ def set_group(
 
 @groups.command("pause")
 def pause_group(context: typer.Context, group: GroupArgument, as_json: JsonOption = False) -> None:
-    """Let nobody of a group receive anything, until `reput groups resume`. What is in flight can be settled.
+    """Stop all deliveries to a group, until `reput groups resume`. Messages in flight can be settled.
 
     Example: reput groups pause billing
     """
@@ -174,7 +174,7 @@ def pause_group(context: typer.Context, group: GroupArgument, as_json: JsonOptio
 
 @groups.command("resume")
 def resume_group(context: typer.Context, group: GroupArgument, as_json: JsonOption = False) -> None:
-    """Let a group that was paused go on.
+    """Resume deliveries to a group that was paused.
 
     Example: reput groups resume billing
     """
@@ -184,7 +184,7 @@ def resume_group(context: typer.Context, group: GroupArgument, as_json: JsonOpti
 def _change(
     context: typer.Context, group: str, changes: dict[str, object], *, as_json: bool, makes: bool = True
 ) -> None:
-    """Change the policy of a group. A group that does not exist yet is made only if `makes` says so."""
+    """Change the policy of a group. A group that does not exist yet is made only if `makes` is set."""
     from reput_client import NotFoundError, SharePolicy
 
     with client_of(context, "delivery") as client:
@@ -244,18 +244,19 @@ def reset_group(
     context: typer.Context,
     group: GroupArgument,
     topic_name: TopicArgument,
-    to: Annotated[str, typer.Option(metavar="earliest|latest|TIME", help=f"Where to; a time is {TIME_FORMS}.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say from where to where.")] = False,
+    to: Annotated[str, typer.Option(metavar="earliest|latest|TIME", help=f"The new place; a time is {TIME_FORMS}.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the moves, and make none.")] = False,
     yes: Yes = False,
     as_json: JsonOption = False,
 ) -> None:
     """Move a group in all queues of a topic.
 
-    It asks, and says what the group has there. What a group that shares messages has in flight counts as settled.
+    It asks first, and says how far the group is there. Messages in flight of a group that shares messages count as
+    settled.
 
     Example: reput groups reset readers orders --to -1h --dry-run
     """
-    place: Place = to if to in ("earliest", "latest") else parse_moment(to)  # type: ignore[assignment]  # those words
+    place: Place = to if to in ("earliest", "latest") else parse_moment(to)  # type: ignore[assignment]  # these words
     with client_of(context, "indexer") as client:
         sharing = find_sharing(context, client, group)
         is_shared = _shares(sharing, topic_name)
@@ -300,7 +301,7 @@ def _shared_moves(
 
 
 def _moves(client: Client, group: str, topic: str, place: Place) -> list[dict[str, object]]:
-    """Return from where to where a group that keeps offsets would move."""
+    """Return the moves that a group that keeps offsets would make."""
     queues = {queue.queue_id: queue for queue in client.queues.list(topic)}
     return [
         {
@@ -327,15 +328,15 @@ def delete_groups(
     context: typer.Context,
     names: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.")],
     topic_name: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Only the offsets of this topic.")] = "",
-    force: Annotated[bool, typer.Option("--force", help="Also groups whose members receive.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete also groups whose members receive.")] = False,
     yes: Yes = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Forget groups: offsets, and of groups that share messages all else. Exit code 3 if one is not known.
+    """Delete groups: their offsets, and the whole state of groups that share messages. Exit code 3 if any is not known.
 
-    The others are forgotten all the same. It asks, and says how much that is. A group whose members received within
-    the last 30 s is refused, with exit code 5 and nothing forgotten: a member that goes on would make it anew, with the
-    default policy, and messages would come to it again. End the members before, or say --force.
+    The other groups are deleted all the same. It asks first, and says how much it would delete. If members of a group
+    received within the last 30 s, it deletes nothing, with exit code 5: a member that continues would make the group
+    anew, with the default policy, and messages would be delivered again. End the members before, or give --force.
     Dead letters stay, and may be replayed again.
 
     Example: reput groups delete readers --topic orders --yes
@@ -368,7 +369,7 @@ def _in_use(names: Sequence[str]) -> str:
 
 
 def _offsets(client: Client, groups_named: Sequence[str], topic_name: str) -> list[ConsumerOffset]:
-    """Return the offsets that these groups have, all or those of one topic."""
+    """Return the offsets that these groups have, all or only a topic's."""
     return [
         offset
         for group in client.groups.list()

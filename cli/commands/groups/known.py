@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who knows a group: Delivery those that share messages, the Indexer the offsets of all others.
+"""Groups that are known: Delivery has the groups that share messages, the Indexer the offsets of all others.
 
-A group that shares has its positions at the Indexer, too, some seconds old: what Delivery says counts.
+A group that shares has its positions at the Indexer, too, some seconds old: Delivery's positions are used.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ CALLS_AT_ONCE = 16
 
 
 def has_delivery(context: typer.Context) -> bool:
-    """Return whether this store has a Delivery to ask. Raises CommandFailed if one was named that is not there.
+    """Return whether this store has a Delivery to ask. Raises CommandFailed if a named Delivery is not there.
 
-    A default address is that of a store on this machine, so it counts only beside the Indexer's default.
+    The default address is that of a store on this machine, so it is used only together with the Indexer's default.
     """
     targets = targets_of(context.find_root().obj)
     is_default = {service: targets[service] == [f"127.0.0.1:{PORTS[service]}"] for service in ("indexer", "delivery")}
@@ -50,7 +50,7 @@ def _find(client: Client, group: str) -> ShareGroup | None:
 
 
 def sharing_groups(context: typer.Context, client: Client, only: str | None) -> dict[str, ShareGroup]:
-    """Return the groups that share messages by name, with their queues: the one that is asked for, or all."""
+    """Return the groups that share messages by name, with their queues: `only` that group, or all."""
     if only is not None:
         found = find_sharing(context, client, only)
         return {} if found is None else {only: found}
@@ -64,7 +64,7 @@ def sharing_groups(context: typer.Context, client: Client, only: str | None) -> 
 def offsets_of(
     client: Client, only: str | None, sharing: dict[str, ShareGroup]
 ) -> Iterator[tuple[str, ConsumerOffset]]:
-    """Yield the Indexer's offsets, but those of queues that a group shares, of dead letters, and the store's own."""
+    """Yield the Indexer's offsets, without queues that a group shares, dead letters, and the store's own groups."""
     shared = {(name, queue.topic) for name, group in sharing.items() for queue in group.queues}
     shared |= {(name, DEAD_LETTER_PREFIX + name) for name in sharing}
     for group in client.groups.list():

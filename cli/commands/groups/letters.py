@@ -23,14 +23,14 @@ from cli.output.tables import print_fields, print_rows
 if TYPE_CHECKING:
     from reput_client import DeadLetter, Replay
 
-letters = command_group("Dead letters of groups: list, look, replay.")
+letters = command_group("Dead letters of groups: list, show, replay.")
 
 GroupArgument = Annotated[str, typer.Argument(help="Name of the group.")]
 WhereOption = Annotated[
     str, typer.Option("--where", metavar="CONDITION", help="Of properties: \"price > 10 AND region = 'eu'\".")
 ]
 StartOption = Annotated[str | None, typer.Option("--start", metavar="TIME", help=f"Died then or later: {TIME_FORMS}.")]
-EndOption = Annotated[str | None, typer.Option("--end", metavar="TIME", help="Died before.")]
+EndOption = Annotated[str | None, typer.Option("--end", metavar="TIME", help="Died before this time.")]
 LimitOption = Annotated[int | None, typer.Option("--limit", min=1, help="Most letters. [default: all]")]
 
 COLUMNS = (
@@ -52,7 +52,7 @@ def list_letters(
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List a group's dead letters that were not replayed, and where they came from. Exit code 3 if there is none.
+    """List a group's dead letters that were not replayed, and their origins. Exit code 3 if there is none.
 
     Example: reput dlq list billing --start -1d
     """
@@ -72,10 +72,10 @@ def list_letters(
 def show_letter(
     context: typer.Context,
     group: GroupArgument,
-    place: Annotated[str, typer.Argument(metavar="QUEUE/OFFSET", help="As `reput dlq list` has it.")],
+    place: Annotated[str, typer.Argument(metavar="QUEUE/OFFSET", help="The place, as in `reput dlq list`.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Show a dead letter: where it came from, how often it was tried, and the message. Exit code 3 if there is none.
+    """Show a dead letter: its origin, its number of attempts, and the message. Exit code 3 if there is none.
 
     Example: reput dlq show billing 0/17
     """
@@ -95,19 +95,20 @@ def replay_letters(
     context: typer.Context,
     group: GroupArgument,
     places: Annotated[
-        list[str] | None, typer.Argument(metavar="[QUEUE/OFFSET...]", help="Only these. [default: all]")
+        list[str] | None, typer.Argument(metavar="[QUEUE/OFFSET...]", help="Only these letters. [default: all]")
     ] = None,
     where: WhereOption = "",
     start: StartOption = None,
     end: EndOption = None,
     limit: LimitOption = None,
     rate: Annotated[int | None, typer.Option("--rate", min=1, help="Most letters in a second.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the counts, and append nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Append dead letters to the topics that they came from, each once, however often this is called.
 
-    It says how many went to which topic. Exit code 3 if none is meant, 5 if some stay because their topic takes none.
+    It prints the number of letters for each topic. Exit code 3 if no letter is selected, 5 if some stay because their
+    topic accepts no messages.
     After a failure or a Ctrl-C it may be called again.
 
     Example: reput dlq replay billing --where "region = 'eu'" --rate 100 --dry-run
@@ -162,7 +163,7 @@ def _row(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _document(letter: DeadLetter) -> dict[str, Any]:
-    """Return all of a letter: the message, and what it tells of its origin."""
+    """Return all of a letter: the message, and its origin."""
     return {**message_fields(letter.message), **_row(letter)}
 
 

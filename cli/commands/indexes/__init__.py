@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All indexes anew, and queues that nobody needs any more."""
+"""Rebuild of all indexes, and removal of queues that are not needed any more."""

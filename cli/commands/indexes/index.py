@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput index …`: all indexes anew from the log, and queues that nobody needs any more.
+"""`reput index …`: rebuild of all indexes from the log, and removal of queues that are not needed any more.
 
-A rebuild is done by the running Indexer, or with --data-dir without any service (offline_rebuild.py).
+The running Indexer does a rebuild, or with --data-dir this process without any service (offline_rebuild.py).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from cli.output.tables import print_fields, print_rows
 if TYPE_CHECKING:
     from reput.indexer.v1.index_service_pb2 import RemoveQueuesResponse
 
-index = command_group("Indexes: build them again, drop what nobody needs.")
+index = command_group("Indexes: build them again, remove queues that are not needed.")
 
 QUEUE_COLUMNS = ("topic", "queue_id", "max_queue_offset")
 TOPIC_COUNT_SHOWN = 10
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell which queues they are, remove nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List the queues, remove nothing.")]
 Yes = Annotated[bool, YesOption]
 
 
@@ -38,24 +38,25 @@ def rebuild_indexes(
     data_dir: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", exists=True, file_okay=False, help="Without any service, in this directory of a store."
+            metavar="DIR", exists=True, file_okay=False, help="Rebuild without a service, in this directory of a store."
         ),
     ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="With --data-dir: the Indexer's TOML file.")
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Without meaning: nothing is lost, so that it does not ask.")
+        bool, typer.Option("--yes", "-y", help="No effect: nothing is lost, so the command does not ask.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Drop all indexes and build them again from the log. Consumer offsets and the log stay as they are.
 
     The running Indexer does it, and refuses calls that need the indexes until it is done; a Ctrl-C ends only the
-    display. With --data-dir no CommitLog, Indexer or RocketMQ may use the directory; a Ctrl-C leaves what is built, and
-    the Indexer goes on from there. The Indexer's settings come from --config and the environment, as for `reput serve`.
+    display. With --data-dir no CommitLog, Indexer or RocketMQ may use the directory; a Ctrl-C leaves the part that is
+    built, and the Indexer continues there. The Indexer's settings come from --config and the environment, as for
+    `reput serve`.
 
-    Exit code 6 if the log is damaged: the indexes then hold what lies before the damage.
+    Exit code 6 if the log is damaged: the indexes then have the records before the damage.
 
     Example: reput index rebuild
     """
@@ -70,7 +71,7 @@ def rebuild_indexes(
 def remove_expired(context: typer.Context, dry_run: DryRun = False, as_json: JsonOption = False) -> None:
     """Remove queues whose messages have all expired.
 
-    A queue keeps its last file otherwise, however old it is. The queues of delayed messages stay. A later message
+    Otherwise a queue keeps its last file, at any age. The queues of delayed messages stay. A later message
     begins its queue anew, at the next queue offset.
 
     Example: reput index remove-expired --dry-run
@@ -85,9 +86,9 @@ def remove_unused(
 ) -> None:
     """Remove queues of topics that were deleted.
 
-    Of all topics that the CommitLog does not know any more, in fact, except those that the store itself needs. It frees
-    space: no reader gets their messages since the deletion. A rebuild brings the files back. If such a topic is made
-    again its queue offsets go on where they ended, so groups and other readers go on at their places and get each new
+    These are all topics that the CommitLog does not know any more, except topics that the store itself needs. It frees
+    space: no reader gets their messages since the deletion. A rebuild brings the files back. If such a topic is created
+    again its queue offsets continue where they ended, so groups and other readers keep their places and get each new
     message.
 
     Example: reput index remove-unused --dry-run
@@ -101,7 +102,7 @@ def remove_unused(
 
 
 def prospect(removed: RemoveQueuesResponse) -> str:
-    """Return what would be removed, by an answer that removed nothing."""
+    """Return the queues that would be removed, from the answer of a dry run."""
     topics = sorted({queue.topic for queue in removed.queues})
     is_part = len(topics) > TOPIC_COUNT_SHOWN or len(removed.queues) < removed.removed_queue_count
     rest = " and others" if is_part else ""
@@ -146,7 +147,7 @@ def _rebuild_online(context: typer.Context, *, as_json: bool) -> None:
 
 def _rebuild_offline(data_dir: Path, config: Path | None, *, as_json: bool) -> None:
     from cli.commands.indexes.offline_rebuild import (
-        rebuild_offline,  # brings numpy along, which other commands need not wait for
+        rebuild_offline,  # imports numpy, which other commands need not wait for
     )
 
     with progress("rebuild", noun="records") as meter:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The offline half of `reput index rebuild`: settings, locks, and what went wrong as a line and an exit code.
+"""The offline part of `reput index rebuild`: settings, locks, and errors as a line and an exit code.
 
-It holds the locks of both services, so that neither starts meanwhile; a kill in the middle leaves what the next
-rebuild, or the next start of the Indexer, makes whole.
+It holds the locks of both services, so that neither starts meanwhile. A kill in the middle leaves a part that the next
+rebuild, or the next start of the Indexer, completes.
 Imported only when it runs, because the engine takes a while to load.
 """
 
@@ -34,11 +34,11 @@ DAMAGES = (
     *(RecordDamaged, Inapplicable, SegmentMissing, SegmentSizeWrong, SegmentTwice),
     *(ConfigFileDamaged, FormatError, NewerVersion),
 )
-"""What keeps the indexes from being made, because the store's files are not as they should be."""
+"""Errors of faulty files in the store, with which the indexes can't be built."""
 
 
 def rebuild_offline(data_dir: Path, config: Path | None, advance: Callable[[int, int, int], None]) -> dict[str, object]:
-    """Rebuild the indexes of a directory. Returns what was built, for printing. Raises CommandFailed and ConfigError.
+    """Rebuild the indexes of a directory. Returns the fields to print. Raises CommandFailed and ConfigError.
 
     `advance` is called with bytes done, bytes in all, and records done.
     """

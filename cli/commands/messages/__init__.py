@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages into the store and out of it."""
+"""Commands that append messages and read them."""

@@ -28,12 +28,12 @@ SPARE_COLUMNS = ("body_bytes", "keys")
 @delay.command("list")
 def list_delayed(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(help="Those for this topic. [default: all]")] = "",
-    key: Annotated[str, typer.Option(help="Those with this key, or unique id.")] = "",
+    topic: Annotated[str, typer.Argument(help="Only messages for this topic. [default: all]")] = "",
+    key: Annotated[str, typer.Option(help="Only messages with this key, or unique id.")] = "",
     start: Annotated[
-        str | None, typer.Option("--start", metavar="TIME", help=f"Due then or later: {TIME_FORMS}.")
+        str | None, typer.Option("--start", metavar="TIME", help=f"Due at this time or later: {TIME_FORMS}.")
     ] = None,
-    end: Annotated[str | None, typer.Option("--end", metavar="TIME", help="Due before.")] = None,
+    end: Annotated[str | None, typer.Option("--end", metavar="TIME", help="Due before this time.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Most messages. [default: all]")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -56,11 +56,11 @@ def list_delayed(
 @delay.command("cancel")
 def cancel_delayed(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(help="Name of the topic to which it goes.")],
+    topic: Annotated[str, typer.Argument(help="Name of the topic to which it is delivered.")],
     message_id: Annotated[str, typer.Argument(metavar="ID", help="Its unique id, or its offset id.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Take a message back before it is delivered: then it never comes. Exit code 3 if there is none.
+    """Cancel a message before it is delivered: then it is never delivered. Exit code 3 if there is none.
 
     Example: reput delay cancel reminders C0A8010A1F9018B4AAC2000000640000
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput put`: messages into the store, from arguments, from lines of standard input, or from a file of JSON lines.
+"""`reput put`: appends messages from arguments, from lines of standard input, or from a file of JSON lines.
 
-The options are here; cli/commands/messages/sending.py does the work, and is imported when there is some.
+The options are here; cli/commands/messages/sending.py does the work, and is imported when there are messages.
 """
 
 from enum import StrEnum
@@ -18,7 +18,7 @@ from cli.output.moments import parse_duration, parse_time
 
 
 class DurabilityName(StrEnum):
-    """Levels by the names that people type."""
+    """Durability levels by the names that users type."""
 
     DEFAULT = "default"
     MEMORY = "memory"
@@ -30,10 +30,10 @@ def put(
     context: typer.Context,
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
     bodies: Annotated[
-        list[str] | None, typer.Argument(help="Bodies. [default: one per line of standard input]")
+        list[str] | None, typer.Argument(help="Bodies. [default: a body per line of standard input]")
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", help="JSON lines, one message each; '-' is standard input.")
+        Path | None, typer.Option("--file", help="JSON lines, a message each; '-' is standard input.")
     ] = None,
     tag: Annotated[str | None, typer.Option(help="Tag.")] = None,
     key: Annotated[list[str] | None, typer.Option("--key", help="A key; may be repeated.")] = None,
@@ -41,25 +41,26 @@ def put(
         list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated.")
     ] = None,
     queue: Annotated[int | None, typer.Option("--queue", min=0, help="Queue. [default: the store chooses]")] = None,
-    sharding_key: Annotated[str | None, typer.Option(help="Messages with equal ones share a queue.")] = None,
+    sharding_key: Annotated[str | None, typer.Option(help="Messages with equal keys share a queue.")] = None,
     delay_level: Annotated[
         int,
-        typer.Option(min=0, help="Deliver after this one of the store's delays: 1 is 1 s, 18 is 2 h. 0 is no delay."),
+        typer.Option(min=0, help="Deliver after the store's delay of this level: 1 is 1 s, 18 is 2 h. 0: none."),
     ] = 0,
     deliver_at: Annotated[
         str | None,
-        typer.Option("--deliver-at", metavar="TIME", help="Deliver then: +2h, 'tomorrow 09:00', …; at once if past."),
+        typer.Option("--deliver-at", metavar="TIME", help="Deliver at +2h, 'tomorrow 09:00', …; at once if past."),
     ] = None,
     delay: Annotated[
         str | None, typer.Option("--delay", metavar="DURATION", help="Deliver so much later: 90s, 1h30m, '2 days'.")
     ] = None,
-    durability: Annotated[DurabilityName, typer.Option(help="What to wait for.")] = DurabilityName.DEFAULT,
+    durability: Annotated[DurabilityName, typer.Option(help="Durability to wait for.")] = DurabilityName.DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Append messages. Options give what a message does not say itself. With --json one result per message is printed.
+    """Append messages. Options are the defaults of fields that a message lacks.
 
+    With --json a result per message is printed.
     Exit code 5 (or that of the first failure) if a message was not stored; the others are stored all the same.
-    With the addresses of several logs it waits for one that leads, for half a minute at most.
+    With the addresses of several logs it waits for a leader, for half a minute at most.
 
     Example: reput put orders 'hello' --key order-1 --tag created --delay 10m
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput pull`, `reput tail` and `reput query …`: messages out of the store."""
+"""`reput pull`, `reput tail` and `reput query …`: commands that read messages."""
 
 from __future__ import annotations
 
@@ -69,8 +69,10 @@ def pull(
 def tail(
     context: typer.Context,
     topic: TopicArgument,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new messages until interrupted.")] = False,
-    count: Annotated[int, typer.Option("--count", "-n", min=0, help="Messages from the end to begin with.")] = 10,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Continue with new messages until interrupted.")
+    ] = False,
+    count: Annotated[int, typer.Option("--count", "-n", min=0, help="Number of newest messages to begin with.")] = 10,
     queue: QueueOption = None,
     tags: TagsOption = "*",
     where: WhereOption = "",
@@ -114,7 +116,7 @@ def tail(
 def query_key(
     context: typer.Context,
     topic: TopicArgument,
-    key: Annotated[str, typer.Argument(help="One of the message's keys, or its unique id.")],
+    key: Annotated[str, typer.Argument(help="A key of the message, or its unique id.")],
     start: StartOption = None,
     end: EndOption = None,
     where: WhereOption = "",
@@ -186,7 +188,7 @@ def query_id(
 
 
 def _print_some(messages: Iterable[Message], limit: int | None, *, as_json: bool, raw: bool) -> int:
-    """Print up to `limit` messages, all without one. Returns how many it were."""
+    """Print up to `limit` messages, all without a limit. Returns their number."""
     count = 0
     for message in itertools.islice(messages, limit):
         print_message(message, as_json=as_json, raw=raw)
@@ -230,7 +232,10 @@ def _pull_queue(
 def _nothing(
     client: Client, topic: str, what: str, *, queue: int | None = None, offset: int | None = None
 ) -> CommandFailed:
-    """Return why a command found nothing. Raises NotFoundError or CommandFailed if there is no such topic or queue."""
+    """Return the error of a command that found nothing.
+
+    Raises NotFoundError or CommandFailed if there is no such topic or queue.
+    """
     ends = {found.queue_id: found.max_queue_offset for found in client.queues.list(topic)}
     if queue not in ends:
         _check_exists(client, topic, queue)

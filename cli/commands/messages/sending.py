@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work of `reput put`: messages to the producer, outcomes to the terminal, in order.
+"""The work of `reput put`: sends messages to the producer, and prints the outcomes in order.
 
-Imported only when there is something to send: it brings the client along.
+Imported only when there are messages to send, because it imports the client.
 """
 
 import sys
@@ -22,34 +22,34 @@ from cli.output.progress import Meter, progress
 from cli.output.tables import print_fields
 
 RETRIES = 6
-"""A store that nobody serves for about three seconds is waited for, once it has answered; among several logs of one
-store the next leader is waited for longer (`LeaderPatience`)."""
+"""With these the command waits about three seconds for a store that has answered before and is away; among several logs
+of a store it waits longer for the next leader (`LeaderPatience`)."""
 CHUNKS_MAX = 8
-"""Chunks whose outcomes are awaited at once: enough to keep the line busy, few enough to keep memory small."""
+"""Chunks whose outcomes are awaited at once: enough to keep the connection busy, few enough to keep memory small."""
 SHOWN_FAILURES_MAX = 10
 
 Outcomes = Future[list[SendResult | ReputError]]
 
 
 def source_of(bodies: Sequence[str] | None, file: Path | None, defaults: dict[str, Any]) -> Source:
-    """Return where the messages come from. Raises OSError for a file that can't be opened."""
+    """Return the source of the messages. Raises OSError for a file that can't be opened."""
     if bodies:
         return Arguments(defaults, bodies)
     return Lines(defaults, file, are_json=file is not None)
 
 
 def producer_options(durability_name: str, timeout_s: float, *, log_count: int) -> ProducerOptions:
-    """Return how to send: with patience, and for as long as a call may take. Of several logs another one may lead."""
+    """Return the producer's options: retries for as long as a call may take. Of several logs another may lead."""
     kind = LeaderPatience if log_count > 1 else Patience
     retry = kind(retries=RETRIES, timeout_s=timeout_s)
     return ProducerOptions(durability=Durability[durability_name], retry=retry)
 
 
 def send_all(producer: Producer, source: Source, durability_name: str, *, as_json: bool, delay_level: int = 0) -> bool:
-    """Send all messages, and tell what became of them. Returns True if Ctrl-C ended it: what was read is sent.
+    """Send all messages, and print the outcomes. Returns True if Ctrl-C ended it: the messages read so far are sent.
 
     `delay_level` is that of all messages, 0 if they have none or each has its own.
-    Raises CommandFailed if a message was not stored, or can't be sent as it is; those before it are stored.
+    Raises CommandFailed if a message was not stored, or can't be sent; the messages before it are stored.
     """
     tally = Tally(Durability[durability_name], as_json=as_json, delay_level=delay_level)
     sender = _Sender(producer, tally)
@@ -76,7 +76,7 @@ def _parts(failure: CommandFailed, note: str) -> tuple[str, str]:
 
 
 def _send(sender: "_Sender", source: Source, meter: Meter) -> CommandFailed | None:
-    """Send chunk by chunk. Returns what is wrong with the first message that can't be sent."""
+    """Send chunk by chunk. Returns the failure of the first message that can't be sent."""
     for chunk in source.chunks():
         failure = sender.send(chunk, source.place) or chunk.failure
         sender.settle(CHUNKS_MAX if chunk.messages else 0, lambda: _show(meter, source, sender.tally))
@@ -101,7 +101,7 @@ class _Sender:
         self._waiting: deque[Outcomes] = deque()
 
     def send(self, chunk: Chunk, place: str) -> CommandFailed | None:
-        """Send a chunk, or what of it lies before a message that can't be sent. Returns what is wrong with that."""
+        """Send a chunk, or its messages before a message that can't be sent. Returns the failure of that message."""
         self.tally.topics.update(message.topic for message in chunk.messages)
         try:
             self._waiting.append(self._producer.send_batch(chunk.messages))
@@ -118,7 +118,7 @@ class _Sender:
             on_outcomes()
 
     def _send_singly(self, chunk: Chunk, place: str) -> CommandFailed | None:
-        """Send one message after the other, to learn which one it is."""
+        """Send one message after the other, to find the message that can't be sent."""
         for message, number in zip(chunk.messages, chunk.numbers, strict=True):
             try:
                 self._waiting.append(self._producer.send_batch([message]))
@@ -140,11 +140,11 @@ class Tally:
 
     @property
     def message_count(self) -> int:
-        """How many messages have an outcome."""
+        """Number of messages that have an outcome."""
         return self._stored_count + self._failed_count
 
     def add(self, outcomes: list[SendResult | ReputError]) -> None:
-        """Take the outcomes of the next messages."""
+        """Count and print the outcomes of the next messages."""
         for outcome in outcomes:
             if isinstance(outcome, SendResult):
                 self._add_stored(outcome)

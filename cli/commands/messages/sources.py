@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the messages of `reput put` come from: arguments, lines, or JSON lines. Chunks come as they are read.
+"""Sources of the messages of `reput put`: arguments, lines, or JSON lines. Chunks are yielded as they are read.
 
-Imported only when there is something to send: it brings the client along.
+Imported only when there are messages to send, because it imports the client.
 """
 
 import base64
@@ -35,20 +35,20 @@ FILE_FIELDS = {
     "deliver_at": int,
     "delay_s": (int, float),
 }
-"""Keys of a JSON line and what their values must be; docs/cli.md lists them."""
+"""Keys of a JSON line and the types of their values; docs/cli.md lists the keys."""
 DELAYS = {"delay_level", "deliver_at", "delay_s"}
-"""A line that has one of them needs none of the options."""
+"""If a line has any of these keys, the options of delay are not used for it."""
 
 LONG_INTEGER = "integer string conversion"
-"""What Python says of an integer with more digits than it reads."""
+"""Part of Python's error text for an integer with too many digits."""
 BYTE_ORDER_MARK = "\ufeff"
 
 
 class Chunk:
-    """Messages that were read together, and of each the number of its line, from 1.
+    """Messages that were read together, and the line number of each, from 1.
 
-    Without messages it says that the next chunk may take a while. `failure` is what is wrong with the line behind them:
-    nothing comes after it.
+    A chunk without messages means that the next chunk may take a while. `failure` is the failure of the line behind the
+    messages: no chunk comes after it.
     """
 
     def __init__(self, messages: list[NewMessage], numbers: list[int]) -> None:
@@ -57,20 +57,20 @@ class Chunk:
 
 
 class Source:
-    """Messages to send. Counts what was read: `done` of `total`, in messages or in bytes."""
+    """Messages to send. Counts the part that was read: `done` of `total`, in messages or in bytes."""
 
     def __init__(self, defaults: Mapping[str, Any]) -> None:
         self.defaults = defaults
         self.done = 0
         self.total: int | None = None
         self.place = "message"
-        """What the numbers of a chunk count."""
+        """The noun that the numbers of a chunk count."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of what is read."""
+        """Close the source."""
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield all messages."""
@@ -93,7 +93,7 @@ class Arguments(Source):
 
 
 class Lines(Source):
-    """Lines of a file or of standard input: bodies, or JSON objects that say all about a message."""
+    """Lines of a file or of standard input: bodies, or JSON objects with all fields of a message."""
 
     def __init__(self, defaults: Mapping[str, Any], file: Path | None, *, are_json: bool) -> None:
         super().__init__(defaults)
@@ -127,7 +127,7 @@ class Lines(Source):
                 return
 
     def _parsed(self, lines: Iterable[bytes], number: int) -> Chunk:
-        """Return the messages of JSON lines, without empty ones, up to the first that is none."""
+        """Return the messages of JSON lines, without empty lines, up to the first line that is no message."""
         chunk = Chunk([], [])
         for line in lines:
             number += 1
@@ -143,7 +143,7 @@ class Lines(Source):
 
 
 def size_left(stream: BinaryIO) -> int | None:
-    """Return how many bytes of a file are yet to be read, None for a pipe or a terminal."""
+    """Return the number of bytes of a file that are not read yet, None for a pipe or a terminal."""
     try:
         status = os.fstat(stream.fileno())
         return status.st_size - stream.tell() if stat.S_ISREG(status.st_mode) else None
@@ -174,9 +174,9 @@ def from_json(line: bytes, defaults: Mapping[str, Any]) -> NewMessage:
 
 
 def said(error: Exception) -> str:
-    """Return what is wrong with a line, in words for a person at a shell: the parser's are for a program in Python.
+    """Return the fault of a line, in words for a user of the shell: the parser's text is for a Python programmer.
 
-    The parser takes a line for a whole document, with a line number of its own.
+    The parser reads a line as a whole document, with a line number of its own.
     """
     if isinstance(error, RecursionError):
         return "arrays and objects are nested too deeply: a message needs two levels"

@@ -19,7 +19,7 @@ from cli.output.tables import print_fields, print_rows
 if TYPE_CHECKING:
     from reput_client import OpenTransaction
 
-transactions = command_group("Transactions: which are open, and how they end.")
+transactions = command_group("Transactions: list open transactions, commit them or roll them back.")
 
 COLUMNS = (
     "id", "group", "topic", "queue_id", "begun", "check_count", "next_check", "offset_message_id",
@@ -30,10 +30,10 @@ SPARE_COLUMNS = ("offset_message_id", "queue_id", "next_check", "check_count")
 @transactions.command("list")
 def list_transactions(
     context: typer.Context,
-    group: Annotated[str, typer.Option(help="Only those of this producer group.")] = "",
+    group: Annotated[str, typer.Option(help="Only transactions of this producer group.")] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """List the transactions that are open, the oldest first: nobody sees their messages yet.
+    """List the transactions that are open, the oldest first: consumers do not see their messages yet.
 
     Example: reput tx list --group shop
     """
@@ -47,14 +47,14 @@ def resolve(
     context: typer.Context,
     transaction_id: Annotated[str, typer.Argument(help="Its id, or the offset id of its message.")],
     commit: Annotated[
-        bool, typer.Option("--commit/--rollback", help="Whether its message is seen.", show_default=False)
+        bool, typer.Option("--commit/--rollback", help="Whether consumers see its message.", show_default=False)
     ],
     yes: Annotated[bool, YesOption] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """End a transaction in the place of its producer, which can't be taken back.
+    """End a transaction in the place of its producer, which can't be undone.
 
-    The same once more does nothing.
+    A repetition of the same command does nothing.
 
     Example: reput tx resolve 01A2B3C4D5E6F70000000000000000002A --rollback
     """

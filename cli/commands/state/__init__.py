@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the services are: the page of `reput status`, segments, health."""
+"""The state of the services: the page of `reput status`, segments, health."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Delivery and the gateway, which a store may have beside its three services: whether they serve, by their health.
 
-What they count is in their metrics, and how far groups are in `reput top`. Imported only when a service listens.
+Their counts are in their metrics, and the places of groups in `reput top`. Imported only when a service listens.
 """
 
 import time
@@ -16,7 +16,7 @@ from cli.connection.client import options_of
 
 
 class Beside(NamedTuple):
-    """One of them at one moment."""
+    """Delivery or the gateway at a moment."""
 
     service: str
     target: str
@@ -30,20 +30,20 @@ class Beside(NamedTuple):
 
 
 def look_beside(context: typer.Context) -> list[Beside]:
-    """Ask those that somebody named, and those that listen beside a store at its usual ports."""
+    """Ask the services that were named, and the services that listen beside a store at its usual ports."""
     options = options_of(context)
     found = []
     for service, (targets, is_named) in beside_of(context.find_root().obj).items():
         for target in targets:
             begun_s = time.monotonic()
             health = health_of(options, target, begun_s).health
-            if is_named or health == SERVING:  # something else may use a usual port
+            if is_named or health == SERVING:  # another program may use a usual port
                 found.append(Beside(service, target, health, 1000 * (time.monotonic() - begun_s)))
     return found
 
 
 def beside_lines(found: Iterable[Beside]) -> Iterator[str]:
-    """Yield a sentence for all that serve."""
+    """Yield a sentence about all services that serve."""
     serving: dict[str, int] = {}
     for one in found:
         if one.serves:
@@ -54,7 +54,7 @@ def beside_lines(found: Iterable[Beside]) -> Iterator[str]:
 
 
 def beside_document(found: Iterable[Beside]) -> dict[str, list[dict[str, object]]]:
-    """Return them as JSON, by service."""
+    """Return the services as JSON, by service."""
     rows: dict[str, list[dict[str, object]]] = {}
     for one in found:
         row: dict[str, object] = {"target": one.target, "health": one.health, "answer_ms": round(one.answer_ms, 1)}

@@ -31,9 +31,9 @@ def health(
 ) -> None:
     """Ask servers whether they serve (the standard gRPC health service). Exit code 4 unless all are SERVING.
 
-    A server that serves may refuse appends, on a full disk for example: `reput status` tells, by exit code 7.
+    A server that serves may refuse appends, on a full disk for example: `reput status` reports that, with exit code 7.
 
-    Delivery and the gateway are asked where a variable or the context names them.
+    Delivery and the gateway are asked if a variable or the context names them.
 
     Example: reput health --wait 60
     """
@@ -62,7 +62,7 @@ def health(
 
 
 class Answer(NamedTuple):
-    """What a server says of itself, and why it says nothing if it is UNREACHABLE."""
+    """A server's health, and the reason why there is no answer if it is UNREACHABLE."""
 
     health: str
     reason: str = ""
@@ -95,6 +95,6 @@ def _wait_serving(channel: grpc.Channel, end_s: float) -> Answer:
 
 
 def reason_of(error: Any) -> str:
-    """Return why a call failed, in one line: the code, and what gRPC knows beside it."""
+    """Return the reason of a failed call, in a single line: the code, and gRPC's details."""
     details = " ".join(str(error.details() or "").split())
     return f"{error.code().name}: {details}" if details else str(error.code().name)

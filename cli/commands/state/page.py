@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of `reput status`: the verdict, and a block for each thing that somebody asks about.
+"""The page of `reput status`: the verdict, and a block for each subject.
 
-Pure but for colours: states in, lines out.
+Pure except for colours: states in, lines out.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,16 +25,16 @@ DISKS_MAX = 4
 REPLICAS_MAX = 4
 TROUBLES_MAX = 4
 HISTORY_S_MIN = 600.0
-"""A log that reaches back less tells nothing of how fast it grows."""
+"""The growth of a log that reaches back less can't be estimated."""
 TOGETHER_S = 60.0
-"""Services that begin within this time began together."""
+"""Services that start within this time are shown as started together."""
 HOUR_S = 3600.0
 SOON_S = 365 * 86_400.0
-"""What happens later than this is not worth a forecast."""
+"""A later event is not worth a forecast."""
 
 
 class Rates(NamedTuple):
-    """What changed between two looks, a second."""
+    """Changes per second between two looks."""
 
     messages: float
     appended_bytes: float
@@ -42,7 +42,7 @@ class Rates(NamedTuple):
 
     @classmethod
     def between(cls, before: States | None, after: States) -> "Rates | None":
-        """Return the rates, None if the two looks do not tell: a service was away, or has started again."""
+        """Return the rates, None if they are not known: a service was away, or has started again."""
         if before is None or before.log is None or before.index is None or after.log is None or after.index is None:
             return None
         seconds = after.time_s - before.time_s
@@ -63,7 +63,7 @@ def page_lines(states: States, troubles: list[Trouble], rates: Rates | None, wid
 
 
 def labelled_lines(blocks: Iterable[tuple[str, Iterable[str]]], width: int) -> Iterator[str]:
-    """Yield each label, and beside it its sentences."""
+    """Yield each label, and its sentences beside it."""
     for label, texts in blocks:
         for number, text in enumerate(texts):
             name = "" if number else label
@@ -74,7 +74,7 @@ def labelled_lines(blocks: Iterable[tuple[str, Iterable[str]]], width: int) -> I
 
 
 def verdict_lines(troubles: list[Trouble], width: int) -> Iterator[str]:
-    """Yield the verdict in one line, and the worst of what is wrong below it."""
+    """Yield the verdict in a single line, and the worst troubles below it."""
     bad = [trouble for trouble in troubles if not trouble.is_note]
     yield styled(verdict_of(troubles), fg="red" if bad else "green", bold=True)
     for trouble in troubles[:TROUBLES_MAX]:
@@ -155,7 +155,7 @@ def _time_left(behind: int, rates: Rates | None) -> str:
 
 
 def disk_lines(states: States, log: GetStatusResponse) -> Iterator[str]:
-    """Yield a sentence for each disk, and with a policy when retention begins for want of space."""
+    """Yield a sentence for each disk, and with a policy the begin of retention for lack of space."""
     directories = list(log.log_directories)
     for one in directories[:DISKS_MAX]:
         state = ", read only" if one.is_read_only else ", full" if one.is_full else ""
@@ -177,7 +177,7 @@ def _disk(used_percent: int, free_bytes: int, total_bytes: int) -> str:
 
 
 def _forecast(states: States, log: GetStatusResponse) -> str:
-    """Return when retention begins for want of space, as far as the log's own history tells."""
+    """Return the begin of retention for lack of space, as far as the log's own history shows it."""
     assert states.policy is not None
     limit = states.policy.disk_max_used_percent
     begins = f"above {limit} % expired segments go at once"
@@ -226,7 +226,7 @@ def _retention(states: States) -> Iterator[str]:
 
 
 def _running(states: States) -> Iterator[str]:
-    """Yield how long the services run, and their version: in one sentence if they began together."""
+    """Yield the services' running time and version: in a single sentence if they started together."""
     known = {"CommitLog": states.log, "Indexer": states.index, "Janitor": states.retention}
     up = {name: state for name, state in known.items() if state is not None}
     if not up:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups that are held up: those that share messages, of which one has waited for a while, and have a reason.
+"""Groups that are held up: groups that share messages, with a message that has waited for a while, and with a reason.
 
 Imported only when a Delivery serves. Bounded: the first GROUP_COUNT_MAX groups are asked for, LINE_COUNT_MAX are shown.
 """
@@ -16,11 +16,11 @@ from cli.output.figures import duration_text
 GROUP_COUNT_MAX, CALLS_AT_ONCE = 100, 16
 LINE_COUNT_MAX = 5
 STILL_S = 15.0
-"""A queue with a reason may go on in the next moment: what has waited for so long has not."""
+"""Least age of the oldest message: a queue with a reason may make progress in the next moment."""
 
 
 class Still(NamedTuple):
-    """A group that is held up in a topic: why, in the queue with the oldest message."""
+    """A group that is held up in a topic, and the reason in the queue with the oldest message."""
 
     group: str
     topic: str
@@ -40,7 +40,7 @@ def look_still(client: Client) -> list[Still]:
 
 
 def still_of(groups: Iterable[ShareGroup]) -> list[Still]:
-    """Return which of these groups are held up, the longest first."""
+    """Return the groups that are held up, the longest first."""
     found: list[Still] = []
     for group in groups:
         queues = [one for one in group.queues if one.standstills and (one.lag_s or 0.0) >= STILL_S]
@@ -52,7 +52,7 @@ def still_of(groups: Iterable[ShareGroup]) -> list[Still]:
 
 
 def still_lines(found: Iterable[Still]) -> Iterator[str]:
-    """Yield a sentence for each of the first ones, and how many more there are."""
+    """Yield a sentence for each of the first groups, and the number of the others."""
     rows = list(found)
     for one in rows[:LINE_COUNT_MAX]:
         queues = f" in {one.queue_count} queues" if one.queue_count > 1 else ""
@@ -65,5 +65,5 @@ def still_lines(found: Iterable[Still]) -> Iterator[str]:
 def _find(client: Client, name: str) -> ShareGroup | None:
     try:
         return client.share_groups.get(name)
-    except ReputError:  # it was deleted meanwhile, or Delivery has just gone
+    except ReputError:  # it was deleted meanwhile, or Delivery has just stopped
         return None

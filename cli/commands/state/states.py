@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the three services say of themselves at one moment, for `reput status`. What can't be had is None.
+"""The states of the three services at a moment, for `reput status`. A state that is not available is None.
 
-Imported only when a service listens: it brings the client along.
+Imported only when a service listens, because it imports the client.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 
 class States:
-    """One look at all services, made at `time_s` by the clock.
+    """The states from a look at all services, made at `time_s` by the clock.
 
-    `away` has the services that do not answer, and why; `answer_ms` how long the others took to tell their states;
-    `oldest_time_ms` is the store time of the log's first message, 0 if it is not known; `beside` are Delivery and the
-    gateway, where there are any; `still` are groups that are held up; `targets` are the addresses that were asked, of
-    services that have several.
+    `away` has the services that do not answer, with the reasons; `answer_ms` is the time of each other service's
+    answer; `oldest_time_ms` is the store time of the log's first message, 0 if it is not known; `beside` are Delivery
+    and the gateway, if there are any; `still` are groups that are held up; `targets` are the addresses that were asked,
+    for services that have several.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class States:
 
     @property
     def is_recovering(self) -> bool:
-        """Whether the CommitLog looks for the end of its log, and knows little else."""
+        """Whether the CommitLog still searches the end of its log. The rest of its state is not known then."""
         return self.log is not None and self.log.state == log_pb.LOG_STATE_RECOVERING
 
 
 def look(client: Client, time_s: float, away: dict[str, str], *, is_brief: bool = False) -> States:
-    """Ask all services but those that are known to be away. A brief look leaves out what seldom changes."""
+    """Ask all services except services that are known to be away. A brief look leaves out fields that seldom change."""
     found: dict[str, Any] = {}
     answer_ms: dict[str, float] = {}
     away = dict(away)
@@ -92,7 +92,7 @@ def _oldest_time_ms(client: Client) -> int:
 
 
 def _known(call: Callable[[], T], otherwise: T) -> T:
-    """Return the answer to a question that may be refused: the page does without it."""
+    """Return the answer to a call that may be refused, else `otherwise`: the page does without the answer."""
     with contextlib.suppress(ReputError):
         return call()
     return otherwise

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput status`: one look at all services, or one after the other with --watch.
+"""`reput status`: a look at all services, or repeated looks with --watch.
 
-What to say is in cli/commands/state/verdict.py and page.py; they, and the client, are imported when somebody listens.
+The text is made in cli/commands/state/verdict.py and page.py; they, and the client, are imported when a service
+listens.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ FIRST_CLEAR = "\x1b[2J"
 def status(
     context: typer.Context,
     seconds: Annotated[
-        float | None, typer.Argument(min=0.1, help="With --watch: time between two looks. [default: 2]")
+        float | None, typer.Argument(min=0.1, help="With --watch: seconds between updates. [default: 2]")
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Look again and again, and show rates, until Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Update again and again, with rates, until Ctrl-C.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell whether all is well, what to do if not, and how far everything is.
+    """Show whether the store is healthy, the action if it is not, and how far each service is.
 
-    Exit code 4 if a service is away, 7 if all answer and the store is not well: appends are refused, for example.
+    Exit code 4 if a service does not answer, 7 if all answer and there is a problem: appends are refused, for example.
 
-    Groups whose oldest message has waited for 15 s, and that say why, are named: the first 5, of the first 100 groups.
-    Numbers are rounded; --json has the states as the services tell them.
+    Groups whose oldest message has waited for 15 s, with a known reason, are named: the first 5, of the first 100
+    groups. Numbers are rounded; --json has the states as the services report them.
 
     Example: reput status --watch 5
     """
@@ -70,7 +71,7 @@ def status(
 
 
 def _looks(context: typer.Context, pause_s: float | None) -> Iterator[States | dict[str, str]]:
-    """Yield one look, or one after each pause: states, or why each service is away if all are."""
+    """Yield a look, or a look after each pause: states, or the reason for each service if all are away."""
     all_targets = targets_of(context.find_root().obj)
     targets = {service: all_targets[service] for service in OF_EVERY_STORE}
     while True:
@@ -114,13 +115,13 @@ def _look(context: typer.Context, away: dict[str, str]) -> States:
 
 
 def _asked(targets: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Return the address to ask of each service that has several: the first one where somebody listens."""
+    """Return the address to ask of each service that has several: the first address that accepts connections."""
     several = {service: where for service, where in targets.items() if len(where) > 1}
     return {service: next(filter(is_reached, where), where[0]) for service, where in several.items()}
 
 
 def _show(states: States, before: States | None, *, as_json: bool, in_place: bool, is_first: bool) -> bool:
-    """Show the states. Returns whether the store is well."""
+    """Show the states. Returns whether the store is healthy."""
     from cli.commands.state.page import Rates, page_lines
     from cli.commands.state.verdict import troubles_of
 
@@ -135,7 +136,7 @@ def _show(states: States, before: States | None, *, as_json: bool, in_place: boo
 
 
 def _show_nobody(away: dict[str, str], *, as_json: bool, in_place: bool, is_first: bool) -> None:
-    """Show that no service is there, without what the client would cost."""
+    """Show that no service is there, without importing the client."""
     if as_json:
         troubles = [{"text": why, "action": "", "is_note": False} for why in away.values()]
         states = {service: {"unavailable": why} for service, why in away.items()}
@@ -147,7 +148,7 @@ def _show_nobody(away: dict[str, str], *, as_json: bool, in_place: bool, is_firs
 
 
 def print_page(lines: Iterator[str], *, in_place: bool, is_first: bool) -> None:
-    """Print a page, over the one before it where somebody watches at a terminal."""
+    """Print a page, over the page before it with --watch at a terminal."""
     if in_place and sys.stdout.isatty():
         start = FIRST_CLEAR + HOME if is_first else HOME
         height = shutil.get_terminal_size().lines - 1
@@ -158,7 +159,7 @@ def print_page(lines: Iterator[str], *, in_place: bool, is_first: bool) -> None:
 
 
 def page_width() -> int:
-    """Return how wide a page is: as the terminal, within what reads well."""
+    """Return the width of a page: as the terminal, at most WIDTH_MAX."""
     return min(shutil.get_terminal_size().columns, WIDTH_MAX)
 
 
@@ -186,7 +187,7 @@ def document(states: States) -> dict[str, object]:
 
 
 def _known(fields: dict[str, object]) -> dict[str, object]:
-    """Return the fields of a state that say something: a CommitLog that recovers knows little of its log."""
+    """Return the meaningful fields of a state: a CommitLog that recovers does not know its log yet."""
     if fields.get("state") == "RECOVERING" and "recovery_progress" in fields:
         return {name: fields[name] for name in RECOVERING_FIELDS}
     return fields

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput top`: what a store does now, look after look, until q or Ctrl-C; once for scripts.
+"""`reput top`: the current work of a store, updated until q or Ctrl-C, or once for scripts.
 
-What to show is in cli/commands/state/top_page.py and traffic.py.
+The page is made in cli/commands/state/top_page.py and traffic.py.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 PAUSE_S = 2.0
 ONCE_S = 1.0
 ROWS_ONCE = 60
-"""Lines of the page where no terminal says how many it has."""
+"""Lines of the page if output is no terminal."""
 QUIT = "q"
 
 
 def top(
     context: typer.Context,
     seconds: Annotated[
-        float | None, typer.Argument(min=0.1, help="Time between two looks. [default: 2, with --once 1]")
+        float | None, typer.Argument(min=0.1, help="Seconds between updates. [default: 2, with --once 1]")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Look twice, print what changed in between, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Look twice, print the rates in between, and end.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Watch topics, groups, services and disks: what comes in, what goes out, who is behind. q ends it.
+    """Watch topics, groups, services and disks: incoming and outgoing messages, and groups that are behind. q ends it.
 
     Rates are counted in queues, so that a message counts when it is indexed. Of more than 10,000 queues the first are
-    shown. Exit code 4 if a service is away at the end, 7 if all answer and the store is not well.
+    shown. Exit code 4 if a service does not answer at the end, 7 if all answer and there is a problem.
 
     Example: reput top --once --json
     """
@@ -84,7 +84,7 @@ def _client(context: typer.Context) -> Client:
 
 
 def _look(context: typer.Context, client: Client, before: View | None) -> View:
-    """Ask all services. What can't be had is what it was, without a rate."""
+    """Ask all services. Traffic that is not available keeps its last values, without a rate."""
     from reput_client import ReputError
 
     from cli.commands.state.beside import look_beside
@@ -113,7 +113,7 @@ def _look(context: typer.Context, client: Client, before: View | None) -> View:
 
 
 def _printer(*, as_json: bool) -> Callable[[View], None]:
-    """Return what prints a view behind the one before."""
+    """Return the function that prints a view behind the view before."""
 
     def show(view: View) -> None:
         from cli.commands.state.top_page import document, top_lines
@@ -129,7 +129,7 @@ def _printer(*, as_json: bool) -> Callable[[View], None]:
 
 @contextmanager
 def _screen() -> Iterator[Callable[[View], None]]:
-    """Show each view in place of the one before, on a screen of its own that is gone afterwards."""
+    """Show each view in place of the view before, on a screen of its own that is removed afterwards."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -149,7 +149,7 @@ def _screen() -> Iterator[Callable[[View], None]]:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """Take keys as they are typed. Yields what waits at most so many seconds for one, and returns it or ""."""
+    """Read keys as they are typed. Yields a function that waits at most so many seconds for q, and returns it or ""."""
     if not is_terminal():
         yield _sleep
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of `reput top`: the verdict, a line for each service, disks, topics, groups. Pure but for colours."""
+"""The page of `reput top`: the verdict, a line for each service, disks, topics, groups. Pure except for colours."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 TOPIC_COLUMNS = ("topic", "in_per_s", "out_per_s", "message_count", "queue_count", "lag")
 GROUP_COLUMNS = ("group", "topic", "out_per_s", "lag", "left_s")
 ROWS_MIN = 3
-"""So many topics and groups are shown on the lowest of terminals."""
+"""Least number of topics and groups that are shown, even on a low terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Two looks, one after the other; the first time there is no look before."""
+    """A look and the look before it, which the first view does not have."""
 
     states: States
     traffic: Traffic
@@ -35,7 +35,7 @@ class View:
     traffic_before: Traffic | None = None
 
     def per_s(self, service: str, name: str) -> float | None:
-        """Return how fast a number of a service's state grows. None if two looks do not tell, as after a new start."""
+        """Return the growth per second of a number in a service's state, None if unknown, as after a new start."""
         before, after = (getattr(states, service, None) for states in (self.states_before, self.states))
         if self.states_before is None or before is None or after is None or before.start_time != after.start_time:
             return None
@@ -44,7 +44,7 @@ class View:
 
 
 def top_lines(view: View, width: int, height: int) -> Iterator[str]:
-    """Yield the page, at most `height` lines where a table is wide enough to be one."""
+    """Yield the page, at most `height` lines if the tables fit into the width."""
     head = [*verdict_lines(troubles_of(view.states), width), ""]
     head += labelled_lines(_blocks(view), width)
     topics, groups = topic_rows(view.traffic_before, view.traffic), group_rows(view.traffic_before, view.traffic)
@@ -138,7 +138,7 @@ def _behind_bytes(states: States) -> int | None:
 def _table(
     rows: Sequence[dict[str, object]], columns: Sequence[str], width: int, room: int, noun: str, spare: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a table of as many rows as there is room for, and how many there are besides."""
+    """Yield a table of as many rows as there is room for, and the number of the other rows."""
     yield ""
     if not rows:
         yield f"no {noun} yet"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comes into each topic and what each group takes out, from two looks at ends of queues and groups' offsets.
+"""Messages into each topic and out to each group, from two looks at ends of queues and groups' offsets.
 
-A look costs a call for a thousand queues, and one for a thousand groups, and there is a most of both. Rates are what
-changed in between, so that no service has to keep any.
+A look costs a call for a thousand queues, and a call for a thousand groups; both numbers have a limit. Rates are the
+changes in between, so that no service has to keep any.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ OFFSETS_MAX = 10_000
 
 
 class Ends(NamedTuple):
-    """The bounds of a queue; `end` is exclusive."""
+    """The bounds of a queue. `end` is exclusive."""
 
     first: int
     end: int
 
 
 class Place(NamedTuple):
-    """Where a group is in a queue, and how many messages lie before it."""
+    """A group's offset in a queue, and the number of messages that it has not read."""
 
     queue_offset: int
     lag: int
@@ -37,15 +37,15 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """One look at the queues and groups of all topics that are not the store's own."""
+    """A look at the queues and groups of all topics except the store's own."""
 
     time_s: float
-    """When it began, by a clock that only counts on."""
+    """Start of the look, by the monotonic clock."""
     queues: dict[tuple[str, int], Ends] = field(default_factory=dict)
     offsets: dict[tuple[str, str, int], Place] = field(default_factory=dict)
     """By group, topic and queue."""
     is_cut: bool = False
-    """There are more than the most."""
+    """There are more queues or offsets than the limits."""
 
 
 def look_at_traffic(client: Client, time_s: float) -> Traffic:
@@ -68,7 +68,7 @@ def look_at_traffic(client: Client, time_s: float) -> Traffic:
 
 
 def topic_rows(before: Traffic | None, after: Traffic) -> list[dict[str, object]]:
-    """Return a row for each topic, the busiest first. Without a look before there are no rates, but None."""
+    """Return a row for each topic, the busiest first. Without a look before the rates are None."""
     seconds = _seconds(before, after)
     taken = _taken(before, after)
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
@@ -97,9 +97,9 @@ def topic_rows(before: Traffic | None, after: Traffic) -> list[dict[str, object]
 
 
 def group_rows(before: Traffic | None, after: Traffic) -> list[dict[str, object]]:
-    """Return a row for each group and topic of it, the one that is farthest behind first.
+    """Return a row for each group and topic of it, the largest lag first.
 
-    `left_s` is how long it takes to catch up at this pace; None if it does not, or is not known.
+    `left_s` is the time to catch up at this pace; None if it does not catch up, or is not known.
     """
     seconds = _seconds(before, after)
     taken = _taken(before, after)
@@ -120,7 +120,7 @@ def group_rows(before: Traffic | None, after: Traffic) -> list[dict[str, object]
 
 
 def _taken(before: Traffic | None, after: Traffic) -> dict[tuple[str, str, int], int]:
-    """Return what groups took in between. One that was moved back has taken nothing."""
+    """Return the number of messages that groups read in between. A group that was moved back has read none."""
     if before is None:
         return {}
     return {
@@ -131,7 +131,7 @@ def _taken(before: Traffic | None, after: Traffic) -> dict[tuple[str, str, int],
 
 
 def _end_before(before: Traffic | None, key: tuple[str, int], ends: Ends) -> int:
-    """Return where a queue ended at the look before. One that was not there has begun since."""
+    """Return the end of a queue at the look before. A queue that was not there has begun since."""
     if before is None:
         return ends.end
     return min(before.queues[key].end, ends.end) if key in before.queues else ends.first

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verdict of `reput status`: what is wrong, and what to do next. Pure: states in, troubles out.
+"""The verdict of `reput status`: the troubles, and the action for each. Pure: states in, troubles out.
 
-A trouble is something that somebody has to know of at night; a note may wait until the morning.
+An operator has to know of a trouble at night; a note may wait until the morning.
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ from cli.output.figures import duration_text, many, size_text
 DISK_FREE = "make room or add a disk; `reput janitor run --dry-run` tells what could go"
 RIGHT_LOG = "mount the disk and start the CommitLog again; if this log is the right one, `reput index rebuild`"
 NOT_LEADER = "NOT_LEADER"
-"""The refusal of a log that does not lead, as one whose lease is over."""
+"""The refusal of a log that does not lead, such as a log whose lease is over."""
 AHEAD_MS_MAX = 5_000
-"""So far the store times may be ahead of the clock before somebody should look."""
+"""Above this distance between store times and the clock an operator should check."""
 
 
 class Trouble(NamedTuple):
-    """What is wrong, and what to do."""
+    """A problem, and the action."""
 
     text: str
     action: str
@@ -36,7 +36,7 @@ class Trouble(NamedTuple):
 
 
 def troubles_of(states: States) -> list[Trouble]:
-    """Return all that is wrong, the worst first, and the notes behind it."""
+    """Return all troubles, the worst first, and the notes behind them."""
     found = [
         *(Trouble(_away_text(service, why), "") for service, why in states.away.items()),
         *_of_log(states),
@@ -48,7 +48,7 @@ def troubles_of(states: States) -> list[Trouble]:
 
 
 def verdict_of(troubles: list[Trouble]) -> str:
-    """Return the verdict in one line."""
+    """Return the verdict in a single line."""
     bad = [trouble for trouble in troubles if not trouble.is_note]
     if not bad:
         return "healthy"

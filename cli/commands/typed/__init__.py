@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How commands take what people type: groups and their help, values, and the question before what deletes."""
+"""How commands read their arguments: groups and their help, values, and the question before a deletion."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The question in front of what deletes or can't be taken back."""
+"""The question before a deletion or another change that can't be undone."""
 
 import sys
 
@@ -13,9 +13,9 @@ YesOption = typer.Option("--yes", "-y", help="Do not ask.")
 
 
 def confirm(what: str, *, place: str, yes: bool) -> None:
-    """Return if the answer is yes. `what` says what would happen and how much it is, as in `delete 3 segments (3 GiB)`.
+    """Return if the answer is yes. `what` is the action and its extent, as in `delete 3 segments (3 GiB)`.
 
-    `place` says which store it is. Raises CommandFailed for a no, and where nobody can be asked.
+    `place` names the store. Raises CommandFailed for a no, and if standard input is no terminal.
     """
     if yes:
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of commands: their help names every command with a whole sentence, however narrow the terminal is."""
+"""Groups of commands: their help has a whole sentence for every command, even on a narrow terminal."""
 
 import itertools
 from typing import Any
@@ -14,7 +14,7 @@ class Group(TyperGroup):
     """A group whose list of commands is not cut, and whose commands read their parameters quickly."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the options in front of a command's name, also those that Typer has added."""
+        """Read the options before a command's name, also options that Typer has added."""
         read_quickly(self.get_params(ctx))
         if "--json" in itertools.takewhile(lambda argument: argument.startswith("-"), args):
             ctx.fail("--json stands behind the command: reput topics list --json")
@@ -38,7 +38,7 @@ class Group(TyperGroup):
 
 
 def first_sentence(text: str) -> str:
-    """Return a help text's first sentence, in one line."""
+    """Return a help text's first sentence, in a single line."""
     paragraph = " ".join(text.partition("\n\n")[0].split())
     head, separator, _ = paragraph.partition(". ")
     return f"{head}." if separator else paragraph

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of options and arguments, from what was typed to what a command takes.
+"""Values of options and arguments: converts the typed text to the type of the parameter.
 
-Typer makes a pydantic adapter for each of them, and pydantic alone takes longer to import than a command takes in all.
-The types that commands have are few, so that they are read here; a parameter of another type is left to Typer.
+Typer makes a pydantic adapter for each of them, and the import of pydantic alone takes longer than a whole command.
+Commands use few types, which are read here; a parameter of another type is left to Typer.
 """
 
 import os
@@ -18,11 +18,11 @@ TRUTHS = {
     **dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True),
     **dict.fromkeys(("", "0", "false", "f", "no", "n", "off"), False),
 }
-"""What a variable of the environment may say for a flag."""
+"""Values of an environment variable for a flag."""
 
 
 class Value:
-    """Reads what was typed for one parameter. It stands where Typer has its own, and has the same method."""
+    """Reads the typed text of a parameter. It replaces Typer's own reader, and has the same method."""
 
     def __init__(self, kind: type, parameter_info: Any) -> None:
         self._kind, self._info = kind, parameter_info
@@ -88,7 +88,7 @@ class Value:
 
 
 def kind_of(annotation: Any) -> type | None:
-    """Return the type of one value, None for one that is not read here. `annotation` may be a list of such."""
+    """Return the type of a value, None for a type that is not read here. `annotation` may be a list of values."""
     if get_origin(annotation) is list:
         (annotation,) = get_args(annotation)
     is_known = isinstance(annotation, type) and (
@@ -98,7 +98,7 @@ def kind_of(annotation: Any) -> type | None:
 
 
 def read_quickly(parameters: Iterable[Any]) -> None:
-    """Have parameters of a command read here. In a Typer that keeps what reads them elsewhere this changes nothing."""
+    """Have parameters of a command read here. A Typer that keeps its readers elsewhere is not changed by this."""
     for parameter in parameters:
         descriptor = getattr(parameter, "type_descriptor", None)
         kind = kind_of(descriptor.annotation) if descriptor is not None else None

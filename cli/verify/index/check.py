@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IndexCheck: the keys of the log's records against the entries of the index files, both in the order of the log.
+"""IndexCheck: compares the keys of the log's records with the entries of the index files, both in the order of the log.
 
-Both are sequences that should be equal, so they are compared side by side over columns, and nothing is kept. Where they
-differ, the nearest place at which they agree again tells whether entries are missing, surplus or changed.
-What RocketMQ is known to do is a note: the time of a file's first entry, entries of the last message entered twice,
+Both are sequences that should be equal, so they are compared side by side over columns, and nothing is kept. If they
+differ, the nearest place at which they agree again shows whether entries are missing, surplus or changed.
+Known behaviour of RocketMQ is a note: the time of a file's first entry, entries of the last message entered twice,
 a whole range missing after an unclean stop. Rules: docs/formats/index_file.md.
 """
 
@@ -40,9 +40,9 @@ from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.machine.fs import TEMPORARY_SUFFIX
 
 WRONG_COUNT_MAX = 10_000
-"""A file with more wrong entries than this is not looked at any further."""
+"""A file with more wrong entries than this is not checked any further."""
 _VIEW_COUNT = 16
-"""Keys in view that are wanted to tell what a difference is."""
+"""Least number of keys in view for an explanation of a difference."""
 Keys: TypeAlias = "NDArray[np.int64]"
 """Keys that the log demands, in its order. Three rows: hashes, physical offsets and store times of their records."""
 
@@ -62,7 +62,7 @@ class IndexCheck:
         slot_count: int | None,
     ) -> None:
         self.entry_count = 0
-        """Entries that were looked at."""
+        """Number of entries that were checked."""
         self.size_bytes = 0
         self._files = files
         self._log = log
@@ -102,7 +102,7 @@ class IndexCheck:
         self._held = self._compare(keys, is_last=False)
 
     def finish(self) -> None:
-        """Compare what is left, look at the entries that no key demands, and tell what is missing."""
+        """Compare the remaining keys, check the entries that no key demands, and report missing entries."""
         self._compare(self._held, is_last=True)
         while (file := self._current()) is not None:
             with self._guarded(file):
@@ -113,7 +113,7 @@ class IndexCheck:
         self._report.add(code, store_layout.INDEX, message, physical_offset=self._first_missing, count=count)
 
     def _list(self) -> list[str]:
-        """Return the names of the index files, the next one last. Reports wrong names and sizes."""
+        """Return the names of the index files, the next file last. Reports wrong names and sizes."""
         sizes: dict[str, int] = {}
         for path in sorted(self._directory.iterdir()) if self._is_wanted else []:
             if path.name.endswith(TEMPORARY_SUFFIX):
@@ -141,7 +141,7 @@ class IndexCheck:
         return [name for name, size in reversed(sizes.items()) if size == common]
 
     def _current(self) -> IndexFileCheck | None:
-        """Return the file that the next entry is in, or None behind the last one."""
+        """Return the file with the next entry, or None behind the last file."""
         while True:
             if self._file is not None:
                 if self._file.number <= self._file.entry_count:
@@ -170,7 +170,7 @@ class IndexCheck:
 
     @contextmanager
     def _guarded(self, file: IndexFileCheck) -> Iterator[None]:
-        """Do something with a file. A file that can't be read or is full of faults is given up."""
+        """Run a block that reads a file. A file that can't be read or is full of faults is given up."""
         try:
             yield
         except OSError as error:
@@ -197,7 +197,7 @@ class IndexCheck:
         return keys.copy()
 
     def _step(self, keys: Keys, file: IndexFileCheck) -> int:
-        """Pass over equal entries, or over one difference. Returns how many keys that settles."""
+        """Pass over equal entries, or over a single difference. Returns the number of keys that are done."""
         entries = file.entries()
         count = min(len(entries), keys.shape[1])
         is_same = entries["key_hash"][:count] == keys[0, :count]
@@ -210,7 +210,7 @@ class IndexCheck:
         return good
 
     def _align(self, file: IndexFileCheck, entries: NDArray[np.void], keys: Keys) -> int:
-        """Tell what the difference at the next entry is and pass over it. Returns how many keys that settles."""
+        """Report the difference at the next entry and pass over it. Returns the number of keys that are done."""
         hashes, offsets = entries["key_hash"].astype(np.int64), entries["physical_offset"].astype(np.int64)
         wanted_hashes, wanted_offsets, _ = keys
         if self._undemanded_count(offsets[:1]):
@@ -243,7 +243,7 @@ class IndexCheck:
         self._last_physical_offset = int(physical_offsets[-1])
 
     def _changed(self, file: IndexFileCheck, entries: NDArray[np.void], keys: Keys) -> int:
-        """Tell what is wrong with the next key's entry. Returns how many keys that settles."""
+        """Report the fault of the next key's entry. Returns the number of keys that are done."""
         found, number, self._wrong_count = entries[0], file.number, self._wrong_count + 1
         key_hash, physical_offset, _ = keys[:, 0].tolist()
         if found["physical_offset"] == physical_offset:
@@ -260,7 +260,7 @@ class IndexCheck:
         return 1
 
     def _missing(self, keys: Keys, file: IndexFileCheck | None) -> None:
-        """Tell of keys without an entry. `file` None means that there are no more entries at all."""
+        """Report keys without an entry. `file` None means that there are no more entries at all."""
         _, physical_offsets, _ = keys
         certain = int(np.searchsorted(physical_offsets, self._store.certain_entries_end))
         message = "keys have no entry yet; the Indexer, or RocketMQ's next start, goes on there"
@@ -276,7 +276,7 @@ class IndexCheck:
             message = "keys have no entry any more: the Indexer has forgotten them, and the log was not deleted since"
             self._report.tally("INDEX_TRIMMED", store_layout.INDEX, message, certain)
             return
-        # After an unclean stop RocketMQ drops the unfinished file and does not make all of it again.
+        # After an unclean stop RocketMQ drops the unfinished file and does not build all of it again.
         is_range = self._store.progress is None and file.number == FIRST_ENTRY
         code = "INDEX_RANGE_MISSING" if is_range else "INDEX_ENTRY_MISSING"
         message = f"before entry {file.number}: {certain} keys of records have no entry"
@@ -308,7 +308,7 @@ class IndexCheck:
         self.entry_count += len(entries)
 
     def _kind(self, key_hash: int, physical_offset: int, before: int) -> tuple[str, str]:
-        """Return what an entry is that no key demands."""
+        """Return code and sentence for an entry that no key demands."""
         if not self._log.segments or physical_offset < self._log.min_physical_offset:
             if key_hash < 0:
                 return "INDEX_ENTRY_HASH", f"its hash is {key_hash}"
@@ -320,16 +320,16 @@ class IndexCheck:
         return "INDEX_ENTRY_SURPLUS", f"no key of a record at {physical_offset} demands it here"
 
     def _is_gone(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether entries come before those of the log and point below it, to deleted records.
+        """Return whether entries come before the entries of the log and point below it, to deleted records.
 
-        Without a log nothing can be told.
+        Without a log all entries before a match count as such.
         """
         if self._has_matched or not self._log.segments:
             return np.full(len(offsets), not self._has_matched)
         return offsets < self._log.min_physical_offset
 
     def _undemanded_count(self, offsets: NDArray[np.int64]) -> int:
-        """Return how many of the next entries point into damaged parts or below the log."""
+        """Return the number of the next entries that point into damaged parts or below the log."""
         first = _first(~(self._is_gone(offsets) | self._facts.are_damaged(offsets)))
         return len(offsets) if first is None else first
 
@@ -340,9 +340,9 @@ def _first(flags: NDArray[np.bool_]) -> int | None:
 
 
 def _is_index_name(name: str) -> bool:
-    """Return whether the name is 17 digits that are a moment."""
+    """Return whether the name is a time of 17 digits."""
     try:
-        datetime.strptime(name[:14], "%Y%m%d%H%M%S")  # noqa: DTZ007 - whatever zone, it must be a date
+        datetime.strptime(name[:14], "%Y%m%d%H%M%S")  # noqa: DTZ007 - in any zone, it must be a date
     except ValueError:
         return False
     return store_layout.is_index_file_name(name)

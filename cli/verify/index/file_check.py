@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IndexFileCheck: one index file, read once from its first entry to its last, and its chains computed anew.
+"""IndexFileCheck: an index file, read once from its first entry to its last, and its chains computed anew.
 
-A slot holds the newest entry of its bucket and an entry the one before it; so from the hashes alone, in order, all
-links follow, and are compared with those in the file. That needs one number per slot in memory and shows every wrong
-link: cycles, links forwards, links out of the file. Hashes come from the log where it is known.
+A slot has the newest entry of its bucket and an entry has the entry before it; so from the hashes alone, in order, all
+links follow, and are compared with the links in the file. That needs a number per slot in memory and shows every wrong
+link: cycles, links forwards, links out of the file. Hashes come from the log if it is known.
 Layout: docs/formats/index_file.md.
 """
 
@@ -34,9 +34,9 @@ CHUNK_SLOT_COUNT = 1 << 18
 
 
 class IndexFileCheck:
-    """One file. `entries` shows what comes next, `accept` passes over it. Call `finish` when all are passed.
+    """A check of a file. `entries` returns the next entries, `accept` passes over them, `finish` ends the check.
 
-    Every method but `name` may raise OSError. `is_doubtful` makes notes of all findings: the next start drops the file.
+    Every method may raise OSError. `is_doubtful` makes notes of all findings: the next start drops the file.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class IndexFileCheck:
         self.name = name
         self.slot_count = slot_count
         self.number = FIRST_ENTRY
-        """The next entry to be passed."""
+        """The next entry to check."""
         self._files = files
         self._path = path
         self._report = report
@@ -72,12 +72,12 @@ class IndexFileCheck:
     def add(
         self, code: str, number: int, message: str, *, field_at: int = 0, physical_offset: int | None = None
     ) -> None:
-        """Report something about an entry."""
+        """Report a finding about an entry."""
         position = index_file.entry_position(number, self.slot_count) + field_at
         self._add(code, f"entry {number}: {message}", position, physical_offset)
 
     def entries(self) -> NDArray[np.void]:
-        """Return the next entries, as many as are at hand, and none at the end of the file."""
+        """Return the next entries, as many as are in memory, and none at the end of the file."""
         at = self.number - self._chunk_number
         if at >= len(self._chunk):
             count = min(CHUNK_ENTRY_COUNT, self.entry_count + 1 - self.number)
@@ -90,7 +90,7 @@ class IndexFileCheck:
     def accept(
         self, entries: NDArray[np.void], hashes: NDArray[np.int64], store_times_ms: NDArray[np.int64] | None
     ) -> None:
-        """Pass over the next entries: check their links by these hashes, and their times if those are known."""
+        """Pass over the next entries: check their links by these hashes, and their times if these are known."""
         if not len(entries):
             return
         numbers = np.arange(self.number, self.number + len(entries), dtype=np.int64)
@@ -105,7 +105,7 @@ class IndexFileCheck:
             self._check_end(entries[-1], last_ms)
 
     def finish(self) -> None:
-        """Compare the slots with what the entries make of them, and the header's count of used slots."""
+        """Compare the slots with the slots that follow from the entries, and the header's count of used slots."""
         for start in range(0, self.slot_count, CHUNK_SLOT_COUNT):
             self._check_slots(start, min(CHUNK_SLOT_COUNT, self.slot_count - start))
         used = int(np.count_nonzero(self._newest))
@@ -126,7 +126,7 @@ class IndexFileCheck:
         self._report.add(code, self.name, message, position=position, physical_offset=physical_offset, is_note=is_note)
 
     def _real_entry_count(self) -> int:
-        """Return how many entries there are up to the last one that is not all zero, whatever the header counts."""
+        """Return the number of entries up to the last entry that is not all zero, independent of the header's count."""
         counted = self.header.entry_count
         most = self._capacity - 1
         first = index_file.entry_position(FIRST_ENTRY, self.slot_count)
@@ -150,7 +150,7 @@ class IndexFileCheck:
     def _check_links(self, numbers: NDArray[np.int64], entries: NDArray[np.void], hashes: NDArray[np.int64]) -> None:
         buckets = hashes % self.slot_count
         expected = self._newest[buckets].astype(np.int64)
-        self._newest[buckets] = numbers  # of several entries of a bucket the last one stays
+        self._newest[buckets] = numbers  # of several entries of a bucket the last entry stays
         is_followed = self._newest[buckets] != numbers
         if is_followed.any():
             self._is_marked[buckets[is_followed]] = True

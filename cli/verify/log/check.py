@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogCheck: goes through every record of the log once, reports what is wrong, and gives the rest as columns.
+"""LogCheck: reads every record of the log once, reports faults, and yields the sound records as columns.
 
-It stands on the walk of all who read a log (libs/log/walk.py), and ends where the log ends: behind the last whole
-record of the last segment that has one. After damage it goes on at the next whole record; the bytes between are kept as
-a damaged range, so that what queues and index say about records in it is not held against them. A record whose body
-alone is damaged still counts, because its other fields are right.
-What lies behind the end is told from damage by this: no whole record follows.
+It uses the walk of all readers of a log (libs/log/walk.py), and ends at the end of the log: behind the last whole
+record of the last segment that has a whole record. After damage it continues at the next whole record. The bytes
+between are kept as a damaged range, so that units and entries for records in it are not reported as faults. A record
+whose body alone is damaged still counts, because its other fields are right.
+Bytes behind the end differ from damage in this: no whole record follows.
 Rules: docs/formats/commit_log.md section 9. Not handled: queues and index, which take the columns.
 """
 
@@ -38,7 +38,7 @@ from libs.log.walk import UNSOUND, LogWalk, Stop
 
 RECORD_COUNT_MAX = 1 << 16
 LIKE_COUNT_MIN = 6
-"""So many equal bytes of its name make a CRC property, if it is not whole."""
+"""Least number of equal bytes of its name by which a damaged CRC property is recognized."""
 
 _CODE_OF_STATUS = {
     layout.S_TRUNCATED: "LOG_RECORD_LENGTH",
@@ -61,29 +61,30 @@ _REASON = {
 
 @dataclass(slots=True)
 class LogFacts:
-    """What the walk learned of the log as a whole."""
+    """Facts about the log as a whole, from the walk."""
 
     delay_levels_ms: Sequence[int]
-    """By which the tags codes of delayed messages are reckoned; nothing in the store tells."""
+    """Delay levels for the tags codes of delayed messages; they are not in the store."""
     record_count: int = 0
     end_physical_offset: int = 0
     last_store_time_ms: int = 0
     spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     """First and newest store time of each segment that has records, by its base."""
     blanks: dict[int, int] = field(default_factory=dict)
-    """Where the log goes on from in the next segment: behind the blank that closes this one, by its base."""
+    """Offset behind the head of the blank that closes a segment, by the segment's base. The log continues in the
+    next."""
     _damage: list[int] = field(default_factory=list)
     """Start, end, start, end, … of the damaged ranges, ascending."""
 
     def add_damage(self, start: int, end: int) -> None:
-        """Remember that the records of [start, end) can't be read. Ranges come in the order of their starts."""
+        """Record that the records of [start, end) can't be read. Ranges come in the order of their starts."""
         if self._damage and start <= self._damage[-1]:
             self._damage[-1] = max(end, self._damage[-1])
         elif end > start:
             self._damage += [start, end]
 
     def are_damaged(self, physical_offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return of each offset whether it lies where records can't be read."""
+        """Return for each offset whether it lies in a damaged range."""
         bounds = np.array(self._damage, np.int64)
         return (np.searchsorted(bounds, physical_offsets, side="right") % 2).astype(np.bool_)
 
@@ -94,7 +95,7 @@ class LogFacts:
 
 
 class LogCheck:
-    """One check. Iterate over `batches` once. `facts` grow meanwhile and are complete afterwards."""
+    """A check of a log. Iterate over `batches` once. `facts` grow meanwhile and are complete afterwards."""
 
     def __init__(
         self, files: Files, log: LogFiles, state: StoreState, report: Report, *, delay_levels_ms: Sequence[int]
@@ -118,7 +119,7 @@ class LogCheck:
         self._is_over = False
 
     def batches(self) -> Iterator[DispatchBatch]:
-        """Yield all whole records in the order of the log. A batch is valid until the next one."""
+        """Yield all whole records in the order of the log. A batch is valid until the next batch."""
         expected = self._log.min_physical_offset
         for index, segment in enumerate(self._log.segments):
             self.facts.add_damage(expected, segment.base_physical_offset)
@@ -134,7 +135,7 @@ class LogCheck:
             expected = segment.end_physical_offset
 
     def _segment(self, index: int, segment: LogFile) -> Iterator[DispatchBatch]:
-        """Walk one segment to its blank or its end."""
+        """Walk a segment to its blank or its end."""
         position: int | None = 0
         while position is not None and position < segment.size_bytes:
             for step in self._walk.steps_in(index, position):
@@ -149,12 +150,12 @@ class LogCheck:
                 return
 
     def _least_time_ms(self, physical_offset: int) -> int:
-        """Return the store time that a record from this offset on has at least."""
+        """Return the least store time of a record from this offset on."""
         is_free = self._durable.is_foreign or physical_offset < self._durable.physical_offset
         return 0 if is_free else self.facts.last_store_time_ms - limits.CLOCK_STEP_MS_MAX
 
     def _batch(self, segment: LogFile) -> DispatchBatch:
-        """Return the records of the columns as a batch, after a look at what no checksum covers."""
+        """Return the records of the columns as a batch, after checks of the fields that no checksum covers."""
         columns, facts = self._columns, self.facts
         end = columns.physical_offsets[columns.count - 1] + columns.record_sizes[columns.count - 1]
         batch = dispatch_columns.batch_of(columns, columns.physical_offsets[0], end)
@@ -182,7 +183,7 @@ class LogCheck:
             self._add("LOG_STORE_TIME", segment, position, message, count=len(back))
 
     def _check_hosts(self, segment: LogFile, data: NDArray[np.uint8], positions: NDArray[np.int64]) -> None:
-        """Check ports: of 4 bytes the upper two are zero. Anything else is a host of another size, or damage."""
+        """Check ports: of 4 bytes the upper two are zero. Other values mean a host of another size, or damage."""
         flags = np.frombuffer(self._columns.sys_flags, np.int32, len(positions))
         ports = positions + record.BORN_HOST_AT + np.where(flags & record.BORN_HOST_V6_FLAG, 16, 4)
         wrong = data[ports] | data[ports + 1]
@@ -192,7 +193,7 @@ class LogCheck:
         self._report.add_each(places, lambda at: self._add(code, segment, at), code, segment.name, "more records")
 
     def _check_property_names(self, segment: LogFile, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
-        """Look for a CRC property whose name is damaged. It hides from the checksum, but still looks much like one."""
+        """Search CRC properties with a damaged name. No checksum finds them, but most bytes of the name are right."""
         starts = ends - CRC_PROPERTY_SIZE_BYTES
         like = np.zeros(len(starts), np.int8)
         for at, byte in enumerate(CRC_PROPERTY_PREFIX):
@@ -202,10 +203,10 @@ class LogCheck:
             self._add("LOG_PROPERTY_CRC", segment, self._columns.positions[row])
 
     def _check_missing_crc(self, segment: LogFile, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
-        """Look for records without the CRC property among those that have it: no checksum covers their properties.
+        """Search records without the CRC property among records that have it: no checksum covers their properties.
 
-        One with properties whose last byte is zero has lost it, for properties end otherwise. Another one between two
-        that have it was written so only if the setting was turned off for it alone.
+        A record with properties whose last byte is zero has lost it, because properties do not end with zero. Another
+        record between two with the CRC property was written without it only if the setting was turned off for it alone.
         """
         starts = ends - CRC_PROPERTY_SIZE_BYTES
         has = np.ones(len(ends), np.bool_)
@@ -216,7 +217,7 @@ class LogCheck:
         is_cut = ~has & (data[ends - 1] == 0)
         for row in np.flatnonzero(is_cut).tolist():
             shape = record.check_header(segment.buffer, self._columns.positions[row])
-            is_cut[row] = shape.properties_size_bytes > 0  # without properties the last byte is of their size
+            is_cut[row] = shape.properties_size_bytes > 0  # without properties the last byte belongs to their size
         is_between = np.zeros(len(ends), np.bool_)
         is_between[1:-1] = ~has[1:-1] & has[:-2] & has[2:] & ~is_cut[1:-1]
         for row in np.flatnonzero(is_cut | is_between).tolist():
@@ -226,7 +227,7 @@ class LogCheck:
     def _add(
         self, code: str, segment: LogFile, position: int, message: str = "", *, count: int = 1, is_note: bool = False
     ) -> None:
-        """Report something about a place in a segment. Without a message the code says all."""
+        """Report a finding at a place in a segment. Without a message the text of the code is used."""
         message, place = message or _REASON[code], segment.base_physical_offset + position
         self._report.add(
             code, segment.name, message, position=position, physical_offset=place, count=count, is_note=is_note
@@ -243,7 +244,7 @@ class LogCheck:
             self._add("LOG_BLANK_SIZE", segment, position, f"the blank says {size} bytes, but {left} are left")
 
     def _damage(self, index: int, segment: LogFile, stop: Stop) -> Generator[DispatchBatch, None, int | None]:
-        """Judge the place where the walk stopped. Returns where to go on in this segment, None for nowhere."""
+        """Judge the place where the walk stopped. Returns the position to continue at in this segment, or None."""
         at, physical_offset = stop.position, segment.base_physical_offset + stop.position
         code = _code_of(segment, stop)
         following = self._following(segment, at, code)
@@ -265,7 +266,7 @@ class LogCheck:
         return following
 
     def _following(self, segment: LogFile, at: int, code: str) -> int | None:
-        """Return where the walk can go on here: behind the record if its lengths are right, else at the next one."""
+        """Return the position to continue at: behind the record if its lengths are right, else at the next record."""
         base = segment.base_physical_offset
         if code in ("LOG_BODY_CRC", "LOG_PROPERTY_CRC"):
             end = record.check_header(segment.buffer, at).end
@@ -286,7 +287,7 @@ class LogCheck:
             self._walk.last_store_time_ms = self.facts.last_store_time_ms
 
     def _has_records(self, index: int) -> bool:
-        """Return whether a segment from this one on has a whole record that is not too old."""
+        """Return whether this segment or a later segment has a whole record that is not too old."""
         for segment in self._log.segments[index:]:
             least_ms = self._least_time_ms(segment.base_physical_offset)
             try:
@@ -297,14 +298,14 @@ class LogCheck:
         return False
 
     def _is_lost(self, segment: LogFile, at: int, following: int | None) -> bool:
-        """Return whether a write is missing here as after a power cut, in which case recovery cuts the log here."""
+        """Return whether a write is missing here as after a power cut: then recovery truncates the log here."""
         start = at - at % tail_search.SECTOR_BYTES
         end = segment.size_bytes if following is None else following
         data = self._files.read(segment.path, start, min(end - start, RECORD_SIZE_BYTES_MAX))
         return tail_search.has_lost_sector(memoryview(data), at - start, len(data))
 
     def _end(self, index: int, segment: LogFile, at: int, code: str) -> None:
-        """Note that the log ends here, and tell what lies behind the end, if anything does."""
+        """Record that the log ends here, and report bytes behind the end, if there are any."""
         self._is_over = True
         end = segment.base_physical_offset + at
         self.facts.end_physical_offset = end
@@ -322,7 +323,7 @@ class LogCheck:
 
 
 def _code_of(segment: LogFile, stop: Stop) -> str:
-    """Return what kind of damage the walk has stopped at. It has read the bytes there."""
+    """Return the code of the damage at which the walk has stopped. It has read the bytes there."""
     if stop.status == UNSOUND:
         return "LOG_STALE_RECORD" if stop.reason == log_end.STALE_REASON else "LOG_PROPERTY_CRC"
     if stop.status != layout.S_BAD_CRC:

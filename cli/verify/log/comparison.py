@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparison: two logs byte by byte: a store and a copy of it, or two members of one replicated log.
+"""Comparison: two logs byte by byte: a store and a copy of it, or two members of a replicated log.
 
-They are compared from the first byte that both keep to where the shorter one ends. What lies behind the blank that
-closes a segment is no part of the log, and RocketMQ may leave anything there.
-A difference is a fault; where one of the two had not confirmed its bytes yet it is a note, because the next start, or a
-leader, decides what stays. Where the tables of epochs part is told with it.
+They are compared from the first byte that both keep to the end of the shorter log. Bytes behind the blank that
+closes a segment are no part of the log, and RocketMQ may leave any bytes there.
+A difference is a fault. If either log had not confirmed its bytes yet it is a note, because the next start, or a
+leader, decides which bytes stay. The finding also has the offset at which the tables of epochs differ.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from libs.log.common_history import common_end
 
 
 class Comparison:
-    """That of a log, which was walked, with another one, which was not."""
+    """The comparison of a log, which was walked, with another log, which was not."""
 
     def __init__(self, files: Files, log: LogFiles, facts: LogFacts, state: StoreState, report: Report) -> None:
         self._files = files
@@ -35,7 +35,7 @@ class Comparison:
         self._report = report
 
     def run(self, other_dir: Path, progress: Callable[[int], None]) -> int:
-        """Tell where the other log differs and what of the two was not compared. Returns how many bytes were."""
+        """Report the differences and the parts that were not compared. Returns the number of compared bytes."""
         quiet = Report(show=lambda _: None, limit=0, areas=frozenset((Area.LOG,)))
         other, other_state = LogFiles(self._files, other_dir, quiet), load_state(other_dir, other_dir, quiet)
         mine_end, other_end = self._facts.end_physical_offset, other.content_end
@@ -54,7 +54,7 @@ class Comparison:
                 self._report.add("FILE_UNREADABLE", self._name(at), message, physical_offset=at)
                 at = self._next(at + 1, is_told=True)
                 continue
-            if window is None:  # a hole in the files, which the check of that log tells
+            if window is None:  # a hole in the files, which the check of that log reports
                 at += min(WINDOW_BYTES, end - at)
                 continue
             size_bytes, difference = window
@@ -66,9 +66,9 @@ class Comparison:
         return compared_bytes
 
     def _window(self, other: LogFiles, at: int, end: int) -> tuple[int, int | None] | None:
-        """Compare the next bytes of one segment. Returns how many, and where the first is that differs.
+        """Compare the next bytes of a segment. Returns their number, and the offset of the first byte that differs.
 
-        Returns None where one of the two has no file.
+        Returns None if either log has no file there.
         """
         segment, theirs = self._log.find(at), other.find(at)
         if segment is None or theirs is None:
@@ -83,7 +83,7 @@ class Comparison:
         return most, at + (int(differs.argmax()) if differs.any() else count)
 
     def _next(self, at: int, *, is_told: bool) -> int:
-        """Return where to go on: in the next segment behind a blank, or when this one differs."""
+        """Return the offset to continue at: in the next segment behind a blank, or if this segment differs."""
         segment = self._log.find(at - 1)
         if segment is None:
             return at

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogFiles: the segments of a log as they lie in its directories, and what can be asked of them at any place.
+"""LogFiles: the segments of a log as they lie in its directories, with lookups by physical offset.
 
-The name of a segment is authoritative; the size of a segment is what most of them have. Findings: wrong names and
-sizes, missing and double segments, missing directories. Layout: docs/formats/commit_log.md section 2.
+The name of a segment is authoritative; the size of a segment is the size that most segments have. Findings: wrong names
+and sizes, missing and double segments, missing directories. Layout: docs/formats/commit_log.md section 2.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from libs.machine.fs import TEMPORARY_SUFFIX
 from libs.machine.posix_fs import PosixFs
 
 RECORD_SIZE_BYTES_MAX = 64 * limits.MIB
-"""Most that is read at once to see whether a record lost a sector. No record is larger."""
+"""Most bytes that are read at once to check whether a record lost a sector. No record is larger."""
 
 
 class LogFile(MappedLogFile):
-    """One segment: what its name says, its size on disk, and its bytes. `name` is what findings call it."""
+    """A segment: its base offset, its size on disk, and its bytes. `name` is its name in findings."""
 
     def __init__(self, name: str, path: Path, size_bytes: int) -> None:
         super().__init__(PosixFs(), path, size_bytes)
@@ -50,15 +50,15 @@ class LogFile(MappedLogFile):
 
 
 def common_size(sizes_by_base: Sequence[tuple[int, int]]) -> int:
-    """Return the size that most of these files have, and of equally frequent sizes one by which two names differ."""
+    """Return the most frequent size of these files. Of equally frequent sizes, a size by which two names differ."""
     counts = Counter(size for _, size in sizes_by_base)
     distances = {right - left for (left, _), (right, _) in pairwise(sizes_by_base)}
     return max(counts, key=lambda size: (counts[size], size in distances, size))
 
 
 def base_of(path: Path, name: str, code: str, report: Report) -> int | None:
-    """Return the number that the name of a file says. Anything but such a file is a finding of this code, and None."""
-    if path.name.endswith(TEMPORARY_SUFFIX):  # told with the small files
+    """Return the number in the name of a file. Another name, or no file, is a finding of this code, and gives None."""
+    if path.name.endswith(TEMPORARY_SUFFIX):  # reported with the small files
         return None
     try:
         base = store_layout.parse_file_name(path.name)
@@ -72,7 +72,7 @@ def base_of(path: Path, name: str, code: str, report: Report) -> int | None:
 
 
 class LogFiles:
-    """The segments of one log, oldest first. Listing them reports what is wrong with their names and sizes."""
+    """The segments of a log, oldest first. Listing them reports wrong names and sizes."""
 
     def __init__(self, files: Files, data_dir: Path, report: Report) -> None:
         self.segments: list[LogFile] = []
@@ -88,7 +88,7 @@ class LogFiles:
             self._check_sizes()
         self._bases = [segment.base_physical_offset for segment in self.segments]
         self.content_end = self._find_content_end()
-        """End of the last byte that is not zero."""
+        """Offset behind the last byte that is not zero."""
 
     @property
     def min_physical_offset(self) -> int:
@@ -97,11 +97,11 @@ class LogFiles:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes all segments have."""
+        """Number of bytes of all segments."""
         return sum(segment.size_bytes for segment in self.segments)
 
     def is_beyond(self, physical_offset: int) -> bool:
-        """Return whether nothing was ever written at or behind this offset."""
+        """Return whether no byte was ever written at or behind this offset."""
         return physical_offset >= self.content_end
 
     def is_record(self, physical_offset: int) -> bool:
@@ -129,7 +129,7 @@ class LogFiles:
         return queue_id, record.LONG.unpack_from(head, record.QUEUE_OFFSET_AT)[0]
 
     def _directories(self, data_dir: Path) -> list[Path]:
-        """Return where the log says that its segments are. A directory that is not there is a finding."""
+        """Return the directories of the segments, as the log has recorded them. A missing directory is a finding."""
         try:
             directories = log_directories.load(PosixFs(), data_dir)
         except (FormatError, NewerVersion) as error:

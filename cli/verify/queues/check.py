@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QueueCheck: what the records say of their queues against the units of the queues.
+"""QueueCheck: compares the units that the records demand with the units of the queues.
 
-It is fed with the batches of the log in order. The units that a batch demands are encoded as they should be, those on
-disk are read, and one comparison of bytes tells whether all agree; only where they do not, the units are looked at one
-after another. Kept are a few numbers per queue. Afterwards `finish` looks at the units that no record has demanded.
-Rules: docs/formats/consume_queue.md. Not handled: what is set apart for RocketMQ, which is named.
+It gets the batches of the log in order. The units that a batch demands are encoded as they should be, the units on
+disk are read, and a single comparison of bytes shows whether all agree. Only if they differ, the units are checked one
+after another. A few numbers per queue are kept. Afterwards `finish` checks the units that no record has demanded.
+Rules: docs/formats/consume_queue.md. Not handled: queues that are set apart for RocketMQ, which are named.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BEHIND = (
     store_layout.QUEUES,
     "records have no unit yet; the Indexer, or RocketMQ's next start, goes on there",
 )
-"""What is tallied of them: code, place, and sentence."""
+"""Code, place, and sentence of their tally."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Run:
 class QueueCheck:
     """Call `check` with every batch, then `finish`.
 
-    `queues` None means that there are none to compare with; then only the numbers in the records are checked.
+    `queues` None means that there are no queues to compare with; then only the numbers in the records are checked.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class QueueCheck:
         self._report = report
         start_sum = sum(state.files.first_unit for state in self.states.values())
         end_sum = sum(state.files.end_unit for state in self.states.values())
-        # The Indexer writes both sums down before it removes a file.
+        # The Indexer records both sums before it removes a file.
         are_starts_certain = store.progress is not None and start_sum <= store.progress.queue_start_sum
         self._are_ends_as_said = store.progress is not None and end_sum >= store.progress.queue_end_sum
         self._units = UnitCheck(log, facts, store, report, are_starts_certain)
 
     @property
     def unit_count(self) -> int:
-        """How many units were looked at."""
+        """Number of units that were checked."""
         return self._units.unit_count
 
     def check(self, batch: DispatchBatch) -> None:
@@ -96,7 +96,7 @@ class QueueCheck:
                 self._compare(good, order, batch)
 
     def finish(self) -> None:
-        """Look at the units that no record of the log has demanded, and tell what is missing."""
+        """Check the units that no record of the log has demanded, and report missing units."""
         for state in self.states.values():
             if state.is_checked and self._has_queues:
                 self._tell_missing(state)
@@ -111,7 +111,7 @@ class QueueCheck:
 
     @contextmanager
     def _guarded(self, state: QueueState) -> Iterator[None]:
-        """Do something with a queue's files. A queue that can't be read is not looked at any further."""
+        """Run a block that reads a queue's files. A queue that can't be read is not checked any further."""
         try:
             yield
         except OSError as error:
@@ -132,7 +132,7 @@ class QueueCheck:
             self._report.add("QUEUE_MISSING", files.name, message)
 
     def _removed_end(self, state: QueueState) -> int:
-        """Return where a queue ended that the Indexer dropped, or 0 if it did not, or if its words can't be so."""
+        """Return the end of a queue that the Indexer dropped, 0 if there is none, or if its record can't be right."""
         end = self._store.dropped_ends.get((state.topic, state.queue_id), 0)
         return end if self._are_ends_as_said else 0
 
@@ -168,11 +168,11 @@ class QueueCheck:
         ]
 
     def _check_numbers(self, run: Run, order: NDArray[np.int32], batch: DispatchBatch) -> Iterator[Run]:
-        """Yield the parts of a run whose units must be there. Checks also that they go on where the queue was."""
+        """Yield the parts of a run whose units must be there. Also checks that they continue the queue at its end."""
         while run.start < run.end:
             physical_offset = int(batch.physical_offsets[order[run.start]])
             is_left_out = self._is_left_out(run, physical_offset)
-            if is_left_out:  # the log's numbers go on all the same
+            if is_left_out:  # the log's numbers continue all the same
                 run.state.next, run.state.last_physical_offset = run.queue_offset + 1, physical_offset
             if is_left_out or self._is_stepped_over(run, physical_offset):
                 message = "records fit no queue and are stepped over; `reput status` names queues and places"
@@ -193,7 +193,7 @@ class QueueCheck:
         return run.state.next if is_known else run.queue_offset
 
     def _is_stepped_over(self, run: Run, physical_offset: int) -> bool:
-        """Return whether the run's first record fits no queue, and the Indexer says so or has yet to come there."""
+        """Return whether the run's first record fits no queue, and the Indexer recorded that or has yet to read it."""
         progress = self._store.progress
         if progress is None or has_place(run.queue_offset, end=self._expected(run), is_empty=False):
             return False
@@ -208,7 +208,7 @@ class QueueCheck:
         return False
 
     def _reasons(self, state: QueueState, physical_offset: int) -> list[int]:
-        """Return why the Indexer has stepped over a record of a queue, as far as it says that it has."""
+        """Return the reasons why the Indexer has stepped over a record of a queue, as far as it recorded them."""
         progress, names = self._store.progress, ((state.topic, state.queue_id), OTHERS)
         return [
             note.reason
@@ -218,7 +218,7 @@ class QueueCheck:
         ]
 
     def _follows(self, run: Run, physical_offset: int) -> bool:
-        """Return whether the run's queue offsets can be. A jump is told, and the queue goes on behind it."""
+        """Return whether the run's queue offsets are possible. Reports a jump, behind which the queue continues."""
         state = run.state
 
         def add(code: str, why: str) -> None:
@@ -257,7 +257,7 @@ class QueueCheck:
             state.first, state.missing_count = 0, 0
 
     def _find_begin(self, state: QueueState) -> None:
-        """Note where the files' generation begins, if their first unit is a record with queue offset 0."""
+        """Record the begin of the files' generation, if their first unit is a record with queue offset 0."""
         physical_offset, size, _ = np.frombuffer(state.files.read(0, 1), UNIT)[0].item()
         if size > 0 and self._log.head_of(physical_offset) == (state.queue_id, 0):
             state.begin_physical_offset = physical_offset
@@ -286,7 +286,7 @@ class QueueCheck:
         return bytes(UNIT_SIZE_BYTES * (run.end - run.start))
 
     def _explain(self, run: Run, expected: NDArray[np.void], found: NDArray[np.void]) -> None:
-        """Tell which units of a run are wrong: those behind the end of the queue's data, then the others."""
+        """Report the wrong units of a run: first units behind the end of the queue's data, then the others."""
         state = run.state
         if not state.is_checked:
             return

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QueueFiles: the files of one consume queue, read as one run of bytes; and the queues of a directory.
+"""QueueFiles: the files of a consume queue, read as a single run of bytes, and the queues of a directory.
 
-Listing them reports wrong names and sizes and missing files. What is missing reads as zeros.
+Listing them reports wrong names and sizes and missing files. Missing bytes are read as zeros.
 Layout: docs/formats/consume_queue.md section 2.
 """
 
@@ -25,15 +25,15 @@ from libs.log.state.set_apart import SetApart
 
 
 class QueueFiles:
-    """Files of one queue, by the byte position of their first unit. Call `settle` once all sizes are known."""
+    """Files of a queue, by the byte position of their first unit. Call `settle` after all sizes are known."""
 
     def __init__(self, files: Files, directory: Path, name: str) -> None:
         self.name = name
-        """The queue's directory as findings call it."""
+        """The queue's directory as findings name it."""
         self.bases: list[tuple[int, int]] = []
         """First byte and size in bytes of every file, ascending."""
         self.end_unit = 0
-        """Number of units up to the last one that is not all zero."""
+        """Number of units up to the last unit that is not all zero."""
         self._files = files
         self._directory = directory
         self._holes: list[tuple[int, int]] = []
@@ -50,7 +50,7 @@ class QueueFiles:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes all files have."""
+        """Number of bytes of all files."""
         return sum(size for _, size in self.bases)
 
     def list(self, report: Report) -> None:
@@ -92,18 +92,18 @@ class QueueFiles:
         return any(start <= position < end for start, end in self._holes)
 
     def file_of(self, unit: int) -> tuple[str, int]:
-        """Return the file, as findings call it, and the position in it of a unit."""
+        """Return the file, as findings name it, and the position of a unit in it."""
         position = unit * UNIT_SIZE_BYTES
         index = bisect_right(self.bases, (position, INT64_MAX)) - 1
         base = self.bases[index][0] if index >= 0 else 0
         return self.file_at(base), position - base
 
     def file_at(self, base: int) -> str:
-        """Return the file of this name, as findings call it."""
+        """Return the file of this name, as findings name it."""
         return f"{self.name}/{store_layout.file_name(base)}"
 
     def read(self, unit: int, count: int) -> bytes:
-        """Return the bytes of these units, zeros where there are none. Raises OSError."""
+        """Return the bytes of these units, zeros for missing units. Raises OSError."""
         if unit >= self.end_unit:
             return bytes(count * UNIT_SIZE_BYTES)
         start, end = unit * UNIT_SIZE_BYTES, (unit + count) * UNIT_SIZE_BYTES
@@ -127,20 +127,20 @@ class QueueFiles:
 
 @dataclass(slots=True)
 class QueueState:
-    """One queue during the walk. Numbers count units."""
+    """A queue during the walk. Numbers count units."""
 
     topic: str
     queue_id: int
     files: QueueFiles
     is_checked: bool = True
     first: int | None = None
-    """Queue offset of the first record in the log; None while there was none."""
+    """Queue offset of the first record in the log; None before the first record."""
     next: int = 0
     last_physical_offset: int = 0
     missing_count: int = 0
     first_missing: int = 0
     begin_physical_offset: int = 0
-    """Where the generation of the files begins in the log; records before it have no unit any more."""
+    """Physical offset at which the generation of the files begins; records before it have no unit any more."""
     is_behind: bool = False
     """Whether the files are still of an older generation than the records."""
 
@@ -152,7 +152,7 @@ Queues: TypeAlias = dict[tuple[str, int], QueueFiles]
 def list_queues(files: Files, data_dir: Path, set_apart: SetApart, report: Report) -> Queues | None:
     """Return all queues of a data directory that are Reput's, with their files settled.
 
-    None if there is no such directory, or nobody asks for queues.
+    None if there is no such directory, or if queues are not to be checked.
     """
     root = data_dir / store_layout.QUEUES
     if Area.QUEUES not in report.areas:

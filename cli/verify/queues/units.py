@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""UnitCheck: says what is wrong with single units, and looks at units that no record demands.
+"""UnitCheck: reports the faults of single units, and checks units that no record demands.
 
 Units before a queue's first record may be pre-blanks, and otherwise point below the log to records that were deleted.
 Units after its last record should not be there. Rules: docs/formats/consume_queue.md.
@@ -31,7 +31,7 @@ HASH_MAX = 1 << 31
 
 _ZERO_UNIT, _BLANK_UNIT = np.zeros((), UNIT), np.frombuffer(PRE_BLANK, UNIT)
 REMOVED = ("QUEUES_REMOVED", store_layout.QUEUES, "records are of queues that an operator had removed")
-"""What is tallied of them: code, place, and sentence."""
+"""Code, place, and sentence of their tally."""
 Units: TypeAlias = "NDArray[np.void]"
 Values = tuple[int, int, int]
 """Physical offset, record size and tags code of a unit."""
@@ -46,20 +46,21 @@ class UnitCheck:
     store: StoreState
     report: Report
     are_starts_certain: bool
-    """Whether all queues begin where the Indexer says, so that what is missing before was forgotten on purpose."""
+    """Whether all queues begin where the Indexer recorded it, so that earlier units were dropped on purpose."""
     unit_count: int = 0
-    """How many units were looked at, by the caller too."""
+    """Number of units that were checked, also by the caller."""
 
     def explain(self, state: QueueState, first: int, expected: Units, found: Units, *, removed_end: int) -> None:
-        """Tell of every unit from number `first` on that is not as its record demands.
+        """Report every unit from number `first` on that is not as its record demands.
 
-        Units below `removed_end` were removed, and the queue may have begun anew since, with fillers before its first.
+        Units below `removed_end` were removed, and the queue may have begun anew since, with fillers before its first
+        unit.
         """
         files, wrong = state.files, np.flatnonzero(expected != found)
         is_gone = wrong < files.first_unit - first
         is_removed = (wrong < removed_end - first) & ((found[wrong] == _BLANK_UNIT) | is_gone)
         self.report.tally(*REMOVED, int(np.count_nonzero(is_removed)))
-        # The log is deleted after the units, and may not have been yet.
+        # The log is deleted after the units, and may not be deleted yet.
         is_forgotten = ~is_removed & is_gone & self.are_starts_certain
         message = "records have no unit any more: the Indexer has forgotten them, and the log was not deleted since"
         self.report.tally("QUEUES_TRIMMED", store_layout.QUEUES, message, int(np.count_nonzero(is_forgotten)))
@@ -76,7 +77,7 @@ class UnitCheck:
     def check_gone(self, files: QueueFiles, start: int, end: int) -> None:
         """Check units [start, end) before the queue's first record in the log: pre-blanks, then units below the log.
 
-        Without a log nothing is known but that units must be valid and in order. Raises OSError.
+        Without a log, units are checked only for valid values and their order. Raises OSError.
         """
         bound = self.log.min_physical_offset if self.log.segments else INT64_MAX
         is_blank_allowed, last_end = True, 0
@@ -94,7 +95,7 @@ class UnitCheck:
             last_end = int(max(before[-1], ends[-1]))
 
     def check_surplus(self, files: QueueFiles, start: int, end: int) -> None:
-        """Report units [start, end) that no record of the log demands, although they come after one. Raises OSError."""
+        """Report units [start, end) that no record of the log demands, behind units of records. Raises OSError."""
         for number, units in self._chunks(files, start, end):
             self._tell_undemanded(files, number, units, np.flatnonzero(units != _ZERO_UNIT), is_behind=True)
 
@@ -106,7 +107,7 @@ class UnitCheck:
             yield number, np.frombuffer(files.read(number, count), UNIT)
 
     def _difference(self, state: QueueState, number: int, wanted: Values, found: Values) -> tuple[str, str]:
-        """Return code and sentence. There is no code where nothing is to be told."""
+        """Return code and sentence. The code is empty if there is nothing to report."""
         if found[0] != wanted[0] or found[1] <= 0:
             return self._kind(state.files, number, found)
         if found[1] != wanted[1]:
@@ -123,7 +124,7 @@ class UnitCheck:
         return code, f"its tags code is {found[2]}, that of the record {wanted[2]}"
 
     def _kind(self, files: QueueFiles, number: int, found: Values) -> tuple[str, str]:
-        """Return code and sentence for a unit that does not point where it should. No code means that it was told."""
+        """Return code and sentence for a unit that does not point where it should. An empty code: reported already."""
         physical_offset, size, _ = found
         if not any(found):
             return "" if files.is_missing(number) else "QUEUE_UNIT_HOLE", "zeros, but units follow"

@@ -12,7 +12,7 @@ from tests.crash.workers import run_seeds
 
 
 class ClocksPart:
-    """See the module."""
+    """The part `clocks` of the crash harness."""
 
     name = "clocks"
 

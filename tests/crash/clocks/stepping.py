@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stepping: sets the wall clocks of a store's services by up to an hour, ahead and back, one or all at once.
+"""Stepping: sets the wall clocks of a store's services by up to an hour, ahead and back, alone or all at once.
 
 Some services are killed at the same moment, and start with the wrong clock. Each step is in the history. In the end
-each clock is an hour wrong until its service has said so; then all are set right, and what waited goes on.
-Callers: one event loop.
+each clock is two hours wrong until its service has logged it. Then all are set right, and waiting messages are
+delivered. Callers: a single event loop.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from tests.crash.nursery import Child, Nursery
 from tests.crash.part import CaseReport
 
 STEP_COUNT = 8
-"""Moments of one seed at which clocks are set."""
+"""Moments of a seed at which clocks are set."""
 BETWEEN_S_MIN, BETWEEN_S_MAX = 0.2, 2.5
 HOUR_S = 3_600.0
 AHEAD_S = (0.0, HOUR_S, -HOUR_S, 60.0, -60.0)
@@ -42,7 +42,7 @@ async def run_case(seed: int, nursery: Nursery) -> CaseReport:
 
 
 class Stepping:
-    """Of one store."""
+    """The clock steps of a store."""
 
     def __init__(
         self, store: LiveStore, history: History, chance: random.Random, mode: str, *, clocks: Mapping[str, Path]
@@ -56,7 +56,7 @@ class Stepping:
         return self._starting.children
 
     async def start(self) -> None:
-        """Start what does not run. Raises EndedEarly."""
+        """Start services that do not run. Raises EndedEarly."""
         await self._starting.start()
 
     async def run(self) -> None:
@@ -69,7 +69,7 @@ class Stepping:
             self._set(service, 0.0)
 
     async def _step(self) -> None:
-        """Set some clocks; a service may die of it, and start again by the new one."""
+        """Set some clocks. At times kill their services, and start them with the new clocks."""
         is_all = self._chance.random() < ALL_CHANCE
         services = SERVICES if is_all else (self._chance.choice(SERVICES),)
         ahead_s = self._chance.choice(AHEAD_S)

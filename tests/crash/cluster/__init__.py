@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster: three CommitLogs that elect one of them, in one thread, with network, clocks and coordinator by seed.
+"""The cluster: three CommitLogs that elect a leader, in a single thread, with network, clocks and coordinator by seed.
 
-`world` has the machines, `node` is one of them, `network` what lies between them, `coordinator` what they elect by;
-`loop` stops processes in the middle, `clients` send and read, `actions` are the steps, `promises` say what clients may
-rely on, `rules` what members must keep to meanwhile, `simulate` turns a seed into a run, `plants` are bugs to catch.
+`world` has the machines, `node` is a machine, `network` connects them, `coordinator` is the base of their elections;
+`loop` stops processes in the middle, `clients` send and read, `actions` are the steps, `promises` has the promises to
+clients, `rules` the rules that members must keep meanwhile, `simulate` turns a seed into a run, `plants` are bugs to
+catch.
 """
 
 from tests.crash.seeds import SimulationPart

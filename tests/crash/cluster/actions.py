@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can happen in one step of a cluster's run: clients' calls, faults of machines, network, clocks, coordinator."""
+"""The actions of a step of a cluster's run: clients' calls, faults of machines, network, clocks, coordinator."""
 
 import asyncio
 import errno
@@ -42,7 +42,7 @@ def running(world: ClusterWorld, chance: random.Random) -> Node | None:
 
 
 async def append(world: ClusterWorld, chance: random.Random) -> str:
-    """Some batches at once, whose answers nobody waits for here."""
+    """Append some batches at once, without waiting for their answers."""
     durabilities = [chance.choice((0, 1, 2, 3, 3, 3)) for _ in range(chance.choice((1, 1, 2, 5)))]
     for durability in durabilities:
         world.spawn(send_once(world, random.Random(chance.getrandbits(32)), durability))
@@ -59,7 +59,7 @@ async def wait(world: ClusterWorld, chance: random.Random) -> str:
 
 
 async def stop(world: ClusterWorld, chance: random.Random) -> str:
-    """A process is told to end."""
+    """A process is asked to end in order."""
     node = running(world, chance)
     if node is None:
         return "stop: nobody"
@@ -79,7 +79,7 @@ async def kill(world: ClusterWorld, chance: random.Random) -> str:
 
 
 async def die_ahead(world: ClusterWorld, chance: random.Random) -> str:
-    """A process will die at one of its next calls."""
+    """A process will die at a coming call."""
     node, ahead = running(world, chance), chance.choice((1, 2, 3, 5, 10, 30))
     if node is None or node.process is None:
         return "die: nobody"
@@ -88,7 +88,7 @@ async def die_ahead(world: ClusterWorld, chance: random.Random) -> str:
 
 
 async def die_in_cut(world: ClusterWorld, chance: random.Random) -> str:
-    """Whoever cuts its log next dies in the middle of that, some with their machine's power."""
+    """The next process that cuts its log dies in the middle of that, at times with its machine's power."""
     place, with_power = chance.choice(CUT_PLACES), chance.random() < 0.5
 
     def die() -> None:
@@ -128,7 +128,7 @@ async def cut_power(world: ClusterWorld, chance: random.Random) -> str:
 
 
 async def suspend(world: ClusterWorld, chance: random.Random) -> str:
-    """A process stands still for a while, and does not know."""
+    """A process is suspended for a while, without noticing."""
     node, seconds = running(world, chance), chance.choice(STOPS_S)
     if node is None or node.process is None or world.loop.is_stopped(node.process):
         return "suspend: nobody"
@@ -145,7 +145,7 @@ async def suspend(world: ClusterWorld, chance: random.Random) -> str:
 
 
 async def cut(world: ClusterWorld, chance: random.Random) -> str:
-    """Ways are cut: one, one and its way back, or all to and from a machine."""
+    """Ways are cut: a single way, a way and its way back, or all to and from a machine."""
     way, kind = chance.choice(WAYS), chance.choice(("one way", "both ways", "all ways"))
     match kind:
         case "one way":
@@ -158,7 +158,7 @@ async def cut(world: ClusterWorld, chance: random.Random) -> str:
 
 
 async def break_connections(world: ClusterWorld, chance: random.Random) -> str:
-    """Connections break in the middle of what is under way, and may be made again at once."""
+    """Connections break in the middle of a transfer, and may be made again at once."""
     broken = [pipes for pipes in list(world.connections) if chance.random() < 0.7]
     for pipe in (pipe for pipes in broken for pipe in pipes):
         pipe.fall()
@@ -177,7 +177,7 @@ async def calm(world: ClusterWorld, chance: random.Random) -> str:
 
 
 async def leave_behind(world: ClusterWorld, chance: random.Random) -> str:
-    """All works, but one machine is cut off for so long that the others go on without it."""
+    """All works, but a machine is cut off for so long that the other members continue without it."""
     node = chance.choice(world.nodes)
     world.mend()
     world.cut_ways |= {way for way in WAYS if node.name in way}
@@ -213,9 +213,9 @@ async def coordinator_way(world: ClusterWorld, chance: random.Random) -> str:
 
 
 async def coordinator_away(world: ClusterWorld, chance: random.Random) -> str:
-    """All works, then the leader, or all, can't reach the coordinator for long, while one thing after another happens.
+    """All works, then the leader, or all, can't reach the coordinator for long, while several events happen in turn.
 
-    So a leader goes on by what the others promise, until one of them can't.
+    So a leader goes on by the promises of the others, until any of them can't promise.
     """
     world.mend()
     for node in world.nodes:
@@ -242,7 +242,7 @@ async def late(world: ClusterWorld, chance: random.Random) -> str:
 
 
 async def lose_change(world: ClusterWorld, chance: random.Random) -> str:
-    """Nobody hears that the next change of the set is made; then a member of it is gone."""
+    """The answer to the next change of the set is lost. Then a member of it is gone."""
 
     def cut_off(record: LeadershipRecord) -> None:
         others = [one.replica_id for one in record.in_sync if one != record.leader]
@@ -273,7 +273,7 @@ async def step_clock(world: ClusterWorld, chance: random.Random) -> str:
 
 
 async def hand_over(world: ClusterWorld, chance: random.Random) -> str:
-    """Somebody asks a leader to let another one lead."""
+    """An operator asks a leader to let another log lead."""
     leading = [node for node in world.nodes if node.leads and node.process is not None]
     other = chance.choice(world.nodes)
     if not leading or leading[0] is other:
@@ -291,7 +291,7 @@ async def hand_over(world: ClusterWorld, chance: random.Random) -> str:
 
 
 async def replace_disk(world: ClusterWorld, chance: random.Random) -> str:
-    """A machine is gone for good, where no other one is that everybody waits for; another one gets its name."""
+    """A machine is gone for good, unless another machine that all wait for is gone. A new machine gets its name."""
     node, record = chance.choice(world.nodes), world.coordinator.there.record
     log = node.log
     if record is None or log is None:
@@ -315,7 +315,7 @@ async def fill_disks(world: ClusterWorld, chance: random.Random) -> str:
 
 
 async def look(world: ClusterWorld, chance: random.Random) -> str:
-    """Somebody reads all that some show."""
+    """A reader reads all that some members show."""
     nodes = [node for node in world.nodes if chance.random() < 0.7]
     for node in nodes:
         world.look(node)
@@ -323,7 +323,7 @@ async def look(world: ClusterWorld, chance: random.Random) -> str:
 
 
 ALWAYS = ("append", "wait", "mend", "calm", "look")
-"""Kinds that every run has. Of the others some runs have many, and some none."""
+"""Kinds that every run has. Of other kinds some runs have many, and some none."""
 SHARES = (0.0, 0.0, 0.3, 1.0, 1.0, 3.0)
 
 ACTIONS: dict[str, tuple[int, Action]] = {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Audit: when all works again, a new Delivery goes on to the end, and what it knows and did is what was answered.
+"""Audit: when all works again, a new Delivery works to the end, and is compared with the former answers.
 
-All that is left is received, all that waits for its time is delivered, all dead letters are replayed.
+All remaining messages are received, all that waits for its time is delivered, all dead letters are replayed.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ def _let_time_pass(world: "ClusterWorld") -> None:
 
 
 async def _finish_tasks(world: "ClusterWorld") -> None:
-    """Receive all tasks that are left, replay all dead letters, and receive those."""
+    """Receive all remaining tasks, replay all dead letters, and receive the replayed messages."""
     await _drain(world)
     bodies = world.deliveries.shown.bodies
     world.kept.check_letters(bodies(TASKS), bodies(LETTERS))
@@ -104,7 +104,7 @@ async def _is_none_late(world: "ClusterWorld") -> bool:
 
 
 async def _check_groups(world: "ClusterWorld") -> None:
-    """Compare policies and positions with what a Delivery that has read the journal knows."""
+    """Compare policies and positions with the state of a Delivery that has read the journal."""
     for group, count in world.kept.attempts_max.items():
         found = await _group(world, group)
         known = 0 if found is None else found.policy.attempts_max
@@ -119,7 +119,7 @@ async def _check_groups(world: "ClusterWorld") -> None:
 
 
 async def _group(world: "ClusterWorld", name: str) -> groups_pb.Group | None:
-    """Return what is known of a group, None if there is no such group."""
+    """Return the known state of a group, None if there is no such group."""
     request = groups_pb.GetGroupRequest(group=name)
     answer = await _asked(
         world,
@@ -148,8 +148,8 @@ async def _until(world: "ClusterWorld", what: str, holds: Callable[[], Awaitable
     end_s = world.loop.time() + REST_S_MAX
     while not await holds():
         expect(world.loop.time() < end_s, f"{what} did not come although all works:\n{world.told()}")
-        if (delivery := _serving(world)) is not None:  # it delivers what waits once it is asked for anything
-            await ask(world, delivery.process, delivery.owner.owned)
+        if (delivery := _serving(world)) is not None:  # it delivers waiting messages after any request
+            await ask(world, delivery.process, delivery.owner.engine)
         await asyncio.sleep(AGAIN_S)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of a cluster: they send what nobody sent before, and take note of what they are told.
+"""Clients of a cluster: they send messages that were not sent before, and record the answers.
 
-A writer sends its batch again, to whoever leads then, until it hears that it is replicated; it is stored once.
-Readers read from every member, all the time.
+A writer sends its batch again, to the present leader, until it hears that it is replicated; it is stored once. Readers
+read from every member, all the time.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ READER_PAUSES_S = (0.02, 0.5, 2.0)
 
 
 def whom(world: "ClusterWorld", chance: random.Random) -> Node | None:
-    """One that thinks that it leads; perhaps not the only one, and now and then any other."""
+    """Return a node that thinks that it leads, perhaps not the only such node, and now and then any other node."""
     leading = [node for node in world.nodes if node.leads]
     if leading and chance.random() < 0.9:
         return chance.choice(leading)
@@ -52,7 +52,7 @@ def make_bodies(world: "ClusterWorld", chance: random.Random) -> list[bytes]:
 async def send(
     world: "ClusterWorld", node: Node, bodies: list[bytes], topic: str, durability: int, writer: pb.Writer | None = None
 ) -> bool:
-    """Append a batch. Returns whether it is known to be replicated; nobody knows what became of it otherwise."""
+    """Append a batch. Returns whether it is known to be replicated. Otherwise its outcome is unknown."""
     log, process = node.log, node.process
     if log is None or process is None:
         return False
@@ -81,7 +81,7 @@ async def send(
         async with asyncio.timeout(TIMEOUT_S):
             return await world.call(process, append())
     except (WriterContentDiffers, WriterSequenceGap) as error:
-        if node is world.leader:  # not one that does not know yet that another one was elected
+        if node is world.leader:  # not a node that does not know yet that another node was elected
             raise AssertionError(f"writer {writer!r} at {node.name}: {error!r}\n{world.told()}") from error
         return False
     except (Killed, StoreSealed, AppendsRefused, StoreFull, ServiceError, OSError):
@@ -89,14 +89,14 @@ async def send(
 
 
 async def send_once(world: "ClusterWorld", chance: random.Random, durability: int) -> None:
-    """One batch, once."""
+    """Send a batch, once."""
     node = whom(world, chance)
     if node is not None and await send(world, node, make_bodies(world, chance), chance.choice(TOPICS), durability):
         world.count("replicated batches")
 
 
 async def write(world: "ClusterWorld", name: str, chance: random.Random) -> None:
-    """One batch after the other, each until it is replicated."""
+    """Send batches in turn, each until it is replicated."""
     written = world.promises.written.setdefault(name, [])
     sequence = 0
     while not world.is_over:
@@ -112,7 +112,7 @@ async def write(world: "ClusterWorld", name: str, chance: random.Random) -> None
 
 
 async def read(world: "ClusterWorld", node: Node, chance: random.Random) -> None:
-    """Read what a node shows, again and again."""
+    """Read the records that a node shows, again and again."""
     while not world.is_over:
         await asyncio.sleep(chance.choice(READER_PAUSES_S))
         world.look(node)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The coordinator, and LateDoor: a process' door to it. Requests and answers take their time, and get lost.
 
-Invariants: a request that was sent may be carried out at any later moment, whatever became of its sender; what a member
-is shown first may be old, as by a coordinator's member that lags.
+Invariants: a request that was sent may be carried out at any later moment, even if its sender is gone; the first view
+that a member gets may be old, as from a coordinator's member that lags.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ T = TypeVar("T")
 TIMEOUT_S = 1.0
 DELAYS_S = (0.0, 0.001, 0.001, 0.02)
 OLD_RATIO, OLD_COUNT = 0.1, 4
-"""So many watches begin with one of the last views."""
+"""The share of watches that begin with an older view, and the number of older views."""
 LATE_S = (0.5, 0.9, 3.0, 9.0)
 
 
 class WatchedCoordinator(MemoryCoordinator):
-    """Tells of each change, with what was there before, and of each end of a lease, before it."""
+    """Tells of each change, with the former value, and of each end of a lease, before it."""
 
     def __init__(
         self,
@@ -125,6 +125,6 @@ async def _late(call: Coroutine[Any, Any, T], before_s: float, after_s: float) -
 
 
 def _heard(task: asyncio.Task[Any]) -> None:
-    """Nobody may have waited for it."""
+    """Fetch the exception of a task for which possibly no caller waited."""
     if not task.cancelled():
         task.exception()

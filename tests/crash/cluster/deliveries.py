@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deliveries: a Delivery and a gateway beside the log of each member, in a process of their own.
 
-Engine, servicers and clients are the real ones; calls go without sockets. What a Delivery asks of a log is done by the
-process of that log, and has no answer when that one dies. A Delivery outlives its log, as it does on a machine.
+Engine, servicers and clients are the real code; calls go without sockets. A Delivery's call of a log is carried out by
+the process of that log, and has no answer when that process dies. A Delivery outlives its log, as on a machine.
 """
 
 import asyncio
@@ -55,12 +55,12 @@ if TYPE_CHECKING:
     from tests.crash.cluster.world import ClusterWorld
 
 TIMEOUT_S = 40.0
-"""Longer than Delivery asks the log for one entry."""
+"""Longer than Delivery asks the log for an entry."""
 BODY_SIZE_BYTES_MAX = 1 << 16
 
 
 class Answer(NamedTuple):
-    """What became of a call: nobody knows if it is not done and there is no reason."""
+    """The outcome of a call: unknown if it is not done and there is no reason."""
 
     is_done: bool
     value: Any = None
@@ -85,7 +85,7 @@ async def ask(world: "ClusterWorld", process: Process | None, call: Callable[[],
 
 
 class There:
-    """A servicer in another process: a call that has no answer because that one dies fails as a broken connection."""
+    """A servicer in another process: a call whose process dies before the answer fails as a broken connection."""
 
     def __init__(self, world: "ClusterWorld", process: Process, servicer: Any) -> None:
         self._world, self._process, self._servicer = world, process, servicer
@@ -101,7 +101,7 @@ class There:
 
 
 class Delivery:
-    """See the module. `kill` it in the end."""
+    """A Delivery and a gateway beside the log of a member, in a process of their own. `kill` it in the end."""
 
     def __init__(self, world: "ClusterWorld", node: "Node", index: LogIndex) -> None:
         self._world, self._node = world, node
@@ -156,13 +156,13 @@ class Delivery:
         return self._node.clock.now_ms()
 
     def _living(self, servicers: dict[str, Any]) -> dict[str, Any]:
-        """Let a dead process call nothing, whatever it unwinds."""
+        """Let a dead process call nothing while it unwinds."""
         if self.process.is_dead:
             raise Killed
         return servicers
 
     def _servicers(self) -> dict[str, Any]:
-        """Return what the log serves now, nothing while there is none."""
+        """Return the servicers of the log now, none while there is no log."""
         process, log, commit_log = self._node.process, self._node.log, self._node.commit_log
         if process is None or log is None or commit_log is None:
             return {}
@@ -176,13 +176,13 @@ class Delivery:
         return self._known[1]
 
     async def replay(self, request: Any, told: list[int]) -> None:
-        """Replay dead letters, and note how many are told of."""
+        """Replay dead letters, and record how many the answers report."""
         async for answer in self.letters.ReplayDeadLetters(request, Context()):
             told[0] = sum(topic.replayed_count for topic in answer.topics)
 
 
 class Deliveries:
-    """Those that run, by the names of their members. `shown` is what all logs showed."""
+    """The running Deliveries, by the names of their members. `shown` has the records that all logs showed."""
 
     def __init__(self, world: "ClusterWorld") -> None:
         self.shown = Shown()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clients of Delivery and of the gateway: each call that promises something, to the leader, with faults of these two.
 
-They take note of what was answered (`kept.py`), and see at once what contradicts an earlier answer.
+They record the answers (`kept.py`), and notice at once a contradiction to an earlier answer.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ async def serving(world: "ClusterWorld", chance: random.Random) -> Delivery | No
 
 
 async def send(world: "ClusterWorld", delivery: Delivery, topic: str, mark: bytes, **system: Any) -> Answer:
-    """Send a message through the gateway. The value is what the gateway says of it."""
+    """Send a message through the gateway. The value is the gateway's entry for it."""
     properties = wire.SystemProperties(message_id=mark.decode().strip("<>").replace(" ", "-"), **system)
     message = wire.Message(topic=wire.Resource(name=topic), body=mark, system_properties=properties)
     request = wire.SendMessageRequest(messages=[message])
@@ -106,7 +106,7 @@ async def receive(world: "ClusterWorld", delivery: Delivery, count: int, wait_s:
 async def settle(
     world: "ClusterWorld", delivery: Delivery, received: list[pb.ReceivedMessage], chance: random.Random
 ) -> None:
-    """Say what is to become of tasks, all at once."""
+    """Settle tasks, each in a random way, all at once."""
     verbs = [chance.choice(VERBS) for _ in received]
     entries = [pb.SettleEntry(handle=one.handle, **ACTIONS[verb]()) for one, verb in zip(received, verbs, strict=True)]
     answer = await ask(world, delivery.process, lambda: delivery.deliveries.Settle(pb.SettleRequest(entries=entries)))
@@ -130,7 +130,7 @@ async def replay(world: "ClusterWorld", chance: random.Random) -> None:
 
 
 async def replay_once(world: "ClusterWorld", delivery: Delivery) -> Answer:
-    """Bring all dead letters back. The value is how many were told of."""
+    """Bring all dead letters back. The value is the reported number of letters."""
     count = [0]
     request = letters_pb.ReplayDeadLettersRequest(group=WORKERS)
     answer = await ask(world, delivery.process, lambda: delivery.replay(request, count))
@@ -183,7 +183,7 @@ async def remind_after(world: "ClusterWorld", delivery: Delivery, mark: bytes, d
 
 
 async def take_back(world: "ClusterWorld", mark: bytes, cancel: Cancel, chance: random.Random) -> None:
-    """Cancel a message. What is refused for its time is delivered, or comes by itself."""
+    """Cancel a message. A message whose cancellation is refused for its time is delivered, or comes by itself."""
     cancels = world.kept.cancels
     for _ in range(ASK_COUNT):
         if (delivery := await serving(world, chance)) is not None:
@@ -267,7 +267,7 @@ async def configure(world: "ClusterWorld", chance: random.Random) -> None:
 
 
 async def move(world: "ClusterWorld", chance: random.Random) -> None:
-    """Move groups to a time, or to an end. Nobody receives for them."""
+    """Move groups to a time, or to an end. They have no receivers."""
     known = world.kept.positions
     while not world.is_over:
         await asyncio.sleep(chance.choice(PAUSES_S))

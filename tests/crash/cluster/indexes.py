@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indexes: what logs show, by queue and by key, as an Indexer beside each log answers it.
+"""Indexes: the records that logs show, by queue and by key, as an Indexer beside each log answers.
 
-Of a synchronous master nothing that was shown is taken back, and `promises.py` sees to that. So records are read once
-for all members, and an index is how far its own log has shown them. Nothing of it is lost, as little as of an Indexer
-that keeps up; offsets and policies that groups commit stay with the index that was told of them.
+A synchronous master takes back no record that it showed, and `promises.py` checks that. So records are read once for
+all members, and an index is the end up to which its own log has shown them. Nothing of it is lost, as little as of an
+Indexer that keeps up; offsets and policies that groups commit stay with the index that received them.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Shown:
         self.keys: dict[tuple[str, str], list[StoredMessage]] = defaultdict(list)
 
     async def read(self, log: OpenLog) -> None:
-        """Read what a log shows and none has shown before."""
+        """Read the records that a log shows and that no log has shown before."""
         end = log.marks.visible.value
         if end <= self.end:
             return
@@ -68,7 +68,7 @@ class Shown:
 
 
 class LogIndex:
-    """Serves what Delivery asks an Indexer for, of one member's log."""
+    """Serves the calls that Delivery makes to an Indexer, for a member's log."""
 
     def __init__(self, node: "Node", shown: Shown) -> None:
         self._node, self._shown = node, shown
@@ -78,11 +78,11 @@ class LogIndex:
 
     @property
     def servicers(self) -> dict[str, Any]:
-        """Its services, by name."""
+        """The services of this index, by name."""
         return {f"reput.indexer.v1.{name}": self for name in SERVICES}
 
     async def Pull(self, request: queues_pb.PullRequest, _: object) -> queues_pb.PullResponse:
-        """Return messages from a queue offset on, waiting for the first one."""
+        """Return messages from a queue offset on, waiting for the first message."""
         place, start = (request.topic, request.queue_id), request.queue_offset
         await self._until_more(place, start, to_milliseconds(request.wait) / 1000)
         queue = await self._queue(*place)
@@ -97,7 +97,7 @@ class LogIndex:
         return answer
 
     async def ListQueues(self, request: queues_pb.ListQueuesRequest, _: object) -> queues_pb.ListQueuesResponse:
-        """Return the queues of a topic that have messages, on one page."""
+        """Return the queues of a topic that have messages, on a single page."""
         answer = queues_pb.ListQueuesResponse()
         for topic, queue_id in sorted(self._shown.queues):
             if topic == request.topic and (queue := await self._queue(topic, queue_id)):
@@ -140,7 +140,7 @@ class LogIndex:
     async def GetConsumerOffset(
         self, request: offsets_pb.GetConsumerOffsetRequest, _: object
     ) -> offsets_pb.GetConsumerOffsetResponse:
-        """Return what a group committed of a queue."""
+        """Return the offset that a group committed of a queue."""
         topic, queue_id = request.topic, request.queue_id
         offset = self._offsets[request.group].get((topic, queue_id))
         if offset is None:
@@ -151,7 +151,7 @@ class LogIndex:
     async def ListConsumerGroups(
         self, _: offsets_pb.ListConsumerGroupsRequest, __: object
     ) -> offsets_pb.ListConsumerGroupsResponse:
-        """Return what all groups committed, on one page."""
+        """Return the offsets that all groups committed, on a single page."""
         answer = offsets_pb.ListConsumerGroupsResponse()
         for name, offsets in self._offsets.items():
             group = answer.groups.add(group=name)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kept: what Delivery and the gateway answered as done, and whether the log and a new Delivery agree in the end.
+"""Kept: all that Delivery and the gateway answered as done, and whether the log and a new Delivery agree in the end.
 
-A call without an answer may have done its work or not: nothing is promised of it, but that it is done once at most.
+A call without an answer may have done its work or not: the only promise is that it is done once at most.
 """
 
 from collections import Counter
@@ -19,24 +19,24 @@ Place = tuple[int, int]
 
 @dataclass(slots=True)
 class Kept:
-    """Of one run. Messages are known by their bodies."""
+    """The answers of a run. Messages are known by their bodies."""
 
     count: int = 0
     sent: dict[str, set[bytes]] = field(default_factory=lambda: {TASKS: set(), REMINDERS: set()})
-    """By topic, what the gateway answered as stored."""
+    """By topic, the messages that the gateway answered as stored."""
     settled: set[Place] = field(default_factory=set)
     """Answered so."""
     doubtful: set[Place] = field(default_factory=set)
     """May be settled: the answer is missing."""
     buried: set[bytes] = field(default_factory=set)
     replayed_count: int = 0
-    """Dead letters of which a replay told."""
+    """The number of dead letters that replays reported."""
     cancels: dict[bytes, bool | None] = field(default_factory=dict)
     """Whether a delayed message was taken back, None where the answer is missing."""
     ends: dict[bytes, bool | None] = field(default_factory=dict)
     """Whether a transaction was committed, None where the answer to the commit is missing."""
     attempts_max: dict[str, int | None] = field(default_factory=dict)
-    """The policies of groups as they were answered, 0 of one that was deleted, None where the answer is missing."""
+    """The policies of groups as they were answered, 0 for a deleted group, None where the answer is missing."""
     positions: dict[str, dict[int, int] | None] = field(default_factory=dict)
     """Where groups were moved, by queue; None where the answer is missing."""
 
@@ -69,7 +69,7 @@ class Kept:
             )
 
     def check_delays(self, bodies: list[bytes]) -> None:
-        """Compare what was delivered when no message waits any more."""
+        """Compare the delivered messages when no message waits any more."""
         found = Counter(bodies)
         for mark in self.sent[REMINDERS]:
             is_cancelled, count = self.cancels.get(mark, False), found[mark]
@@ -81,7 +81,7 @@ class Kept:
         return {mark for mark in self.sent[REMINDERS] - set(bodies) if self.cancels.get(mark, False) is False}
 
     def check_ends(self, bodies: list[bytes]) -> None:
-        """Compare what is seen of transactions. One that is left open is not seen."""
+        """Compare the visible messages of transactions. A message of an open transaction is not seen."""
         found = Counter(bodies)
         for mark, is_committed in self.ends.items():
             count = found[mark]

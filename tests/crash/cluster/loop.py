@@ -15,7 +15,7 @@ from tests.crash.sim.process import Process, current_process
 
 
 class StoppingLoop(SimulatedLoop):
-    """See the module."""
+    """A simulated loop whose processes can be stopped in the middle."""
 
     def __init__(self, chance: random.Random, check_alive: Callable[[], None]) -> None:
         self._stopped: dict[Process, list[Callable[[], None]]] = {}
@@ -26,12 +26,12 @@ class StoppingLoop(SimulatedLoop):
         self._stopped.setdefault(process, [])
 
     def resume_process(self, process: Process) -> None:
-        """Let a process go on."""
+        """Let a process continue."""
         for run in self._stopped.pop(process, []):
             super().call_soon(run)
 
     def is_stopped(self, process: Process) -> bool:
-        """Whether it is stopped."""
+        """Whether a process is stopped."""
         return process in self._stopped
 
     def call_soon(  # type: ignore[override]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The network between members: connections whose two ways are late, and may be cut apart from each other.
 
-Invariants: what is sent one way arrives in order, or stays on its way for as long as that is cut; whoever is cut off
+Invariants: steps of a way arrive in order, or stay on their way for as long as it is cut; a process that is cut off
 notices by silence alone; a process that dies ends its connections, which the other side hears as soon as it hears
-anything; a connection that breaks loses what was under way, whole steps of it. At most a few steps are under way, as
-with gRPC's flow control.
+anything; a connection that breaks loses the whole steps that were under way. At most a few steps are under way, as with
+gRPC's flow control.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ CONNECT_TIMEOUT_S = 1.0
 DELAYS_S = (0.0002, 0.0002, 0.0002, 0.001, 0.01)
 SLOW_S = 0.4
 TOLD = (HistoryDiffers, NotLeader, StaleEpoch)
-"""Errors that a follower hears as they are."""
+"""Errors that a follower gets unchanged."""
 
 
 class Pipe:
-    """One way of a connection."""
+    """A way of a connection."""
 
     def __init__(self, world: "ClusterWorld", source: str, target: str) -> None:
         self._world = world
@@ -62,7 +62,7 @@ class Pipe:
         self._world.loop.call_at(self._due_s, self._arrive, context=contextvars.Context())
 
     def fall(self) -> None:
-        """Lose what is under way, and let whoever receives hear that."""
+        """Lose the steps that are under way, and give the receiver an error."""
         self._under_way.clear()
         self._arrived.append(DependencyUnavailable("peer", "the connection broke"))
         self._moved.set()
@@ -95,7 +95,7 @@ class Pipe:
 
 
 class Link:
-    """From one node to whatever is at an address. See `LeaderAt`."""
+    """The link from a node to the log at an address. See `LeaderAt`."""
 
     def __init__(self, world: "ClusterWorld", node: "Node", target: str) -> None:
         self._world = world
@@ -164,7 +164,7 @@ class Connection:
 
 
 async def serve(log: OpenLog, hello: Hello, requests: Pipe, responses: Pipe, silence_s: float) -> None:
-    """Serve one stream as ReplicationServicer does."""
+    """Serve a stream like ReplicationServicer."""
     stream = log.replicas.follow(hello)
     hearing = asyncio.create_task(_hear(stream, requests, silence_s))
     try:
@@ -187,5 +187,5 @@ async def _hear(stream: ReplicaStream, requests: Pipe, silence_s: float) -> None
 
 
 def leader_at(link: Link, target: str, **doors: Any) -> LeaderAt:
-    """Return how a log follows what is at an address."""
+    """Return how a log follows the log at an address."""
     return replace(NOBODY, target=target, open=link.open, **doors)

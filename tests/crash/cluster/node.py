@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Node: a machine with a disk and a clock, and the process of a CommitLog that runs on it, if one does.
+"""Node: a machine with a disk and a clock, and the process of a CommitLog that runs on it, if any.
 
-It does what `services/commitlog/bootstrap.py` does: the same parts of the engine, wired the same way.
+It has the effect of `services/commitlog/bootstrap.py`: the same parts of the engine, wired the same way.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 LISTEN_HOST = Host.parse("127.0.0.1:7101")
 START_ERRORS = (OSError, SyncFailed, StoreFull, SegmentUnreadable)
-"""What a start may fail with when the disk fails."""
+"""Errors of a start when the disk fails."""
 STOP_S_MAX = 30.0
 DRAIN_S = 1.0
 
 
 class Node:
-    """See the module. `process` is None while none runs."""
+    """A machine with a disk and a clock, and its CommitLog. `process` is None while no process runs."""
 
     def __init__(self, world: "ClusterWorld", name: str, rate: float) -> None:
         self.world = world
@@ -58,7 +58,7 @@ class Node:
         self._was_disk_full = False
         self.reach = Reach()
         self.down_until_s = 0.0
-        """Until then nobody starts a process."""
+        """Until then no process is started."""
         self._serving: set[asyncio.Task[None]] = set()
 
     @property
@@ -85,7 +85,7 @@ class Node:
 
     @property
     def leads(self) -> bool:
-        """Whether it thinks so."""
+        """Whether its log thinks that it leads."""
         return (log := self.log) is not None and log.following is None
 
     async def start(self) -> None:
@@ -146,7 +146,7 @@ class Node:
         self.kill()
 
     def stay_down(self, seconds: float) -> None:
-        """Let nobody start a process for a while, unless all is to work."""
+        """Start no process for a while, unless all is to work."""
         self.down_until_s = self.world.loop.time() + seconds
 
     def kill(self) -> None:
@@ -177,7 +177,7 @@ class Node:
 
     @property
     def is_excused(self) -> bool:
-        """Whether a planned fault may be why something fails."""
+        """Whether a planned fault may be the cause of a failure."""
         process = self.process
         return process is None or self._was_disk_full or bool(process.failed_calls)
 
@@ -189,7 +189,7 @@ class Node:
             self._was_disk_full |= is_full
 
     def accept(self, hello: Hello, requests: Pipe, responses: Pipe) -> None:
-        """Serve a stream, or say why not. Nobody answers for a stopped process."""
+        """Serve a stream, or refuse it with the reason. A stopped process does not answer."""
         process, log = self.process, self.log
         if process is None or log is None:
             responses.send(DependencyUnavailable("leader", "nobody listens"))
@@ -243,7 +243,7 @@ class Node:
         return leader_at(link, target, cut=self._roles.cut, move=self.member.move, stand_back=self.member.stand_back)
 
     def told(self) -> str:
-        """What it knows, for people."""
+        """The state of the node, for people."""
         log, member = self.log, self.member
         if self.process is None:
             return f"{self.name}: down"

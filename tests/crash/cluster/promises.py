@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Promises: what clients of a cluster were told and shown, and whether what is there agrees.
+"""Promises: the answers to clients of a cluster, the records that they saw, and whether the logs agree.
 
-Log positions are one order for all members, so no search is needed: what was acknowledged as replicated, or shown by a
-synchronous master or by one that follows it, is the same bytes at the same place for ever, on every member.
+Log positions are the same order for all members, so no search is needed. A record that was acknowledged as replicated,
+or shown by a synchronous master or its follower, is the same bytes at the same place for ever, on every member.
 """
 
 from dataclasses import dataclass, field
@@ -12,44 +12,44 @@ from tests.crash.sim.model import expect
 
 LOOK_SIZE_BYTES = 1 << 18
 RECORD_SIZE_BYTES_MAX = 2_000
-"""Of what clients send here."""
+"""The bound for records that clients send here."""
 PHYSICAL_OFFSET = slice(28, 36)
-"""Of a record: docs/formats/record.md."""
+"""The bytes of a record with its physical offset: docs/formats/record.md."""
 
 
 @dataclass(slots=True)
 class Promises:
-    """Of one run. Offsets are physical."""
+    """The promises of a run. Offsets are physical."""
 
     is_synchronous: bool
     sent: set[bytes] = field(default_factory=set)
     replicated: dict[int, bytes] = field(default_factory=dict)
-    """Bodies of what was acknowledged as replicated."""
+    """Bodies of messages that were acknowledged as replicated."""
     shown: dict[int, bytes] = field(default_factory=dict)
     """Whole records that a reader saw."""
     written: dict[str, list[bytes]] = field(default_factory=dict)
-    """What each writer heard to be replicated, in its order."""
+    """The batches of each writer that were answered as replicated, in its order."""
     done: set[bytes] = field(default_factory=set)
-    """Marks of what a service answered as done."""
+    """Marks of messages that a service answered as done."""
     topics: dict[str, int | None] = field(default_factory=dict)
-    """Queues of topics as it was answered, 0 of one that was deleted, None where the last answer is missing."""
+    """Queues of topics as they were answered, 0 for a deleted topic, None where the last answer is missing."""
     _shown_ends: dict[str, int] = field(default_factory=dict)
     answered: dict[int, dict[int, bytes]] = field(default_factory=dict)
-    """By epoch, bodies of what was acknowledged as anything."""
+    """By epoch, bodies of messages that were acknowledged with any durability."""
     _acknowledged_by: dict[int, str] = field(default_factory=dict)
 
     def stored(self, epoch: int, bodies: list[bytes], offsets: list[int]) -> None:
-        """A leader told a client that a batch is stored."""
+        """Record that a leader answered a batch as stored."""
         self.answered.setdefault(epoch, {}).update(zip(offsets, bodies, strict=True))
 
     def handed_over(self, name: str, epoch: int, data: bytes) -> None:
-        """Who was named as the next leader leads after an epoch: it has all that was acknowledged as anything."""
+        """Check the named next leader of an epoch: it has all messages acknowledged with any durability."""
         for offset, body in self.answered.pop(epoch, {}).items():
             is_there = data.find(body, offset, offset + RECORD_SIZE_BYTES_MAX) >= 0
             expect(is_there, f"{body[:30]!r} was acknowledged at {offset} before {name} took over, and it has it not")
 
     def acknowledged(self, name: str, epoch: int, bodies: list[bytes], offsets: list[int]) -> None:
-        """A leader told a client that a batch is replicated."""
+        """Record that a leader answered a batch as replicated."""
         first = self._acknowledged_by.setdefault(epoch, name)
         expect(first == name, f"both {first} and {name} acknowledge in epoch {epoch}")
         for body, offset in zip(bodies, offsets, strict=True):
@@ -87,7 +87,7 @@ class Promises:
             expect(-1 not in at and at == sorted(at), f"the batches of {name} are not all there, in order")
 
     def check_topics(self, log: OpenLog) -> None:
-        """Compare the topics of a log with what was answered."""
+        """Compare the topics of a log with the answers."""
         for name, queue_count in self.topics.items():
             topic = log.topics.find(name)
             found = 0 if topic is None else topic.write_queue_count

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules: what members of a replicated log must keep to, looked at while they run, from outside.
+"""Rules: the rules of replication for members of a log, checked while they run, from outside.
 
-What broke a rule shows here long before anything is lost by it. Looked at are the disks as a power cut would leave
-them, the record at the coordinator with each change of it, and what members tell each other.
-Invariants: nothing here asks a log what it believes where its disk can be looked at; what is found is told at the next
-look of the world, because whoever is looked at must not hear of it.
+A broken rule shows here long before anything is lost by it. The checks cover the disks as a power cut would leave them,
+the record at the coordinator with each change of it, and the messages between members. Invariants: nothing here asks a
+log for its belief where its disk can be looked at; findings are reported at the next look of the world, because the
+checked member must not hear of them.
 """
 
 import re
@@ -40,7 +40,7 @@ class Reach(NamedTuple):
 
 
 class Reign(NamedTuple):
-    """Who was elected, under which identity."""
+    """The elected member, with its identity."""
 
     member: Member
     identity: str
@@ -48,7 +48,7 @@ class Reign(NamedTuple):
 
 @dataclass(slots=True)
 class Rules:
-    """Of one run. Offsets are physical, ends exclusive."""
+    """The rules of a run. Offsets are physical, ends exclusive."""
 
     segment_size_bytes: int
     confirmed: bytearray = field(default_factory=bytearray)
@@ -56,23 +56,23 @@ class Rules:
     broken: list[str] = field(default_factory=list)
     set_change_count: int = 0
     handed_over: set[int] = field(default_factory=set)
-    """Epochs of leaders that ended in a handover, to who was named."""
+    """Epochs of leaders that ended in a handover, with the named next leader."""
     _reigns: dict[int, Reign] = field(default_factory=dict)
-    """By epoch."""
+    """The elected members, by epoch."""
     _was_cut_short: set[int] = field(default_factory=set)
     """Epochs whose lease ended before its time."""
     _known_epochs: dict[str, int] = field(default_factory=dict)
     """Newest epoch that a store led in, or acknowledged anything for."""
     _shown_ends: dict[str, int] = field(default_factory=dict)
-    """By store."""
+    """The greatest end that each store showed, by store id."""
 
     @property
     def election_count(self) -> int:
-        """How many epochs somebody was elected for."""
+        """The number of epochs that have an elected member."""
         return len(self._reigns)
 
     def expect(self, condition: bool, text: str) -> None:
-        """Keep what is wrong, for who looks next."""
+        """Keep a fault for the next look."""
         if not condition:
             self.broken.append(text)
 
@@ -108,11 +108,11 @@ class Rules:
             self._was_cut_short.add(view.record.epoch)
 
     def lease_ends(self, name: str, epoch: int, left_ms: int) -> None:
-        """Look at a holder whose lease ends for all: for itself it ended before, but for what others promised (S13)."""
+        """Look at a holder whose lease ends for all: for itself it ended before, but for others' promises (S13)."""
         is_over = left_ms == 0 or epoch in self._was_cut_short
         self.expect(is_over, f"the lease of {name} in epoch {epoch} is over, and it thinks there are {left_ms} ms left")
 
-    # What members do.
+    # The acts of members.
 
     def leads(self, node: "Node", log: OpenLog) -> None:
         """Look at a log that leads: it was elected, itself, in this run of its process (S8), and has promised (S9)."""
@@ -135,20 +135,20 @@ class Rules:
         self.expect(not start < end < batch_end, f"{node.name} acknowledges {end}, within the batch of {start}")
 
     def agrees(self, leader: "Node", follower: "Node", handshake: Handshake) -> None:
-        """Look at two logs that have agreed on what both have (S10)."""
+        """Look at two logs that have agreed on their common records (S10)."""
         end = handshake.common_end_physical_offset
         mine, theirs = (self.written(node.disk, 0, end) for node in (leader, follower))
         self.expect(mine == theirs, f"{leader.name} and {follower.name} agree on {end}, and differ before")
 
     def serves(self, name: str, epoch: int, record: LeadershipRecord | None) -> None:
-        """Look at an answer that names less than REPLICATED: nobody else may be elected by then (S13)."""
+        """Look at an answer that names less than REPLICATED: no other member may be elected by then (S13)."""
         if record is not None and record.epoch > epoch and epoch not in self._was_cut_short:
             self.expect(False, f"{name} acknowledges in epoch {epoch}, and {record.leader} leads in {record.epoch}")
 
     def shows(self, node: "Node", log: OpenLog) -> None:
-        """Look at what a log showed that shows what is replicated: its store never ends before that (S11).
+        """Look at the shown end of a log that shows replicated records: its store never ends before it (S11).
 
-        What a follower shows is on its disk, so that a power cut takes nothing of it.
+        Records that a follower shows are on its disk, so that a power cut takes none of them.
         """
         store_id, end, visible = log.identity.store_id, log.marks.wrote.value, log.marks.visible.value
         shown = self._shown_ends.get(store_id, 0)
@@ -160,7 +160,7 @@ class Rules:
             self._shown_ends[store_id] = max(shown, visible)
 
     def confirms(self, leader: "Node", end: int, members: list["Node"]) -> None:
-        """Look at what a leader takes for replicated: it is on the disk of each member of the set (S2, S3, S12)."""
+        """Look at bytes that a leader takes for replicated: each member of the set has them on disk (S2, S3, S12)."""
         known = len(self.confirmed)
         if end <= known:
             return
@@ -177,7 +177,7 @@ class Rules:
             self.expect(start + same == end, f"{end} was replicated, and {what}")
 
     def _keeps_to(self, node: "Node", store_id: str, epoch: int) -> None:
-        """A store leads in no older epoch than one before, and follows none; it has promised that on its disk."""
+        """Check that a store leads in or follows no older epoch than before, and has promised the epoch on its disk."""
         newest = self._known_epochs.get(store_id, 0)
         self.expect(epoch >= newest, f"{node.name} goes back from epoch {newest} to {epoch}")
         self._known_epochs[store_id] = max(newest, epoch)
@@ -215,7 +215,7 @@ def _common_size(one: bytes, other: bytes | bytearray) -> int:
 
 
 def replica_file(disk: MemoryFs) -> ReplicaFile | None:
-    """Return what a store knows of itself, as a power cut would leave it."""
+    """Return a store's own replica file, as a power cut would leave it."""
     try:
         return ReplicaFile.decode(disk.file(STORE / store_layout.REPLICA).durable)
     except (OSError, FormatError):

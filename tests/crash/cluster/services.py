@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Services of a cluster: what they answer as done is there in the end, whatever happens.
+"""Services of a cluster: each operation that they answer as done is there in the end, under any faults.
 
 Here are the gateway's sends, with and without ids that are known once, and the service of topics; `delivering.py` has
-what Delivery is asked for. Clients and servicers are the real ones, without sockets. They are asked for what nobody
-asked before, and take note of what they were told.
+the calls of Delivery. Clients and servicers are the real code, without sockets. Each call asks for something new, and
+the answers are recorded.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ PAUSES_S = (0.05, 0.3, 1.5)
 
 
 def connect(node: Node) -> Connection:
-    """Return a connection to the log of a node, as it is now. Nobody listens once that is closed."""
+    """Return a connection to the log of a node, as it is now. It does not answer once that log is closed."""
     log, config = node.log, node.world.config_of(node.name)
     servicers = {} if log is None else servicers_of(log, config)
     return connection_to(lambda: servicers if node.log is log else {})
@@ -53,7 +53,7 @@ async def produce(world: "ClusterWorld", chance: random.Random) -> None:
 
 
 async def administer(world: "ClusterWorld", chance: random.Random) -> None:
-    """Make topics, change them and delete them; one whose last change was not answered may be in either state."""
+    """Make, change and delete topics. A topic whose last change was not answered may be in either state."""
     count = 0
     while not world.is_over:
         await asyncio.sleep(chance.choice(PAUSES_S))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of the cluster: a seed becomes a setup and a list of steps, the steps happen, the end is checked.
+"""A run of the cluster: a seed becomes a setup and a list of steps, the steps happen, the end is checked.
 
-A run ends by healing everything, without any more faults: then somebody must lead, all must be in sync, have the same
-bytes, and have all that was promised; and once more after all were stopped and started.
+A run ends by healing everything, without any more faults: then a member must lead, all must be in sync, have the same
+bytes, and have all that was promised. The checks are repeated after all were stopped and started.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ HEAL_S_MAX = 240.0
 """In simulated time, after everything works."""
 CLIENTS_S_MAX = 60.0
 SERVICES_OF, SERVICES = 9, (0, 7)
-"""So many of so many seeds have services; of the seeds of plants only those that need them."""
+"""So many of so many seeds have services; of the seeds of plants only the seeds that need them."""
 QUEUE_COUNT = 2
-"""Of topics that are made by themselves, where there are services."""
+"""Queues of topics that appends make, in runs with services."""
 
 
 def make_plan(seed: int) -> Plan:
@@ -89,7 +89,7 @@ def make_setup(chance: random.Random) -> Setup:
 
 
 def run_plan(plan: Plan) -> Outcome:
-    """Let it happen. Whatever the harness or the engine raise unasked is a violation too."""
+    """Run a plan. Any unexpected error of the harness or the engine is a violation, too."""
     outcome = Outcome()
     world = ClusterWorld(plan.setup, random.Random(plan.seed))
     outcome.counts = world.counts
@@ -129,18 +129,18 @@ async def _live(world: ClusterWorld, plan: Plan, outcome: Outcome) -> None:
 
 
 async def take_step(world: ClusterWorld, kind: str, chance: random.Random) -> str:
-    """Let one thing happen, after whoever runs the processes did what is due; what happened, in words."""
+    """Take a step, after the operator did the due restarts. Returns the step, in words."""
     await mind(world, chance)
     try:
         line = await ACTIONS[kind][1](world, chance)
-    except Killed:  # in the middle of what the harness itself looked at
+    except Killed:  # in the middle of a look of the harness itself
         line = f"{kind}: died while somebody looked"
     world.observe()
     return line
 
 
 async def mind(world: ClusterWorld, chance: random.Random) -> None:
-    """Do what whoever runs the processes does: end those that ask for it, start those that are down."""
+    """Act as the operator of the processes: end processes that ask for it, start processes that are down."""
     for node in world.nodes:
         node.notice_death()
         if node.process is not None and node.process.failures and chance.random() < 0.6:
@@ -154,7 +154,7 @@ async def _killed(node: Node) -> None:
 
 
 async def end(world: ClusterWorld) -> None:
-    """All faults end. Then the cluster must become whole, and have what was promised."""
+    """All faults end. Then the cluster must become whole, and keep its promises."""
     failpoints.disarm_all()
     for is_first in (True, False):
         await heal(world)
@@ -195,7 +195,7 @@ async def heal(world: ClusterWorld) -> None:
 
 
 def is_whole(world: ClusterWorld) -> bool:
-    """Whether somebody leads, all are in sync, and nobody asks to be started anew."""
+    """Whether a member leads, all are in sync, and no process asks to be started anew."""
     if any(node.process is None or node.process.failures for node in world.nodes):
         return False
     leader, record = world.leader, world.coordinator.there.record
@@ -205,7 +205,7 @@ def is_whole(world: ClusterWorld) -> bool:
 
 
 async def _check(world: ClusterWorld) -> None:
-    """All have the same, and what was promised."""
+    """Check that all members have the same, and that promises are kept."""
     leader = await _settled(world)
     log = leader.log
     assert log is not None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ClusterWorld: machines in memory with real CommitLogs on them, a network, a coordinator, and what was promised.
+"""ClusterWorld: machines in memory with real CommitLogs on them, a network, a coordinator, and the promises.
 
-Invariants: everything depends on the setup and on the random source of the loop; what a rule forbids is seen while it
-happens, not only by what is lost in the end.
+Invariants: everything depends on the setup and on the random source of the loop; a broken rule is seen while it
+happens, not only by losses in the end.
 """
 
 import asyncio
@@ -38,21 +38,21 @@ LEASE_LOOK_S = 0.2
 
 @dataclass(frozen=True)
 class Setup:
-    """What a run begins with."""
+    """The initial state of a run."""
 
     log: CommitLogConfig
     rates: tuple[float, ...]
-    """Of the machines' clocks."""
+    """The rates of the machines' clocks."""
     has_workers: bool
     """Jobs of executors pause and interleave."""
     chunk_size_bytes: int
-    """Of what a leader sends at a time, at most: small ones end in the middle of records and batches."""
+    """The most that a leader sends at a time: small chunks end in the middle of records and batches."""
     has_services: bool = False
     """Delivery, gateway and topics are asked, too."""
 
 
 class ClusterWorld(Stage):
-    """See the module. Ways are pairs of names: from, to."""
+    """The machines, network and coordinator of a run, with its promises. Ways are pairs of names: from, to."""
 
     loop: StoppingLoop
 
@@ -68,16 +68,16 @@ class ClusterWorld(Stage):
         self.cut_ways: set[tuple[str, str]] = set()
         self.slow_ways: set[tuple[str, str]] = set()
         self.held: list[tuple[tuple[str, str], Callable[[], None]]] = []
-        """What waits for its way."""
+        """Deliveries that wait for their way."""
         self.connections: dict[tuple[Pipe, Pipe], None] = {}
         self.late_ratio = 0.0
-        """Of requests to the coordinator."""
+        """The share of late requests to the coordinator."""
         self.is_over = False
-        """Whether clients come to their end."""
+        """Whether clients have to end."""
         self.broken: list[str] = []
-        """What went wrong where nobody could raise it."""
+        """Faults at places where they could not be raised."""
         self.lost_members: set[Member] = set()
-        """Whose disks are gone."""
+        """Members whose disks are gone."""
         self.clients: set[asyncio.Task[None]] = set()
         self._names = random.Random(chance.getrandbits(32))
         self.nodes = self._in_world(lambda: [Node(self, *pair) for pair in zip(NAMES, setup.rates, strict=True)])
@@ -95,17 +95,17 @@ class ClusterWorld(Stage):
         return next(node for node in self.nodes if node.target == target)
 
     def config_of(self, name: str) -> CommitLogConfig:
-        """Its settings."""
+        """The settings of a node."""
         return dataclasses.replace(self.setup.log, replica_id=name, bootstrap_replica_id=NAMES[0])
 
     @property
     def leader(self) -> Node | None:
-        """Who leads by the record, if it is there and thinks so, too."""
+        """The leader by the record, if it is there and thinks so, too."""
         holder = self.coordinator.there.holder
         return next((node for node in self.nodes if node.leads and node.run == holder), None)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let a client do something, whatever happens meanwhile."""
+        """Run a client's work in a task, through all faults."""
         task: asyncio.Task[None] = contextvars.Context().run(self.loop.create_task, self._watched(work))
         self.clients.add(task)
         task.add_done_callback(self.clients.discard)
@@ -117,19 +117,19 @@ class ClusterWorld(Stage):
             self.broken.append(f"a client: {error}")
 
     async def end_leases(self) -> None:
-        """Let leases end by their time, and tell those who watch."""
+        """Let leases end by their time, and tell the watchers."""
         while not self.is_over:
             await asyncio.sleep(LEASE_LOOK_S)
             _ = self.coordinator.there
 
     def heal_ways(self) -> None:
-        """Let everything through, what waits first."""
+        """Let everything through, waiting deliveries first."""
         self.cut_ways.clear()
         self.slow_ways.clear()
         self.let_through()
 
     def let_through(self) -> None:
-        """Deliver what waited for ways that are open again, in order."""
+        """Deliver everything that waited for ways that are open again, in order."""
         held, self.held = self.held, []
         for way, arrive in held:
             if way in self.cut_ways:
@@ -151,7 +151,7 @@ class ClusterWorld(Stage):
                 node.door.late_ratio = ratio
 
     def mend(self) -> None:
-        """Let everything work that is no process, and let those go on that stand still."""
+        """Let everything but processes work again, and let stopped processes continue."""
         self.heal_ways()
         self.set_late_ratio(0.0)
         self.coordinator.loses_change = None
@@ -162,7 +162,7 @@ class ClusterWorld(Stage):
                 self.loop.resume_process(node.process)
 
     def look(self, node: Node) -> None:
-        """Read what a node shows."""
+        """Read the records that a node shows."""
         if (log := node.log) is not None:
             self.promises.look(node.run, log)
             self.count("looks")
@@ -209,14 +209,14 @@ class ClusterWorld(Stage):
 
     @property
     def members(self) -> list[Node]:
-        """Who is in the recorded set, running or not, with the disk that is recorded."""
+        """The members of the recorded set, running or not, with the disk that is recorded."""
         record = self.coordinator.there.record
         in_sync = record.in_sync if record is not None else ()
         files = ((node, replica_file(node.disk)) for node in self.nodes)
         return [node for node, file in files if file is not None and Member(node.name, file.store_id) in in_sync]
 
     def told(self) -> str:
-        """What all know, for people."""
+        """The state of all nodes, for people."""
         return "\n".join([str(self.coordinator.there), *(node.told() for node in self.nodes)])
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part `fault`: real processes whose disk is full, dies, or fails at one call."""
+"""The part `fault`: real processes whose disk is full, dies, or fails at a call."""
 
 import tempfile
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tests.crash.workers import run_seeds
 
 
 class FaultPart:
-    """See the module."""
+    """The part `fault` of the crash harness."""
 
     name = "fault"
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One case: a store whose disk fails in one way, while it is under load, and what must hold then and afterwards.
+"""A case: a store whose disk fails in a certain way under load, and the promises that hold then and afterwards.
 
-Dead disk: from one moment on every sync and write fails, and what was not synced is lost. Failed sync: one sync says
-EIO, the next ones lie. Full disk: no space for a while, with a kill in between or not, or until the Janitor makes
-some. No space at a call, short writes: the n-th call of a kind on one sort of file.
+Dead disk: from a moment on every sync and write fails, and unsynced data is lost. Failed sync: a sync says EIO, the
+next syncs lie. Full disk: no space for a while, with a kill in between or not, or until the Janitor makes space. No
+space at a call, short writes: the n-th call of a kind on files of a kind.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ CLEAN, FAILURE, SEALED = 0, 1, 3
 """Exit codes of a service."""
 
 NO_ROOM = "the disk has no room"
-"""What a start says that was refused for lack of space."""
+"""The text of a start that was refused for lack of space."""
 
 FILES = {
     "commitlog": ("/commitlog", "/checkpoint", "/queue_offsets", "/topics.json", "/epochFileCheckpoint", "/abort"),
@@ -54,7 +54,7 @@ FILES = {
 """Parts of the paths of the files that each service writes."""
 
 DATA_FILE = re.compile(r"/(commitlog|consumequeue/.*|index)/\d{17,20} gives")
-"""A fault of a file of the log, a queue or the index, as the shim tells it."""
+"""A fault of a file of the log, a queue or the index, as the shim prints it."""
 
 EVER_REFUSED = ("BATCH_TOO_LARGE", "MESSAGE_TOO_LARGE", "QUEUE_OUT_OF_RANGE")
 """Reasons of refusals that the load asks for."""
@@ -90,7 +90,7 @@ async def run_case(seed: int, nursery: Nursery) -> CaseReport:
 
 
 class FaultCase:
-    """One store and what a scenario needs. `what` is for people."""
+    """A store and the objects that a scenario needs. `what` is for people."""
 
     def __init__(self, seed: int, nursery: Nursery, directory: Path, report: CaseReport) -> None:
         self.chance = random.Random(seed)
@@ -110,14 +110,14 @@ class FaultCase:
         return self.disk
 
     async def start(self, *log_flags: str, service: str = "", plan: Plan | None = None) -> None:
-        """Start both services, one of them with a failing disk."""
+        """Start both services, the named service with a failing disk."""
         environment = plan.environment() if plan is not None else {}
         log_environment = environment if service == "commitlog" else None
         await self.store.start_commitlog(self.mode, *log_flags, environment=log_environment)
         await self.store.start_indexer(environment=environment if service == "indexer" else None)
 
     def workload(self, *, is_lost: bool = False, disk_chance: float = 0.25) -> Workload:
-        """A load; with `is_lost` the fault takes what is in memory alone, and what a killed pool takes anyway.
+        """A load. With `is_lost` the fault takes messages in memory alone, as the kill of a pool always does.
 
         `disk_chance` is the part of the batches that asks for the disk.
         """
@@ -141,7 +141,7 @@ class FaultCase:
         self.judge_answers(workload, also_expected=also_expected)
 
     async def regrow(self) -> None:
-        """Load the CommitLog alone, so that its new history is longer than the lost one that the indexes have."""
+        """Load the CommitLog alone, so that its new history is longer than the lost history that the indexes have."""
         log = self.store.commitlog()
         status = await log.log.GetStatus(log_pb.GetStatusRequest())
         messages = await read_log(log, status.min_physical_offset)
@@ -156,7 +156,7 @@ class FaultCase:
         self.judge_answers(workload)
 
     def judge_answers(self, workload: Workload, *, also_expected: str = "") -> None:
-        """Take over what was wrong with the answers themselves."""
+        """Take over the faults of the answers themselves."""
         self.report.wrong += workload.outcomes.wrong
         odd = workload.outcomes.refusal_reasons.keys() - EXPECTED_REFUSALS - {also_expected}
         if odd:
@@ -193,7 +193,7 @@ class FaultCase:
         return [line for line in self.store.children[service].lines if line.startswith(MARK)]
 
     async def expect_sealed(self, service: str) -> None:
-        """The service must end by itself, because nobody knows what its disk holds."""
+        """The service must end by itself, because the content of its disk is unknown."""
         code = await self.store.children[service].wait_ended()
         if code != SEALED:
             self.report.wrong.append(f"the {service} ended with {code} after its data could not be written or synced")
@@ -206,7 +206,7 @@ class FaultCase:
 
 
 async def dead_disk(case: FaultCase) -> None:
-    """A real ext4 dies under load, again and again: services end by themselves, and what was synced is there."""
+    """A real ext4 dies under load, again and again: services end by themselves, and synced messages are there."""
     disk = case.use_disk("ext4", LARGE_DISK_SIZE_BYTES)
     for _ in range(3):
         is_lazy = case.chance.random() < LAZY_CHANCE  # then the indexes are synced before the log is
@@ -225,7 +225,7 @@ async def dead_disk(case: FaultCase) -> None:
         await case.store.kill()
         disk.revive()
         if case.mode != "sync":
-            case.history.seen.clear()  # readers see what is in memory alone
+            case.history.seen.clear()  # readers see messages that are in memory alone
         await case.store.start_commitlog(case.mode)
         if case.chance.random() < REGROWN_CHANCE:
             await case.regrow()
@@ -244,7 +244,7 @@ def _die(disk: SmallDisk, workload: Workload) -> None:
 
 
 async def failed_sync(case: FaultCase) -> None:
-    """One sync fails, and the next ones say that all is well: nobody may believe them."""
+    """A sync fails, and the next syncs report success: no service may believe them."""
     service = case.chance.choice(tuple(FILES))
     part = case.chance.choice(("/commitlog/0", *FILES[service]) if service == "commitlog" else FILES[service])
     plan = Plan("sync", errno.EIO, case.chance.randrange(1, 12), 1, part)
@@ -257,7 +257,7 @@ async def failed_sync(case: FaultCase) -> None:
             raise
         await case.store.kill()
         await case.start()
-    # a small file that can't be synced fails the append that needs it, and is written anew for the next one
+    # a small file that can't be synced fails the append that needs it, and is written anew for the next append
     await case.load(case.workload(), LOAD_S_MAX * 2, service, also_expected="INTERNAL")
     faults = case.faults(service)
     case.report.counts["syncs failed"] += len(faults)
@@ -269,7 +269,7 @@ async def failed_sync(case: FaultCase) -> None:
 
 
 async def full_disk(case: FaultCase) -> None:
-    """The disk fills up under load: appends are refused, reads go on, nobody dies, and space makes it go on."""
+    """The disk fills up under load: appends are refused, reads go on, no service dies, and appends resume later."""
     disk = case.use_disk(case.chance.choice(("tmpfs", "ext4")), SMALL_DISK_SIZE_BYTES)
     await case.start()
     await case.store.start_janitor()
@@ -324,7 +324,10 @@ async def _freed_by_janitor(case: FaultCase, disk: SmallDisk) -> None:
 
 
 async def _killed(case: FaultCase, disk: SmallDisk) -> None:
-    """Killed while full: the CommitLog starts all the same. The Indexer may refuse in one line, and starts later."""
+    """Killed while full: the CommitLog starts all the same.
+
+    The Indexer may refuse with a single line, and starts later.
+    """
     await case.store.kill()
     await case.store.start_commitlog(case.mode)
     try:
@@ -361,7 +364,7 @@ async def no_space_at_a_call(case: FaultCase) -> None:
     await case.load(case.workload(), LOAD_S_MAX)
     case.report.counts["calls without space"] += len(case.faults(service))
     if call == "write" and any(DATA_FILE.search(line) for line in case.faults(service)):
-        await case.expect_sealed(service)  # its blocks were reserved: this is a broken disk, not a full one
+        await case.expect_sealed(service)  # its blocks were reserved: this is a broken disk, not a full disk
         await case.store.kill()
         await case.start()
         await case.check()
@@ -377,7 +380,7 @@ async def no_space_at_a_call(case: FaultCase) -> None:
 
 
 async def short_writes(case: FaultCase) -> None:
-    """Every write takes only half of what it was given: nobody may take that for all of it."""
+    """Every write takes only half of its bytes: no service may take that for all of them."""
     service = case.chance.choice(tuple(FILES))
     plan = Plan("write", 0, case.chance.randrange(1, 10), ALWAYS, str(case.store.data_dir))
     case.what += f", {service}: {plan}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("shim.c")
 MARK = "shim: "
-"""Beginning of the line that tells of a fault."""
+"""The beginning of a line about a fault."""
 
 ALWAYS = 1_000_000_000
 
@@ -24,7 +24,7 @@ class Plan:
     part: str
 
     def environment(self) -> dict[str, str]:
-        """What a service is started with."""
+        """The environment variables with which a service is started."""
         return {"REPUT_FAULT": f"{self.call}:{self.error}:{self.first}:{self.count}:{self.part}"}
 
     def __str__(self) -> str:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SmallDisk: a real file system of a few MiB that a test may fill up, or let die with all that was not synced.
+"""SmallDisk: a real file system of a few MiB that a test may fill up, or let die with all unsynced data.
 
 tmpfs, or ext4 on a loop device. `die` is the ioctl that stops an ext4 without writing its journal: from then on every
-sync and write gives EIO, and after the next `revive` only what was synced, or happened to be written back, is there.
-Mounts are made in a mount namespace of the process, so they go with it. Needs root; `reason_not_to_mount` tells.
+sync and write gives EIO, and after the next `revive` only data that was synced, or happened to be written back, is
+there. Mounts are made in a mount namespace of the process, so they end with it. Needs root; `reason_not_to_mount`
+tells.
 """
 
 import contextlib
@@ -26,7 +27,10 @@ Kind = Literal["tmpfs", "ext4"]
 
 
 def enter_own_mounts() -> None:
-    """Give this process, and those that it will start, mounts of their own. Raises OSError without the right."""
+    """Give this process, and the processes that it will start, mounts of their own.
+
+    Raises OSError without the right.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     for result in (libc.unshare(CLONE_NEWNS), libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None)):
         if result != 0:
@@ -72,7 +76,7 @@ class SmallDisk:
             ballast.truncate(max(ballast.tell() - spare_bytes, 0))
 
     def free(self) -> None:
-        """Give back what `fill` took."""
+        """Give back the space that `fill` took."""
         self._ballast.unlink(missing_ok=True)
 
     def die(self) -> None:
@@ -84,7 +88,7 @@ class SmallDisk:
             os.close(descriptor)
 
     def revive(self) -> None:
-        """Mount again what is on the device. Nobody may use the old mount any more."""
+        """Mount the device again. No caller may use the old mount any more."""
         self.unmount()
         self._mount()
 

@@ -11,7 +11,7 @@ from tests.crash.workers import run_seeds
 
 
 class KillPart:
-    """See the module."""
+    """The part `kill` of the crash harness."""
 
     name = "kill"
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One case: a store that is loaded, killed, restarted and checked, again and again, so that recoveries pile up.
+"""A case: a store that is loaded, killed, restarted and checked, again and again, so that recoveries pile up.
 
-A round: start with one failpoint armed, load, die there (or be killed from outside), then start without failpoints,
+A round: start with an armed failpoint, load, die there (or be killed from outside), then start without failpoints,
 check everything, and stop cleanly or by another kill. Services that survive the death of another may be left running.
 """
 
@@ -37,7 +37,7 @@ DEATH_NOTICE_TIMEOUT_S = 1.0
 
 @dataclass
 class CaseReport:
-    """What one case did. `fired` counts the targets that were really met."""
+    """The report of a case. `fired` counts the targets that were really met."""
 
     seed: int
     fired: Counter[Target] = field(default_factory=Counter)
@@ -46,7 +46,7 @@ class CaseReport:
 
 
 async def run_case(seed: int, nursery: Nursery) -> CaseReport:
-    """Run all rounds of a seed; the first that goes wrong is the last, and its store is kept."""
+    """Run all rounds of a seed. The first failed round is the last, and its store is kept."""
     report = CaseReport(seed)
     chance = random.Random(seed)
     directory = Path(tempfile.mkdtemp(prefix=f"reput-kill-{seed}-"))
@@ -81,7 +81,7 @@ async def run_case(seed: int, nursery: Nursery) -> CaseReport:
 
 
 class Rounds:
-    """The rounds of one store."""
+    """The rounds of a store."""
 
     def __init__(self, store: LiveStore, chance: random.Random, report: CaseReport) -> None:
         self.history = History()
@@ -92,7 +92,7 @@ class Rounds:
         """Whether the CommitLog's next start will find that the last process died."""
 
     async def run(self, target: Target, ordinal: int, load_s_max: float = LOAD_S_MAX) -> list[str]:
-        """One round, with death at the n-th time that the target is passed; what is wrong after it."""
+        """Run a round, with death at the n-th time that the target is passed. Returns the faults after it."""
         wrong = await self._break(target, ordinal, load_s_max)
         wrong += self._bugs()
         self._report.counts["rounds"] += 1
@@ -116,7 +116,7 @@ class Rounds:
         return wrong + self._bugs()
 
     async def _break(self, target: Target, ordinal: int, load_s_max: float) -> list[str]:
-        """Start and load until the target is met, or until time is over; then somebody is killed from outside."""
+        """Start and load until the target is met, or until time is over. Then a service is killed from outside."""
         store, chance = self._store, self._chance
         if target.needs_unclean_start and not self._is_unclean:
             await self._start("", "", target.mode, with_janitor=False)
@@ -157,7 +157,7 @@ class Rounds:
         ]
 
     async def _start(self, service: str, armed: str, mode: str, with_janitor: bool) -> None:
-        """Start what does not run; one service with a failpoint."""
+        """Start services that do not run, the named service with a failpoint."""
         store = self._store
         await store.start_commitlog(mode, failpoints=armed if service == "commitlog" else "")
         await store.start_indexer(failpoints=armed if service == "indexer" else "")
@@ -194,7 +194,7 @@ class Rounds:
         self._report.counts["batches sent"] += workload.outcomes.batch_count
 
     async def _clean(self) -> None:
-        """Let the Janitor delete what it may, again and again."""
+        """Let the Janitor delete all that it may, again and again."""
         janitor = self._store.janitor()
         while True:
             with contextlib.suppress(grpc.aio.AioRpcError):
@@ -202,7 +202,7 @@ class Rounds:
             await asyncio.sleep(0.05)
 
     async def _kill_survivors(self) -> None:
-        """End what still runs, in one of two ways and in any order."""
+        """Kill or stop the services that still run, in any order."""
         survivors = [name for name in self._store.children if self._store.is_running(name)]
         self._chance.shuffle(survivors)
         if self._chance.random() < 0.8:

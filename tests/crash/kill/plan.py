@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan: which service is killed where, in which flush mode.
 
-Failpoints are read from the sources, so that a new one is in the plan without anybody's doing. The plan has as many
-laps as there are flush modes; each lap meets every place once, in the same order, and over all laps each place is met
-in every mode. The rounds of consecutive seeds go through the plan one after the other, so each seed meets the same
-targets whenever it is run, and a run of `seeds_of_a_lap` seeds, wherever it begins, meets every place.
+Failpoints are read from the sources, so that a new failpoint is in the plan by itself. The plan has as many laps as
+there are flush modes; each lap meets every place once, in the same order, and over all laps each place is met in every
+mode. The rounds of consecutive seeds go through the plan in turn, so each seed meets the same targets whenever it is
+run, and a run of `seeds_of_a_lap` seeds, wherever it begins, meets every place.
 """
 
 import functools
@@ -17,7 +17,7 @@ from tests.crash.live_store import FLUSH_MODES
 from tests.crash.nursery import REPOSITORY
 
 ROUND_COUNT = 5
-"""Rounds of one seed, all on one store."""
+"""Rounds of a seed, all on the same store."""
 
 ANY = ""
 """In place of a failpoint: killed from outside, at any moment of the load."""
@@ -26,7 +26,7 @@ EARLY = "start"
 """In place of a failpoint: killed from outside, at any moment of the start."""
 
 SERVICES = ("commitlog", "indexer", "janitor")
-"""Those that own files."""
+"""The services that own files."""
 FAILPOINT = re.compile(r'failpoint\("([a-z_]+\.[a-z_]+)"\)')
 SHARED_SOURCES = {
     Path("libs/machine/posix_fs.py"): SERVICES,
@@ -48,17 +48,18 @@ NOT_PASSED = {
     *(("janitor", name) for name in (*BATCHES_ONLY, *MAPPED_ONLY)),
 }
 """Pairs of service and failpoint that cannot meet: queues are stored into their mappings and need no search for their
-end's sectors, and the Janitor maps no file. Queues that can be removed have lost all their records, which those of a
+end's sectors, and the Janitor maps no file. Queues that can be removed have lost all their records, but the queues of a
 load of seconds have not, and queues begin again in the logs of RocketMQ; the simulation removes queues and lets them
-begin again, and ends processes meanwhile. Only a log that follows another one is cut, and there is one here; its own
-tests end it at each of these places."""
+begin again, and ends processes meanwhile. Only a log that follows another log is cut, and here is a single log; the
+tests of the cut end it at each of these places.
+"""
 
 ORDINALS_MAX = {
     **dict.fromkeys(("settle.", "mark_clean.", "delay", "file.reserve"), 1),
     **dict.fromkeys(("delete_segment.", "retention.", "index_file.before_remove", "index_file.after_remove"), 3),
     **dict.fromkeys(("append.", "queue.", "index.", "segment.before_write", "file.write"), 100),
 }
-"""Beginnings of names, and how often a load may pass there; the others are passed now and then."""
+"""Beginnings of failpoint names, with the number of passes of a load. Other failpoints are passed now and then."""
 ORDINAL_MAX = 10
 
 
@@ -92,7 +93,7 @@ class Target:
         return self.failpoint not in (ANY, EARLY)
 
     def ordinal(self, chance: random.Random) -> int:
-        """At which time to kill: one of the first, as often as any later one."""
+        """The pass of the failpoint at which to kill, with early passes as likely as all later passes."""
         found = [most for start, most in ORDINALS_MAX.items() if self.failpoint.startswith(start)]
         return int((found or [ORDINAL_MAX])[0] ** chance.random())
 
@@ -123,7 +124,7 @@ def places() -> list[tuple[str, str]]:
 
 @functools.cache
 def targets() -> list[Target]:
-    """All laps, one after the other."""
+    """All laps in turn."""
     modes = tuple(FLUSH_MODES)
     return [
         Target(service, name, "pool" if name in POOL_ONLY else modes[(number + lap) % len(modes)])
@@ -133,7 +134,7 @@ def targets() -> list[Target]:
 
 
 def targets_of(seed: int) -> list[Target]:
-    """One for each round."""
+    """The targets of a seed, a target for each round."""
     plan = targets()
     return [plan[(seed * ROUND_COUNT + number) % len(plan)] for number in range(ROUND_COUNT)]
 

@@ -9,7 +9,7 @@ from tests.crash.workers import run_seeds
 
 
 class MessagingPart:
-    """See the module."""
+    """The part `messaging` of the crash harness."""
 
     name = "messaging"
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One case: a store with Delivery and a gateway under load, and what happens to its processes meanwhile.
+"""A case: a store with Delivery and a gateway under load, and the trouble of its processes meanwhile.
 
-In the end producers stop, all runs, and all is drained; then the history is compared with what was promised.
+In the end producers stop, all runs, and all is drained; then the history is compared with the promises.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from tests.crash.part import CaseReport
 from tests.support.surroundings import free_port
 
 GATEWAY_PERIOD = 4
-"""One of so many seeds kills gateways alone."""
+"""A seed of so many kills gateways alone."""
 SIZES = Sizes(
     segment_size_bytes=4096 * KIB, queue_file_size_bytes=20_000, index_slot_count=500, index_entry_capacity=2_000
 )
@@ -44,7 +44,7 @@ DRAIN_TIMEOUT_S, DRAIN_LOOK_S = 120.0, 0.2
 
 
 class Trouble(Protocol):
-    """What happens to a store under load."""
+    """The trouble that happens to a store under load."""
 
     @property
     def children(self) -> Sequence[Child]:
@@ -52,7 +52,7 @@ class Trouble(Protocol):
         ...
 
     async def start(self) -> None:
-        """Start what does not run."""
+        """Start services that do not run."""
         ...
 
     async def run(self) -> None:
@@ -61,10 +61,10 @@ class Trouble(Protocol):
 
 
 class MakeTrouble(Protocol):
-    """Decides what happens by chance."""
+    """Decides by chance on the trouble."""
 
     def __call__(self, store: LiveStore, history: History, chance: random.Random, mode: str, /) -> Trouble:
-        """Return what is to happen to a store whose log flushes in a mode."""
+        """Return the trouble for a store whose log flushes in a mode."""
         ...
 
 
@@ -77,7 +77,7 @@ async def run_case(seed: int, nursery: Nursery) -> CaseReport:
 async def run_troubled(
     seed: int, nursery: Nursery, make: MakeTrouble, *, clocks: Mapping[str, Path] | None = None
 ) -> CaseReport:
-    """Run a case; the store of one that goes wrong is kept. `clocks` as those of a LiveStore."""
+    """Run a case. The store of a failed case is kept. `clocks` are the clocks of the LiveStore."""
     report, history = CaseReport(seed), History()
     directory = Path(tempfile.mkdtemp(prefix=f"reput-messaging-{seed}-"))
     ports = {service: free_port() for service in SERVICES}
@@ -101,7 +101,7 @@ async def run_troubled(
 async def _run(
     chance: random.Random, make: MakeTrouble, store: LiveStore, history: History, directory: Path
 ) -> list[str]:
-    """Load, trouble, drain; what is wrong besides the history."""
+    """Load, make trouble and drain. Returns the faults besides the history."""
     trouble = make(store, history, chance, chance.choice(("async", "sync")))
     await trouble.start()
     async with connect(commitlog=store.target("commitlog"), delivery=store.target("delivery")) as client:
@@ -131,7 +131,7 @@ async def _official(
 
 
 async def _prepare(client: AsyncClient, history: History) -> None:
-    """Make topics and groups before anybody sends."""
+    """Make topics and groups before the first send."""
     for topic in (load.TOPIC, load.KEYED_TOPIC):
         await client.topics.create(topic, read_queue_count=load.QUEUE_COUNT, write_queue_count=load.QUEUE_COUNT)
     history.groups = {**load.GROUPS, **(official.GROUPS if official.is_there() else {})}
@@ -141,7 +141,7 @@ async def _prepare(client: AsyncClient, history: History) -> None:
 
 
 async def _drain(client: AsyncClient, store: LiveStore, history: History) -> None:
-    """Wait until all that was stored is settled by all groups. Raises TimeoutError with what is left."""
+    """Wait until all stored messages are settled by all groups. Raises TimeoutError with the rest."""
     left: object = "nobody answers"
     try:
         async with asyncio.timeout(DRAIN_TIMEOUT_S):
@@ -154,7 +154,7 @@ async def _drain(client: AsyncClient, store: LiveStore, history: History) -> Non
 
 
 async def _left(client: AsyncClient, store: LiveStore, history: History) -> object:
-    """What is not delivered or not settled yet; nothing if all is."""
+    """The messages that are not delivered or not settled yet, or a text about the reason, empty if there are none."""
     if waiting := [one async for one in client.delayed.list()]:
         return waiting
     log = await store.commitlog().log.GetStatus(log_pb.GetStatusRequest())
@@ -166,7 +166,7 @@ async def _left(client: AsyncClient, store: LiveStore, history: History) -> obje
 
 
 def _counts(history: History) -> Counter[str]:
-    """What was done, by what it is."""
+    """The counts of all that was done, by kind."""
     sent, deliveries = history.sent.values(), history.deliveries
     counts = Counter(f"SIGKILLs of {one.service}" for one in history.deaths)
     counts["clocks that were set"] = len(history.clock_steps)

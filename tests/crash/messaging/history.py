@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""History: what was sent, delivered and settled while processes died or clocks were set. Values alone; times in ms.
+"""History: messages sent, delivered and settled while processes died or clocks were set. Values alone, times in ms.
 
-A message's body is its name, which no other has, so a message that is stored twice is one name at two places. A time
-is None for what has not been, or was never answered. Times are those of the harness, whatever the clocks of services
-show. Callers: one event loop.
+A message's body is its name, which no other message has, so a message that is stored twice is a name at two places. A
+time is None if the event has not happened, or was never answered. Times are the harness's, independent of the clocks of
+services. Callers: a single event loop.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Sent:
-    """A message, and what its producer was told."""
+    """A message, and the answers to its producer."""
 
     name: str
     topic: str
@@ -39,17 +39,17 @@ class Sent:
     """Whether `deliver_ms` is the end of a delay, and not a time of the clock."""
     answered_ms: float | None = None
     given_up_ms: float | None = None
-    """When its producer was told that nobody knows whether it is stored, and left it."""
+    """The time at which its producer was told that it is unknown whether it is stored, and left it."""
     place: Place | None = None
     """As the answer says it, if the message is seen there."""
     end: Literal["", "commit", "rollback"] = ""
-    """Of a transaction: what its producer asked for."""
+    """Of a transaction: the end that its producer asked for."""
     end_began_ms: float | None = None
     ended_ms: float | None = None
 
     @property
     def may_be_seen(self) -> bool:
-        """Whether anybody may receive it at all."""
+        """Whether any member may receive it at all."""
         return self.kind != "transaction" or self.end == "commit"
 
     @property
@@ -60,7 +60,7 @@ class Sent:
 
     @property
     def until_ms(self) -> float:
-        """Until when somebody may have tried to store it."""
+        """The time until which a process may have tried to store it."""
         return self.answered_ms or self.given_up_ms or float("inf")
 
 
@@ -80,7 +80,7 @@ class Delivery:
     invisible_ms: float
     verb: Verb = ""
     delay_ms: float = 0
-    """Of a nack."""
+    """The delay of a nack."""
     settle_began_ms: float | None = None
     settled_ms: float | None = None
     """When it was answered that it is as the verb says."""
@@ -97,7 +97,7 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class ClockStep:
-    """The wall clock of a service is ahead of the true one by so much from this time on; behind it, if negative."""
+    """The wall clock of a service is ahead of the true clock by so much from this time on; behind it, if negative."""
 
     service: str
     at_ms: float
@@ -124,7 +124,7 @@ class History:
     clock_steps: list[ClockStep] = field(default_factory=list)
     """In the order of their times."""
     attempts_last: bool = True
-    """Whether the number of an attempt tells which one was later: a failover may forget the last deliveries."""
+    """Whether the number of an attempt shows which attempt was later: a failover may forget the last deliveries."""
 
     def died_within(self, start_ms: float, end_ms: float) -> list[str]:
         """Return which services were away at any moment from start to end, sorted."""
@@ -135,10 +135,10 @@ class History:
         return [one for one in self.deaths if one.killed_ms <= end_ms and one.back_ms >= start_ms]
 
     def early_ms(self, sent: Sent, until_ms: float) -> float:
-        """Return how much too early a message may come by the log's clock, which is the one that counts.
+        """Return how much too early a message may come by the log's clock, the only clock that counts.
 
-        A time of the clock is reached as early as the clock is ahead; a delay ends earlier by what the clock was set
-        ahead while the message waited.
+        A time of the clock is reached as early as the clock is ahead; a delay ends earlier by the time that the clock
+        was set ahead while the message waited.
         """
         if sent.is_after_delay:
             return self.set_ahead_ms(sent.began_ms, until_ms)

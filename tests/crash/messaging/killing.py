@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Killing: SIGKILLs the processes of a store at random moments, one or several at once, and starts them again.
+"""Killing: SIGKILLs processes of a store at random moments, alone or several at once, and starts them again.
 
 Some are started at once, some after a while, some are killed again while they start. Each death is in the history,
-until the process serves again. Callers: one event loop.
+until the process serves again. Callers: a single event loop.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ ANYBODY: Sequence[Sequence[str]] = (
     *(("commitlog", "delivery"), ("delivery", "gateway"), ("indexer", "delivery"), SERVICES),
 )
 KILL_COUNT = 12
-"""Moments of one seed at which somebody is killed."""
+"""Moments of a seed at which services are killed."""
 BETWEEN_S_MIN, BETWEEN_S_MAX = 0.05, 1.2
 AWAY_S_MAX, AWAY_CHANCE = 0.8, 0.4
 EARLY_S_MAX, EARLY_CHANCE = 0.12, 0.2
 
 
 class Killing:
-    """Of one store. `children` are all processes that were ever started."""
+    """The kills of a store. `children` are all processes that were ever started."""
 
     def __init__(
         self, store: LiveStore, history: History, chance: random.Random, mode: str, whom: Sequence[Sequence[str]]
@@ -46,7 +46,7 @@ class Killing:
         }
 
     async def start(self) -> None:
-        """Start what does not run. Raises EndedEarly."""
+        """Start services that do not run. Raises EndedEarly."""
         for service in SERVICES:
             if not self._store.is_running(service):
                 await self._start(service)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load: producers and members of groups on the Python client of this project; all that they are told is written down.
+"""Load: producers and members of groups on the Python client of this project; all answers are recorded.
 
-Producers send plain messages, messages of a key one after the other, delayed ones, and transactions that commit, roll
-back or are left open.
-Invariants: a message is in the history before it is sent. Callers: one event loop.
+Producers send plain messages, messages of a key in turn, delayed messages, and transactions that commit, roll back or
+are left open. Invariants: a message is in the history before it is sent. Callers: a single event loop.
 """
 
 import asyncio
@@ -39,7 +38,7 @@ class Load:
 
     @property
     def wrong(self) -> list[str]:
-        """What an answer said that can't be."""
+        """The answers that can't be right."""
         return self._transactions.wrong
 
     def start(self) -> None:
@@ -53,13 +52,16 @@ class Load:
         self._members.start(GROUPS)
 
     async def end_producers(self) -> None:
-        """Send nothing more; all that was sent has its outcome then. Raises TimeoutError, and what ended a task."""
+        """Send nothing more. Then all sent messages have their outcome.
+
+        Raises TimeoutError, and the error that ended a task.
+        """
         self._is_over = True
         async with asyncio.timeout(END_TIMEOUT_S):
             await asyncio.gather(*self._producers)
 
     async def end(self) -> None:
-        """Receive nothing more. Raises what ended a task too early."""
+        """Receive nothing more. Raises the error that ended a task too early."""
         for task in self._producers:
             task.cancel()
         results = await asyncio.gather(*self._producers, return_exceptions=True)
@@ -81,7 +83,7 @@ class Load:
                 return
             sent = Sent(f"{key}-{number}", KEYED_TOPIC, "keyed", now_ms(), key=key)
             await self._send(sent, queue_id)
-            await self._pause(SLOW_PAUSE_S_MAX)  # one of a key is on its way at a time, so more would pile up
+            await self._pause(SLOW_PAUSE_S_MAX)  # a key has a single message on its way, so more would pile up
 
     async def _send_delayed(self) -> None:
         for number in itertools.count():

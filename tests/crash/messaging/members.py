@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Members of groups on the Python client: they receive and settle messages, and write deliveries and answers down.
 
-Members acknowledge nearly all messages, give a few back, and leave a message now and then.
-Invariants: a delivery is in the history before its member settles it; a member repeats an acknowledgement until it is
-answered. Callers: one event loop.
+Members acknowledge nearly all messages, give a few back, and leave a message now and then. Invariants: a delivery is in
+the history before its member settles it; a member repeats an acknowledgement until it is answered. Callers: a single
+event loop.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class Members:
     async def _settle(
         self, consumer: AsyncShareConsumer, pairs: list[tuple[Received, Delivery]], *, keeps: bool
     ) -> None:
-        """Acknowledge messages together; give one back, or leave one, now and then."""
+        """Acknowledge messages together. Give a message back, or leave a message, now and then."""
         if pairs and self._chance.random() < NACK_CHANCE * len(pairs):
             received, delivery = pairs.pop()
             delivery.delay_ms = NACK_S * 1000
@@ -90,7 +90,7 @@ class Members:
 
 
 async def _settled(verb: Verb, deliveries: Sequence[Delivery], ask: Callable[[], Awaitable[None]]) -> None:
-    """Ask for it until somebody answers. Of outdated handles nobody knows which of them an earlier try settled."""
+    """Repeat the call until it is answered. It is unknown which outdated handles an earlier try settled."""
     for one in deliveries:
         one.verb, one.settle_began_ms = verb, now_ms()
     while True:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Official: load on RocketMQ's own client for Python, unmodified, through the gateway; it is not always there.
 
-`make clients` fetches it into build/gateway. Each producer and each consumer is a process of its own that does as it
-is told, one thing after the other; an error of the client is an answer like any other. Receipt handles are read for
-the place of a message, which the client does not tell. Callers: one event loop.
+`make clients` fetches it into build/gateway. Each producer and each consumer is a process of its own that carries out
+its commands in turn; an error of the client is an answer like any other. Receipt handles are read for the place of a
+message, which the client does not tell. Callers: a single event loop.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ INVISIBLE_S = 15
 RECEIVE_COUNT = 4
 PAUSE_S_MAX, AGAIN_S = 0.1, 0.1
 OUTDATED = "was delivered again since"
-"""What Delivery says of a handle that fits no more."""
+"""Delivery's text for a receipt handle that does not fit any more."""
 
 
 def is_there() -> bool:
@@ -110,7 +110,7 @@ class Official:
                 await self._acknowledge(driver, one["number"], delivery)
 
     async def _acknowledge(self, driver: drivers.Driver, number: int, delivery: Delivery) -> None:
-        """Ask for it until somebody answers, or the time of the message is over for certain."""
+        """Repeat the acknowledgement until it is answered, or the time of the message is over for certain."""
         delivery.verb, delivery.settle_began_ms = "ack", now_ms()
         while delivery.settled_ms is None and now_ms() < delivery.arrived_ms + delivery.invisible_ms:
             try:
@@ -118,7 +118,7 @@ class Official:
                 delivery.settled_ms = now_ms()
             except drivers.ClientError as error:
                 if OUTDATED in str(error):
-                    return  # an earlier try counted, or somebody else has got it
+                    return  # an earlier try counted, or another member has got it
                 await asyncio.sleep(AGAIN_S)
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is promised to producers and groups, compared with a history. Pure: no process, no clock.
+"""The promises to producers and groups, compared with a history. Pure: no process, no clock.
 
 Deliveries may come twice: when a receiver gave a message back, left it, or could not settle it in time. Each such case
 is counted by its cause, and so are messages that a producer stored twice because it sent again. A case without a cause
-is a broken promise. So is a message that came again although nothing but a gateway died: once, or for a native client,
-which needs none, however often.
+is a broken promise. So is a message that came again although only a gateway died: if it died once, or if the client is
+native and needs no gateway, however often it died.
 """
 
 from collections import Counter, defaultdict
@@ -18,7 +18,7 @@ Rule = Callable[[History], Iterator[str]]
 
 
 def check(history: History) -> tuple[list[str], Counter[str]]:
-    """Return what is wrong, in words, and the counts of what was received or stored more than once, by cause."""
+    """Return the faults, in words, and the counts of messages that were received or stored repeatedly, by cause."""
     wrong = broken(history, RULES)
     counts: Counter[str] = Counter()
     for judge in (redelivered, stored_twice):
@@ -29,12 +29,12 @@ def check(history: History) -> tuple[list[str], Counter[str]]:
 
 
 def broken(history: History, rules: Sequence[Rule]) -> list[str]:
-    """Return what is wrong by some of the rules, in words."""
+    """Return the faults by some of the rules, in words."""
     return [what for rule in rules for what in _shown(list(rule(history)))]
 
 
 def lost(history: History) -> Iterator[str]:
-    """Each group receives each message that was acknowledged, at the place that the producer was told."""
+    """Each group receives each message that was acknowledged, at the place of the producer's answer."""
     found = {(one.group, one.name) for one in history.deliveries}
     places = {(one.group, one.place) for one in history.deliveries}
     for sent in history.sent.values():
@@ -60,7 +60,7 @@ def unasked(history: History) -> Iterator[str]:
 
 
 def after_ack(history: History) -> Iterator[str]:
-    """What was acknowledged, and answered, does not come again: by no later call, and by no later attempt."""
+    """A message whose acknowledgement was answered does not come again: by no later call, and by no later attempt."""
     for (group, place), deliveries in _by_place(history).items():
         for done in (one for one in deliveries if one.verb == "ack" and one.settled_ms is not None):
             assert done.settled_ms is not None
@@ -74,7 +74,7 @@ def after_ack(history: History) -> Iterator[str]:
 
 
 def out_of_order(history: History) -> Iterator[str]:
-    """In an ordered group a message of a key comes when all before it are acknowledged, and none of those after it."""
+    """In an ordered group a message of a key comes once all before it are acknowledged, and they do not come again."""
     for group in (name for name, group in history.groups.items() if group.is_ordered):
         lanes: defaultdict[str, dict[Place, list[Delivery]]] = defaultdict(dict)
         for one in history.of_group(group):
@@ -93,7 +93,7 @@ def out_of_order(history: History) -> Iterator[str]:
 
 
 def stored_out_of_order(history: History) -> Iterator[str]:
-    """What a producer sent for a key after an answer is stored behind what was answered."""
+    """A message of a key that a producer sent after an answer is stored behind the answered message."""
     firsts: dict[str, Place] = {}
     for one in history.deliveries:
         firsts[one.name] = min(firsts.get(one.name, one.place), one.place)
@@ -109,7 +109,7 @@ def stored_out_of_order(history: History) -> Iterator[str]:
 
 
 def redelivered(history: History) -> Iterator[tuple[str, str]]:
-    """Yield the cause of each delivery that is not a message's first, and what is wrong with it, if anything."""
+    """Yield the cause of each delivery that is not a message's first, and its fault, if any."""
     for (group, place), deliveries in _by_place(history).items():
         ordered = sorted(deliveries, key=lambda one: (one.attempt, one.arrived_ms))
         for former, again in pairwise(ordered):
@@ -121,7 +121,7 @@ def redelivered(history: History) -> Iterator[tuple[str, str]]:
 
 
 def _cause(history: History, former: Delivery, again: Delivery) -> tuple[str, str]:
-    """Return why a message was delivered again, and what is wrong with that."""
+    """Return why a message was delivered again, and the fault in it, if any."""
     over_ms = former.began_ms + former.invisible_ms
     began_ms = former.settle_began_ms
     if former.verb == "nack" and began_ms is not None and again.arrived_ms >= began_ms + former.delay_ms:
@@ -144,7 +144,7 @@ def _cause(history: History, former: Delivery, again: Delivery) -> tuple[str, st
 
 
 def stored_twice(history: History) -> Iterator[tuple[str, str]]:
-    """Yield the cause of each place of a message but its first, and what is wrong with it, if anything."""
+    """Yield the cause of each place of a message but its first, and its fault, if any."""
     places: defaultdict[str, set[Place]] = defaultdict(set)
     for one in history.deliveries:
         places[one.name].add(one.place)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transactions on the Python client: a producer begins them, and commits, rolls back or leaves each open.
 
-Invariants: a message is in the history before it is sent; the producer repeats an end until Delivery answers.
-Callers: one event loop.
+Invariants: a message is in the history before it is sent; the producer repeats an end until Delivery answers. Callers:
+a single event loop.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class Transactions:
         self._numbers, self._may_be_forgotten = numbers, may_be_forgotten
 
     async def run(self, is_over: Callable[[], bool]) -> None:
-        """Play transactions one after the other until `is_over`. All ends are answered on return."""
+        """Play transactions in turn until `is_over`. All ends are answered on return."""
         while not is_over():
             number = next(self._numbers)
             await self._play(Sent(f"transaction-{number}", self._topic, "transaction", now_ms()))

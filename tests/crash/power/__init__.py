@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part `power`: real processes on a real file system whose disk loses what was not flushed.
+"""The part `power`: real processes on a real file system whose disk loses unflushed sectors.
 
-A few cases run as a control, with all syncs made void by eatmydata: those must lose messages, or the part can't see
-anything. One alone may be lucky, as when the disk keeps all that it was given in each of its cuts.
+A few cases run as a control, with all syncs made void by eatmydata: the control must lose messages, or the part can't
+see anything. A single case may be lucky, as when the disk keeps all its sectors in each of its cuts.
 """
 
 import ctypes.util
@@ -21,7 +21,7 @@ SEEDS_OF_ONE_CONTROL = 4
 
 
 class PowerPart:
-    """See the module."""
+    """The part `power` of the crash harness."""
 
     name = "power"
 
@@ -29,7 +29,7 @@ class PowerPart:
         self.counts_by_size = {"ci": 40 // ROUND_COUNT, "long": 240 // ROUND_COUNT}
 
     def run(self, *, first_seed: int, count: int, jobs: int, advance: Callable[[int], None]) -> PartReport:
-        """See `Part`. Needs root, and what `reason_not_to_run` tells."""
+        """See `Part`. Needs root, and the programs that `reason_not_to_run` names."""
         if reason := reason_not_to_run():
             return PartReport(self.name, {}, [], skipped=reason)
         counts: Counter[str] = Counter()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One case of the part `power`: a store on a volatile disk, loaded by real clients, whose power fails again and again.
+"""A case of the part `power`: a store on a volatile disk, loaded by real clients, whose power fails again and again.
 
 The power fails in the middle of the load, or of a start, after a number of writes that the seed chooses, so between the
 write of a record, its sync, a checkpoint, a roll or a rename. The services see their disk die, are killed, and start
-again on what is left. What was acknowledged as on the disk must be there; what was acknowledged from memory may be lost
-at the end. In flush mode sync nothing that a reader saw may be lost either.
+again on the remaining data. A message that was acknowledged as on the disk must be there; a message that was
+acknowledged from memory may be lost at the end. In flush mode sync no message that a reader saw may be lost either.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from tests.crash.power.disk import VolatileDisk
 from tests.crash.workload import Workload
 
 ROUND_COUNT = 4
-"""Cuts of one seed, all on one store."""
+"""Cuts of a seed, all on the same store."""
 LOAD_S_MAX = 0.6
 CUT_TIMEOUT_S = 1.0
 """So long an armed cut may wait for writes; then the power fails at once."""
@@ -33,7 +33,7 @@ START_WRITE_COUNT_MAX = 40
 
 
 async def run_case(seed: int, nursery: Nursery) -> CaseReport:
-    """Run all rounds of a seed; the first that goes wrong is the last."""
+    """Run all rounds of a seed. The first failed round is the last."""
     report = CaseReport(seed)
     chance = random.Random(seed)
     directory = Path(tempfile.mkdtemp(prefix=f"reput-power-{seed}-"))
@@ -63,7 +63,7 @@ async def run_case(seed: int, nursery: Nursery) -> CaseReport:
 
 
 class Rounds:
-    """The rounds of one store."""
+    """The rounds of a store."""
 
     def __init__(self, store: LiveStore, disk: VolatileDisk, chance: random.Random, report: CaseReport) -> None:
         self.history = History()
@@ -73,7 +73,7 @@ class Rounds:
         self._report = report
 
     async def run(self, *, is_first: bool) -> list[str]:
-        """One cut, and what is wrong after it."""
+        """Cut the power once. Returns the faults after it."""
         chance = self._chance
         mode = chance.choice(("sync", "sync", "sync", "async"))
         wrong: list[str] = []
@@ -106,7 +106,7 @@ class Rounds:
         loading = asyncio.ensure_future(
             workload.run(
                 store.commitlog(),
-                store.indexer() if mode == "sync" else None,  # what is shown from memory may be taken back
+                store.indexer() if mode == "sync" else None,  # records shown from memory may be taken back
                 callers=chance.choice((1, 2, 4)),
                 streams=chance.choice((1, 2)),
                 ends_with=store.children["commitlog"].ended,
@@ -114,7 +114,7 @@ class Rounds:
         )
         await asyncio.sleep(chance.random() * LOAD_S_MAX)
         await self._cut(chance.randrange(WRITE_COUNT_MAX))
-        await asyncio.wait([loading], timeout=0.2)  # what was on its way is answered, or refused
+        await asyncio.wait([loading], timeout=0.2)  # requests on their way are answered, or refused
         workload.stop()
         await loading
         return workload.outcomes.wrong

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VolatileDisk: a real ext4 or xfs on a block device that loses what was not flushed when its power fails.
+"""VolatileDisk: a real ext4 or xfs on a block device that loses unflushed sectors when its power fails.
 
 The device is nbdkit with our plugin, as a file by nbdfuse, as a loop device with direct I/O (without that the page
-cache of the file would hide the volatile cache). Killing a process never shows a missing sync; this does.
-Invariants: what a flush covered survives; of what it did not, any part does. Mounts belong to the calling process
+cache of the file would hide the volatile cache). Killing a process never shows a missing sync; this does. Invariants:
+sectors that a flush covered survive; of the other sectors, any part survives. Mounts belong to the calling process
 (`enter_own_mounts`). Needs root, FUSE, loop devices and the packages that `reason_not_to_run` names. Blocks.
 """
 
@@ -60,7 +60,7 @@ class VolatileDisk:
         self._loop = ""
 
     def power_on(self) -> None:
-        """Attach what is in the image and mount it, which replays the journal."""
+        """Attach the image and mount it, which replays the journal."""
         is_new = not self._image.exists()
         for path in (self._socket, self._control, self._done):
             path.unlink(missing_ok=True)
@@ -115,7 +115,7 @@ class VolatileDisk:
         return int(held), int(kept)
 
     def power_off(self) -> None:
-        """Detach everything, without a flush if the power has failed. Nobody may use the mount any more."""
+        """Detach everything, without a flush if the power has failed. No caller may use the mount any more."""
         deadline = time.monotonic() + UNMOUNT_TIMEOUT_S
         while _fails("umount", str(self.root)) and self.root.is_mount():
             if time.monotonic() > deadline:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A disk with a volatile write cache, as a Python plugin of nbdkit: `nbdkit python plugin.py image=… size=… control=…`.
 
-What was written is in the cache, sector by sector, until a flush; a flush writes the cache into the image file. When
-the file `control` appears (one line: writes to let pass, share of sectors to keep, seed), the power fails after so many
-writes: of the cache a random share reaches the image, so writes come back torn and out of order, the rest is gone, and
-from then on every request fails. The file `control`.done then tells how many sectors were in the cache and how many of
-them were kept. A second control file takes the place of the first. Runs in nbdkit's own interpreter, so it imports
-nothing but the standard library.
+Writes are in the cache, sector by sector, until a flush; a flush writes the cache into the image file. When the file
+`control` appears (a line: writes to let pass, share of sectors to keep, seed), the power fails after so many writes: of
+the cache a random share reaches the image, so writes come back torn and out of order, the rest is gone, and from then
+on every request fails. The file `control`.done then tells how many sectors were in the cache and how many of them were
+kept. A second control file takes the place of the first. Runs in nbdkit's own interpreter, so it imports nothing but
+the standard library.
 """
 
 import errno
@@ -63,12 +63,12 @@ DISK = Disk()
 
 
 def config(key: str, value: str) -> None:
-    """Take one setting."""
+    """Take a setting."""
     DISK.settings[key] = value
 
 
 def thread_model() -> int:
-    """One request at a time."""
+    """A single request at a time."""
     return int(nbdkit.THREAD_MODEL_SERIALIZE_ALL_REQUESTS)
 
 

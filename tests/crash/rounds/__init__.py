@@ -16,7 +16,7 @@ from tests.support.etcd_server import ETCD
 
 
 class RoundsPart:
-    """See the module."""
+    """The part `rounds` of the crash harness."""
 
     name = "rounds"
 
@@ -24,7 +24,7 @@ class RoundsPart:
         self.counts_by_size = {"ci": 20 // ROUND_COUNT, "long": 300 // ROUND_COUNT}
 
     def run(self, *, first_seed: int, count: int, jobs: int, advance: Callable[[int], None]) -> PartReport:
-        """See `Part`. Needs root, what `reason_not_to_run` of network and disk tell, etcd and gcc."""
+        """See `Part`. Needs root, the programs that `reason_not_to_run` of network and disk name, etcd and gcc."""
         if reason := reason_not_to_run():
             return PartReport(self.name, {}, [], skipped=reason)
         with tempfile.TemporaryDirectory() as directory:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One case: three logs that elect one of them, under load, and round after round of faults, each healed and checked.
+"""A case: three logs that elect a leader, under load, and round after round of faults, each healed and checked.
 
-A round: start all, load and read, play one to four faults that overlap, heal, wait until all are together, compare all
+A round: start all, load and read, play 1 to 4 faults that overlap, heal, wait until all are together, compare all
 promises with the log; then stop all in order, compare the stores with each other, file by file, and verify each (`reput
 verify`). The next round begins with the same stores.
 """
@@ -41,7 +41,7 @@ from tests.crash.rounds.topics import Topics
 from tests.crash.rounds.trio import INDEX_SLOT_COUNT, NotTogether, Trio
 
 ROUND_COUNT = 5
-"""Rounds of one seed, all on the same stores."""
+"""Rounds of a seed, all on the same stores."""
 FAULT_COUNTS = (1, 2, 2, 3, 4)
 BEFORE_S, BETWEEN_S_MAX, AFTER_S = 0.5, 2.0, 0.5
 CHECK_COUNT_MAX = 3
@@ -50,8 +50,8 @@ REPORT = "report.txt"
 
 
 async def run_case(seed: int, nursery: Nursery) -> CaseReport:
-    """Run all rounds of a seed; the first that goes wrong is the last, and its stores are kept."""
-    logging.getLogger("reput_client").setLevel(logging.ERROR)  # what clients warn of here is the daily bread
+    """Run all rounds of a seed. The first failed round is the last, and its stores are kept."""
+    logging.getLogger("reput_client").setLevel(logging.ERROR)  # warnings of clients are usual here
     report = CaseReport(seed)
     chance = random.Random(seed)
     directory = Path(tempfile.mkdtemp(prefix=f"reput-rounds-{seed}-"))
@@ -74,7 +74,7 @@ async def run_case(seed: int, nursery: Nursery) -> CaseReport:
 
 
 class Rounds:
-    """The rounds of one case."""
+    """The rounds of a case."""
 
     def __init__(self, trio: Trio, chance: random.Random, report: CaseReport) -> None:
         """Each gets a chance of its own: how often a load draws depends on the machine, and faults are the seed's."""
@@ -89,7 +89,7 @@ class Rounds:
 
     @property
     def counts(self) -> Counter[str]:
-        """What was done, by what it is."""
+        """The counts of all that was done, by kind."""
         machines = self._trio.machines.values()
         return (
             self.promises.counts
@@ -104,7 +104,7 @@ class Rounds:
         )
 
     async def run_all(self) -> None:
-        """Run the rounds, until one goes wrong."""
+        """Run the rounds, until a round goes wrong."""
         for number in range(ROUND_COUNT):
             self._story.append(f"round {number}:")
             try:
@@ -136,13 +136,13 @@ class Rounds:
         for machine in self._machines:
             wrong += await machine.stop("indexer")
         await self._trio.together(are_indexed=False)  # an Indexer may have shared something until it stopped
-        for machine in sorted(self._machines, key=lambda one: one is leader):  # so that nobody begins another epoch
+        for machine in sorted(self._machines, key=lambda one: one is leader):  # so that no log begins another epoch
             wrong += await machine.stop()
         return wrong + await asyncio.to_thread(self._compare_stores, leader)
 
     @contextlib.asynccontextmanager
     async def _others(self, *, is_last: bool) -> AsyncIterator[None]:
-        """What else works for the length of a block, where readers see what lasts."""
+        """Run the other programs for the length of a block, where readers see only lasting records."""
         if not self._trio.is_synchronous:
             yield
             return
@@ -150,7 +150,7 @@ class Rounds:
             yield
 
     async def _stop_messaging(self) -> list[str]:
-        """End in order what writes into the log by itself; then nothing is appended any more but by Indexers."""
+        """End the services in order that write into the log by themselves. Then only Indexers append."""
         wrong = await self._trio.gateway.stop()
         for machine in self._machines:
             wrong += await machine.stop("delivery")
@@ -159,7 +159,7 @@ class Rounds:
         return wrong
 
     async def _play(self) -> None:
-        """Some faults, which overlap. Raises what one of them met."""
+        """Play some faults, which overlap. Raises the error that a fault met."""
         once: set[str] = set()
         faults = []
         for name in draw(self._chance, self._chance.choice(FAULT_COUNTS)):
@@ -186,7 +186,10 @@ class Rounds:
         raise NotTogether(f"no leader could be read to the end, {CHECK_COUNT_MAX} times:\n{await self._trio.told()}")
 
     def _compare_stores(self, leader: Machine) -> list[str]:
-        """Each store by itself, and the others with the leader's, whose processes have stopped."""
+        """Verify each store by itself, and compare the followers' stores with the leader's.
+
+        Their processes have stopped.
+        """
         wrong = []
         for machine in self._machines:
             against = leader.data_dir if machine is not leader else None
@@ -223,7 +226,7 @@ class Rounds:
         return {machine.name: machine.children for machine in self._machines} | {HARNESS: self._trio.gateway.children}
 
     async def _tell(self) -> None:
-        """What led to what is wrong, and what all said last; then the stores are kept."""
+        """Report the story of a violation and the last lines of all processes. Then the stores are kept."""
         self._report.wrong.append(f"{self._trio}\n" + "\n".join(self._story))
         for name, children in self._children().items():
             for child in children[-3:]:
@@ -236,7 +239,7 @@ class Rounds:
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """Which segments of two stores are not the same bytes; one that has no bytes yet need not be there."""
+    """Return the segments of two stores that are not the same bytes. A segment without bytes may be missing."""
     names = {path.name for data_dir in (one, other) for path in (data_dir / store_layout.COMMIT_LOG).glob("[0-9]*")}
     contents = {name: [_content(data_dir, name) for data_dir in (one, other)] for name in names}
     return [f"segment {name} of {one} and {other} differ" for name, (left, right) in contents.items() if left != right]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults: what happens to three logs under load. Each begins, lasts and ends by itself; `FAULTS` has them by name.
+"""Faults of three logs under load. Each begins, lasts and ends by itself; `FAULTS` has them by name.
 
-A fault that ends, starts or stops processes holds the machine's `busy`; those of network, clock and etcd may come on
-top. What they leave behind (a cut, a wrong clock, a process that ended) is healed at the end of the round by `heal`.
-Invariants: no more than one disk is lost in a round, which is what min_in_sync_replicas = 2 allows.
+A fault that ends, starts or stops processes holds the machine's `busy`; faults of network, clock and etcd may come on
+top. Their remains (a cut, a wrong clock, a process that ended) are healed at the end of the round by `heal`.
+Invariants: a single disk at most is lost in a round, which min_in_sync_replicas = 2 allows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOST_DISK = "a disk is lost"
 
 @dataclass(slots=True)
 class Scene:
-    """What a fault plays on. `once` has what may not happen again in the round; all faults share it."""
+    """The scene of a fault. `once` has the events that may not happen again in the round; all faults share it."""
 
     trio: Trio
     promises: Promises
@@ -57,7 +57,7 @@ Fault = Callable[[Scene], Awaitable[str]]
 
 
 async def kill(scene: Scene) -> str:
-    """SIGKILL: a machine's processes, one of them, or the same of all three machines."""
+    """SIGKILL: a machine's processes, a single process of it, or the same of all three machines."""
     chance, machines = scene.chance, [await scene.anybody()]
     if chance.random() < 0.15:
         machines = list(scene.trio.machines.values())
@@ -98,7 +98,7 @@ async def restart(scene: Scene) -> str:
 
 
 async def cut(scene: Scene) -> str:
-    """Cut a machine off from all others, or from all but the clients, or from some; both ways or one way."""
+    """Cut a machine off from all others, or from all but the clients, or from some; both ways or a single way."""
     chance, machine = scene.chance, await scene.anybody()
     others = [name for name in (HARNESS, *scene.trio.network.names) if name != machine.name]
     logs = [name for name in others if name in scene.trio.machines]
@@ -170,7 +170,7 @@ async def cut_power(scene: Scene) -> str:
         await asyncio.to_thread(disk.wait_failed, CUT_TIMEOUT_S)
         await asyncio.to_thread(disk.fail_now, keep=keep, seed=seed)
         await machine.kill()
-        machine.children.clear()  # what they said of a dying disk is no bug
+        machine.children.clear()  # their messages about a dying disk are no bug
         held, kept = disk.lost_sectors()
         await asyncio.to_thread(disk.power_off)
         await scene.last()
@@ -196,7 +196,7 @@ async def replace_disk(scene: Scene) -> str:
 
 
 async def hand_over(scene: Scene) -> str:
-    """What `reput handover` does."""
+    """Hand over like `reput handover`."""
     old = await scene.trio.leader()
     others = [machine for machine in scene.trio.machines.values() if machine is not old]
     new = scene.chance.choice(others)
@@ -219,7 +219,7 @@ async def hand_over(scene: Scene) -> str:
 
 
 async def harm_etcd(scene: Scene) -> str:
-    """etcd is killed and started again, or stands still."""
+    """etcd is killed and started again, or suspended."""
     etcd, is_killed = scene.trio.etcd, scene.chance.random() < 0.5
     if scene.trio.etcd_is_busy.locked():
         return "harm etcd: it is"
@@ -273,7 +273,10 @@ def draw(chance: random.Random, count: int) -> list[str]:
 
 
 async def heal(trio: Trio) -> None:
-    """Mend network and clocks, and start whoever has ended. No fault is under way any more. Raises EndedEarly."""
+    """Mend network and clocks, and start all processes that have ended. No fault is under way any more.
+
+    Raises EndedEarly.
+    """
     await asyncio.to_thread(trio.network.heal)
     for machine in trio.machines.values():
         machine.step_clock(0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gateway: one process before all three machines, where the clients are; it may be killed at any time.
+"""Gateway: a process before all three machines, where the clients are. It may be killed at any time.
 
-Callers: one event loop.
+Callers: a single event loop.
 """
 
 import signal
@@ -17,7 +17,7 @@ FLAGS = ("--reconnect-ms-max", "100", "--drain-timeout-ms", "1000", "--commitlog
 
 
 class Gateway:
-    """`is_once`: it stores what comes again under the id of a message once."""
+    """The gateway's process. `is_once`: it stores a message that comes again under its id once."""
 
     def __init__(self, nursery: Nursery, *, is_once: bool) -> None:
         self.is_once = is_once
@@ -52,7 +52,7 @@ class Gateway:
             await self.children[-1].wait_ended()
 
     async def stop(self) -> list[str]:
-        """End it in order; what is wrong with how it ended."""
+        """End it in order. Returns the faults of its end."""
         if not self.is_running:
             return []
         self.children[-1].send(signal.SIGTERM)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load: clients of three logs that append at mixed durabilities, through whatever happens, and note what they hear.
+"""Load: clients of three logs that append at mixed durabilities, under all faults, and record the answers.
 
-Callers use the plain call without any retry, at whom they take for the leader, so that it is known who acknowledged
-what. A producer and writers are those of the Python client, which finds the leader by its list of addresses; the
-producer never repeats. A writer of REPLICATED batches sends each until it is stored, and must come to an end once all
-is healed; one of less begins again under another name when a failover has taken a batch back.
-Invariants: a message is in the history before its first byte is sent. Callers: one event loop.
+Callers use the plain call without any retry, at the log that they take for the leader, so that it is known which log
+acknowledged each batch. The producer and the writers are the Python client's, which finds the leader by its list of
+addresses; the producer never repeats. A writer of REPLICATED batches sends each until it is stored, and must come to an
+end once all is healed. A writer of less begins again under another name when a failover has taken a batch back.
+Invariants: a message is in the history before its first byte is sent. Callers: a single event loop.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ CLIENT_TIMEOUT_S = 4.0
 NO_TRACE_REASONS = STORE_REASONS | {"NOT_LEADER", "NOT_ENOUGH_REPLICAS"}
 """Reasons of refusals that say that nothing was appended."""
 LOST_BATCH_REASONS = frozenset({"WRITER_SEQUENCE_GAP", "WRITER_FORGOTTEN"})
-"""What a writer of less than REPLICATED hears when a failover took a batch back; the second when it took all."""
+"""Reasons for a writer of less than REPLICATED when a failover took a batch back, the second when it took all."""
 DURABILITIES = (
     *(message_pb2.DURABILITY_REPLICATED, message_pb2.DURABILITY_REPLICATED, message_pb2.DURABILITY_UNSPECIFIED),
     *(message_pb2.DURABILITY_LOCAL_DISK, message_pb2.DURABILITY_LOCAL_DISK, message_pb2.DURABILITY_MEMORY),
@@ -57,7 +57,7 @@ PAUSES_S = (0.0, 0.005, 0.02, 0.1)
 
 
 class Load:
-    """See the module. One round's clients at a time."""
+    """The clients of a round, see the module. A single round's clients run at a time."""
 
     def __init__(self, trio: Trio, promises: Promises, chance: random.Random) -> None:
         self._trio, self._promises, self._chance = trio, promises, chance
@@ -66,7 +66,7 @@ class Load:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Load for the length of a block. Raises what a client should not have met, and TimeoutError."""
+        """Load for the length of a block. Raises an error that a client should not have met, and TimeoutError."""
         self._over.clear()
         options = Options(commitlog=self._trio.targets, token=self._trio.token, timeout_s=CLIENT_TIMEOUT_S)
         async with AsyncClient(options, RetryPolicy(retries=10_000, delay_max_s=0.3)) as client:
@@ -84,7 +84,7 @@ class Load:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _call(self) -> None:
-        """One batch after the other, each once, at the leader or at anybody."""
+        """Send batches in turn, each once, to the leader or to any log."""
         machines = list(self._trio.machines.values())
         machine, caller, sequence = self._chance.choice(machines), next(self._callers), itertools.count()
         while not self._over.is_set():
@@ -94,7 +94,7 @@ class Load:
             except grpc.aio.AioRpcError as error:
                 if reason_of_error(error) in NO_TRACE_REASONS:
                     self._promises.refused(batch)
-                else:  # nobody knows, and it may come behind what is sent next
+                else:  # unknown, and it may come behind the next batch
                     caller, sequence = next(self._callers), itertools.count()
                 machine = self._next_machine(machines, error)
                 await asyncio.sleep(0.03)
@@ -112,7 +112,7 @@ class Load:
         return result
 
     def _next_machine(self, machines: Sequence[Machine], error: grpc.aio.AioRpcError) -> Machine:
-        """Who is named as the leader by a refusal; else anybody."""
+        """Return the machine that a refusal names as the leader, else any machine."""
         leader = Refusal(error).metadata.get("leader", "") if reason_of_error(error) == "NOT_LEADER" else ""
         named = [machine for machine in machines if machine.target == leader]
         return self._chance.choice(named or list(machines))
@@ -149,7 +149,7 @@ class Load:
         return False
 
     async def _write(self, client: AsyncClient, durability: Durability) -> None:
-        """Numbered batches by the client's writer; under another name when a failover took one back."""
+        """Send numbered batches by the client's writer, under another name when a failover took a batch back."""
         while not self._over.is_set():
             try:
                 async with client.writer(f"writer-{next(self._callers)}", durability=durability) as writer:

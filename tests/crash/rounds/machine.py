@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Machine: a CommitLog, its Indexer and perhaps a Delivery, with an address, a disk and a wall clock of their own.
 
-Disks: a directory of the real one; a small file system that may be filled up; a disk that loses its cache when its
-power fails. Faults that end, start or stop processes hold `busy`, one at a time.
-Callers: one event loop.
+Disks: a directory of the real disk; a small file system that may be filled up; a disk that loses its cache when its
+power fails. Faults that end, start or stop processes hold `busy`, a single fault at a time. Callers: a single event
+loop.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What all machines of a case have in common."""
+    """The common setup of all machines of a case."""
 
     nursery: Nursery
     network: Network
@@ -52,7 +52,10 @@ class Setup:
 
 
 class Machine:
-    """See the module. `log`, `index` and `delivery` are the processes that were started last, None before the first."""
+    """A machine of the trio.
+
+    `log`, `index` and `delivery` are the processes that were started last, None before the first.
+    """
 
     def __init__(self, setup: Setup, directory: Path, name: str, kind: DiskKind, chance: random.Random) -> None:
         self.name, self.kind = name, kind
@@ -93,7 +96,7 @@ class Machine:
 
     @property
     def channel(self) -> grpc.aio.Channel:
-        """To the CommitLog."""
+        """The channel to the CommitLog."""
         return self._channels[0]
 
     @property
@@ -113,7 +116,7 @@ class Machine:
 
     @property
     def living(self) -> list[Child]:
-        """Its processes that have not ended, those first that need the others."""
+        """Its processes that have not ended, dependent processes first."""
         children = (self.delivery, self.index, self.log)
         return [child for child in children if child is not None and not child.ended.done()]
 
@@ -123,7 +126,7 @@ class Machine:
         return f"{self.name}/{self.log.pid if self.log is not None else 0}"
 
     async def start(self) -> None:
-        """Start what does not run, and wait until it serves. Raises EndedEarly."""
+        """Start processes that do not run, and wait until they serve. Raises EndedEarly."""
         if self.log is None or self.log.ended.done():
             self.log = await self._spawn("commitlog", LOG_PORT, ("--replica-id", self.name, *self._setup.log_flags))
         await self.log.wait_serving()
@@ -139,7 +142,7 @@ class Machine:
         await self.delivery.wait_serving()
 
     async def start_patiently(self) -> None:
-        """Start what does not run; what ends again for lack of space is tried again."""
+        """Start processes that do not run. A process that ends again for lack of space is started again."""
         async with asyncio.timeout(LIMIT_S):
             while True:
                 try:
@@ -162,7 +165,7 @@ class Machine:
             await child.wait_ended()
 
     async def stop(self, *services: str) -> list[str]:
-        """End all in order, or these services; what is wrong with how they ended."""
+        """End all in order, or these services. Returns the faults of their ends."""
         wrong = []
         for child in self.living:
             if not services or child.service in services:
@@ -172,7 +175,7 @@ class Machine:
         return wrong
 
     def ended_wrongly(self) -> list[str]:
-        """What has ended although nobody told it to."""
+        """The services that have ended without a request."""
         if self.may_end:
             return []
         children = (self.log, self.index, self.delivery)
@@ -184,7 +187,7 @@ class Machine:
         ]
 
     async def status(self) -> log_pb.GetStatusResponse:
-        """The state of the CommitLog; an empty one if it can't be asked."""
+        """The state of the CommitLog, an empty state if it can't be asked."""
         try:
             return await self.calls.log.GetStatus(log_pb.GetStatusRequest(), timeout=STATUS_TIMEOUT_S)
         except grpc.aio.AioRpcError:
@@ -196,11 +199,11 @@ class Machine:
             file.write(struct.pack("q", round(seconds * 1e9)))
 
     def replace_disk(self) -> None:
-        """An empty disk in the place of the old one. Its processes have ended."""
+        """An empty disk in the place of the old disk. Its processes have ended."""
         shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def keep(self) -> None:
-        """Copy what is on a disk that goes with this process to beside it."""
+        """Copy the files of a disk that ends with this process to a folder beside it."""
         if self.data_dir.parent != self._directory and self.data_dir.exists():
             shutil.copytree(self.data_dir, self._directory / "store", dirs_exist_ok=True)
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messaging: programs that send through the gateway, share messages in groups and end transactions, in all rounds.
 
-They are told what is done, and the history has all of it; `tests.crash.messaging` says what is promised. Not looked at
-here is how often a message comes: a failover may forget the last deliveries, and where the log is out of reach for
-longer than a message is its receiver's, it comes again.
-Invariants: a message is in the history before it is sent. Callers: one event loop.
+The history has all answers to them; `tests.crash.messaging` has the promises. The number of deliveries of a message is
+not checked here: a failover may forget the last deliveries, and where the log is out of reach for longer than a message
+is its receiver's, it comes again. Invariants: a message is in the history before it is sent. Callers: a single event
+loop.
 """
 
 import asyncio
@@ -44,11 +44,11 @@ PASSING = (
     *(wire.CODE_HA_NOT_AVAILABLE, wire.CODE_TOO_MANY_REQUESTS, wire.CODE_PROXY_TIMEOUT),
     *(wire.CODE_SLAVE_PERSISTENCE_TIMEOUT, wire.CODE_MASTER_PERSISTENCE_TIMEOUT),
 )
-"""What a producer hears of a message that may be there or not."""
+"""The answers to a producer about a message that may be there or not."""
 
 
 class Messaging:
-    """See the module. One round's programs at a time."""
+    """The programs of a round, see the module. A single round's programs run at a time."""
 
     def __init__(self, trio: Trio, chance: random.Random) -> None:
         self.history = History(groups=GROUPS, attempts_last=False)
@@ -64,7 +64,7 @@ class Messaging:
     async def running(self, *, drains: bool) -> AsyncIterator[None]:
         """Let them work for the length of a block, and receive on until nothing is left, if it `drains`.
 
-        Raises what a program should not have met, and TimeoutError.
+        Raises an error that a program should not have met, and TimeoutError.
         """
         self._is_over = False
         options = Options(
@@ -113,7 +113,7 @@ class Messaging:
         ]
 
     async def _send(self, client: str, key: str = "") -> None:
-        """One message after the other, through the gateway; until it is stored, if the gateway stores it once."""
+        """Send messages in turn through the gateway, each until it is stored if the gateway stores it once."""
         caller = self._trio.gateway.caller(client)
         while not self._is_over:
             name, topic = f"sent-{next(self._numbers)}", KEYED_TOPIC if key else TOPIC
@@ -146,7 +146,7 @@ class Messaging:
         return bool(code == OK)
 
     async def _drain(self, client: AsyncClient) -> None:
-        """Wait until all groups have settled all. Raises TimeoutError with what is left."""
+        """Wait until all groups have settled all. Raises TimeoutError with the rest."""
         left: object = "nobody answers"
         try:
             async with asyncio.timeout(LIMIT_S):
@@ -159,12 +159,12 @@ class Messaging:
             raise TimeoutError(f"not settled within {LIMIT_S} s: {left}") from None
 
     def check(self, messages: Sequence[StoredMessage], *, is_drained: bool) -> list[str]:
-        """Compare all promises with what the log has, all of it; what is wrong."""
+        """Compare all promises with all messages of the log. Returns the faults."""
         rules = [rule for rule in RULES if is_drained or rule is not lost]
         return self.wrong + broken(self.history, rules) + compare(self.history, self._told, messages)
 
     def told(self) -> Counter[str]:
-        """What was done, by what it is."""
+        """The counts of all that was done, by kind."""
         deliveries, sent = self.history.deliveries, self.history.sent.values()
         return self.counts + Counter(
             {
@@ -176,7 +176,7 @@ class Messaging:
 
 
 def compare(history: History, told: Mapping[str, int], messages: Iterable[StoredMessage]) -> list[str]:
-    """Each message is stored once at most, what was answered as done once, at the queue offset that was told."""
+    """Check that a message is stored once at most, and an answered message once, at the answer's queue offset."""
     found: defaultdict[str, list[Place]] = defaultdict(list)
     for message in messages:
         if message.topic in TOPICS:

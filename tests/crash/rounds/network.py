@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network: machines with addresses of their own on one bridge, whose links are cut, lossy or slow.
+"""Network: machines with addresses of their own on a bridge, whose links are cut, lossy or slow.
 
-Each machine is a network namespace with one end of a veth pair; the other end is on a bridge in the namespace of the
+Each machine is a network namespace with an end of a veth pair; the other end is on a bridge in the namespace of the
 calling process, which is a machine too (HARNESS). Packets are dropped where they arrive (nft), so a cut may be one-way;
-a slow link is a token bucket (tbf), whose queue also delays.
-Invariants: nobody outside sees any of it: `enter_own_network` gives the process, and those that it starts, namespaces
-that go with the last of them. Needs root, iproute2 and nftables; `reason_not_to_run` tells. Blocks.
+a slow link is a token bucket (tbf), whose queue also delays. Invariants: no process outside sees any of it:
+`enter_own_network` gives the process, and the processes that it starts, namespaces that end with the last of them.
+Needs root, iproute2 and nftables; `reason_not_to_run` tells. Blocks.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ CHAIN = "table ip rounds { chain arriving { type filter hook input priority 0; p
 
 
 def enter_own_network() -> None:
-    """Give this process, and those that it will start, a network and mounts of their own. Raises OSError."""
+    """Give this process, and the processes that it will start, a network and mounts of their own. Raises OSError."""
     enter_own_mounts()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET) != 0:
@@ -56,7 +56,7 @@ def reason_not_to_run() -> str:
 
 
 class Network:
-    """See the module. `names` are those of the machines; not more than one network at a time in a process."""
+    """The network, see the module. `names` are the names of the machines. A process has a single network at a time."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
@@ -67,7 +67,7 @@ class Network:
         return self._addresses[name]
 
     def path(self, name: str) -> str:
-        """The file that stands for a machine's namespace."""
+        """The file of a machine's namespace."""
         return str(NAMES_DIRECTORY / name)
 
     def within(self, name: str) -> tuple[str, ...]:
@@ -92,15 +92,15 @@ class Network:
             self._filter(name, CHAIN)
 
     def cut(self, source: str, target: str) -> None:
-        """From now on nothing of what one machine sends arrives at another."""
+        """From now on no packet of a machine arrives at another machine."""
         self._filter(target, f"add rule ip rounds arriving ip saddr {self.address(source)} drop")
 
     def lose(self, target: str, percent: int) -> None:
-        """From now on so much of what is sent to a machine does not arrive."""
+        """From now on this share of the packets to a machine does not arrive."""
         self._filter(target, f'add rule ip rounds arriving iifname "eth0" numgen random mod 100 < {percent} drop')
 
     def slow(self, source: str, kbit_per_s: int) -> None:
-        """From now on a machine sends no faster than this, and what waits is queued for up to half a second."""
+        """From now on a machine sends no faster than this, and waiting packets are queued for up to half a second."""
         bucket = ("rate", f"{kbit_per_s}kbit", "burst", "16kb", "latency", "500ms")
         _run("tc", "-n", source, "qdisc", "replace", "dev", "eth0", "root", "tbf", *bucket)
 

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offsets: groups that commit consumer offsets at one Indexer each, and what all Indexers must know of them in the end.
+"""Offsets: groups that each commit consumer offsets at an Indexer, and the offsets that all Indexers have in the end.
 
-What is promised of a commit (docs/replication.md): its Indexer has it when it answers, and the log some
-`share_interval_ms` later, so that a lost machine takes its last commits along. So a commit must be known everywhere
-when all works again, unless the process that took it was killed; and for ever once that was so. A group that was
-deleted is gone for ever once that is answered: then the in-sync set has the record of it.
-Each group has its own Indexer, because the order of commits at two of them is not promised, and a call that is not
-answered is its last: it may be carried out late.
-Callers: one event loop.
+The promise for a commit (docs/replication.md): its Indexer has it when it answers, and the log some `share_interval_ms`
+later, so that a lost machine takes its last commits along. So a commit must be known everywhere when all works again,
+unless the process that took it was killed; and for ever once that was so. A group that was deleted is gone for ever
+once that is answered: then the in-sync set has the record of it. Each group has its own Indexer, because the order of
+commits at two of them is not promised, and a call that is not answered is its last: it may be carried out late.
+Callers: a single event loop.
 """
 
 import asyncio
@@ -33,32 +32,35 @@ PAUSE_S, LOOK_S = 0.05, 0.1
 AGAIN_S = 0.5
 UNKNOWN, SILENT = -1, -2
 COMMIT_COUNT_MAX = 40
-"""Of one group."""
+"""Commits of a group."""
 COMMIT_TIMEOUT_S, DELETE_TIMEOUT_S = 2.0, 35.0
 """The second is longer than the Indexer asks the log for the same record."""
 
 
 @dataclass(slots=True)
 class Committed:
-    """What a group at an Indexer has. Values rise, so the largest one counts."""
+    """The offsets of a group at an Indexer. Values rise, so the largest value counts."""
 
     asked: int = 0
     known: int = 0
     """All Indexers had this once."""
     taken: int = 0
-    """What a process answered as taken,"""
+    """The offset that a process answered as taken,"""
     taken_by: Child | None = None
     """and that process."""
 
     @property
     def owed(self) -> int:
-        """What all Indexers must have when all works. A process that ended in order has left nothing behind."""
+        """The offset that all Indexers must have when all works.
+
+        A process that ended in order has left nothing behind.
+        """
         was_killed = self.taken_by is None or (self.taken_by.ended.done() and self.taken_by.ended.result() != 0)
         return self.known if was_killed else max(self.known, self.taken)
 
 
 class Offsets:
-    """Of one case."""
+    """The groups of a case."""
 
     def __init__(self, trio: Trio) -> None:
         self.counts: Counter[str] = Counter()
@@ -115,7 +117,7 @@ class Offsets:
         return await _is_done(machine.reads.offsets.CommitConsumerOffset(request, timeout=COMMIT_TIMEOUT_S))
 
     async def check(self) -> list[str]:
-        """Ask all Indexers, when all is together, until they agree; what is wrong."""
+        """Ask all Indexers, when all is together, until they agree. Returns the faults."""
         wrong: list[str] = []
         try:
             async with asyncio.timeout(LIMIT_S):
@@ -141,7 +143,7 @@ class Offsets:
 def compare(
     committed: Mapping[str, Committed], deleted: Iterable[str], found: Mapping[str, Mapping[str, int]]
 ) -> list[str]:
-    """Compare what each Indexer says of each group with what was answered; what is wrong."""
+    """Compare each Indexer's offsets of each group with the answers. Returns the faults."""
     wrong = []
     for group, one in committed.items():
         values = set(found[group].values())

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.crash.rounds.planted`: do the rounds catch bugs? Plants some in a copy, one at a time.
+"""`python -m tests.crash.rounds.planted`: do the rounds catch bugs? Plants bugs in a copy, a bug at a time.
 
-Each plant breaks a rule of copies that a test of one process can't see broken. Seeds are run until one fails; what
-is printed is the plant, the seed and the promise that broke. Exit code 1 if a plant is not caught or does not apply.
+Each plant breaks a rule of copies whose break a test of a single process can't see. Seeds are run until a seed fails.
+The command prints the plant, the seed and the promise that broke. Exit code 1 if a plant is not caught or does not
+apply.
 """
 
 import argparse
@@ -73,7 +74,7 @@ PLANTS = (
 
 
 def seek(plant: Planted, first_seed: int) -> dict[str, Any] | None:
-    """Run seeds in a copy with the plant until one fails; its violation, None if none does."""
+    """Run seeds in a copy with the plant until a seed fails. Returns its violation, None if none fails."""
     with tempfile.TemporaryDirectory(prefix="planted-") as scratch:
         copy, report = Path(scratch) / "copy", Path(scratch) / "report.json"
         for package in PACKAGES:

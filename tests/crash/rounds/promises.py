@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Promises: what clients of three logs were told and shown, and whether the log that is left agrees.
+"""Promises: the answers to clients of three logs, the records they saw, and whether the final log agrees.
 
-Positions are one order for all members, so no search is needed. `tests.crash.check.settle` does what is true of any
-store: all that was acknowledged is there once, where it was said to be; what was refused is nowhere; what was not
-answered is there or not, for good. Here is what copies add:
-- what was acknowledged as less than REPLICATED may be given up, but only by a newer epoch that began before it and that
-  another log led, or the same one on a new disk; as MEMORY also when the power of its machine failed;
-- in each epoch one log acknowledges, and one says that it leads;
-- of a synchronous master nothing that any log or Indexer showed is taken back, and no log shows less than before.
-What all three have when a round is over counts as REPLICATED from then on.
-Invariants: nothing here knows of processes. Callers: one event loop, while the load runs; `check` when all are in sync.
+Positions are the same order for all members, so no search is needed. `tests.crash.check.settle` checks the promises of
+any store: each acknowledged message is there once, at the place of its answer; a refused message is nowhere; a message
+without an answer is there or not, for good. Copies add these promises:
+- a message that was acknowledged as less than REPLICATED may be given up, but only by a newer epoch that began before
+  it and that another log led, or the same log on a new disk; with MEMORY also when the power of its machine failed;
+- in each epoch a single log acknowledges, and a single log says that it leads;
+- with a synchronous master no record that any log or Indexer showed is taken back, and no log shows less than before.
+A message that all three have when a round is over counts as REPLICATED from then on. Invariants: nothing here knows of
+processes. Callers: a single event loop, while the load runs; `check` when all are in sync.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from tests.crash.history import Batch, History, Sent, State
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Who acknowledged a message, how, and the newest epoch that it was known to lead in before it was sent."""
+    """The log that acknowledged a message, the durability, and the newest epoch it was known to lead before."""
 
     leader: str
     epoch_min: int
@@ -36,22 +36,22 @@ class Told:
 
 @dataclass(slots=True)
 class Promises:
-    """See the module. Of one case."""
+    """The promises of a case, see the module."""
 
     is_synchronous: bool
     other_topics: Sequence[str] = ()
-    """Of programs whose messages are in another history."""
+    """Topics of programs whose messages are in another history."""
     history: History = field(default_factory=History)
     wrong: list[str] = field(default_factory=list)
-    """What was wrong at once, when it was told or shown."""
+    """Faults that were noticed at once, in an answer or at a look."""
     counts: Counter[str] = field(default_factory=Counter)
     epoch_by_log: dict[str, int] = field(default_factory=dict)
-    """The newest epoch in which each log was heard to lead."""
+    """The newest epoch in which each log was known to lead."""
     led_by: dict[int, str] = field(default_factory=dict)
-    """Which log led in each epoch, as far as somebody heard of it."""
+    """The log that led in each epoch, as far as it is known."""
     _told: dict[int, Told] = field(default_factory=dict)
     _written: list[Batch] = field(default_factory=list)
-    """Batches of writers that were acknowledged as REPLICATED; nobody said where they are."""
+    """Batches of writers that were acknowledged as REPLICATED; their places are unknown."""
     _lost_disk: set[str] = field(default_factory=set)
     _lost_power: set[str] = field(default_factory=set)
     """Logs to whose machines that happened since the last check."""
@@ -65,7 +65,7 @@ class Promises:
         self.counts[f"batches sent as {_name(batch.durability)}"] += 1
 
     def acknowledged(self, batch: Batch, result: append_pb.AppendResult, leader: str, epoch_min: int) -> None:
-        """A log told where a batch is, and how durable."""
+        """Record a log's answer with the place and durability of a batch."""
         self.wrong += self.history.acknowledge(batch, result, weak_durability_max=0)
         for sent in batch.messages:
             self._told[sent.number] = Told(leader, epoch_min, result.durability)
@@ -78,7 +78,7 @@ class Promises:
         self._count(durability)
 
     def refused(self, batch: Batch) -> None:
-        """A log told that it stored nothing."""
+        """Record a log's answer that it stored nothing."""
         self.history.refuse(batch)
         self.counts["batches refused"] += 1
 
@@ -118,7 +118,7 @@ class Promises:
         self._lost_power.add(name)
 
     def check(self, messages: Sequence[StoredMessage], epochs: Sequence[Epoch], end_physical_offset: int) -> list[str]:
-        """Compare all promises with a log that all have, from its first byte on; what is wrong."""
+        """Compare all promises with a log that all have, from its first byte on. Returns the faults."""
         messages = self._known(messages)
         found = {message.physical_offset: message.flag for message in messages}
         wrong = self.wrong + self._one_leader_each(found, epochs)
@@ -137,14 +137,14 @@ class Promises:
         return wrong
 
     def _known(self, messages: Sequence[StoredMessage]) -> list[StoredMessage]:
-        """Without those of others, and the records in which the store keeps its own state."""
+        """Return the messages without other programs' messages, and without the store's own records."""
         return [one for one in messages if not is_system_topic(one.topic) and one.topic not in self.other_topics]
 
     def _count(self, durability: int) -> None:
         self.counts[f"batches acknowledged as {_name(durability)}"] += 1
 
     def _one_leader_each(self, found: dict[int, int], epochs: Sequence[Epoch]) -> list[str]:
-        """Of each epoch's bytes all acknowledgements come from one log, the one that led."""
+        """Check that all acknowledgements of an epoch's bytes come from a single log, its leader."""
         wrong = []
         for number, told in self._told.items():
             sent = self.history.messages[number]
@@ -157,7 +157,7 @@ class Promises:
         return wrong
 
     def _forgive(self, found: dict[int, int], epochs: Sequence[Epoch], end: int) -> list[str]:
-        """Settle what is missing and was not REPLICATED; what of it no epoch may have given up."""
+        """Settle missing messages that were not REPLICATED. Returns the messages that no epoch may give up."""
         wrong = []
         for sent in self._missing(found):
             told = self._told[sent.number]
@@ -175,7 +175,7 @@ class Promises:
         return wrong
 
     def _may_be_lost(self, told: Told, epoch: int) -> bool:
-        """Whether what was told so may be missing where another epoch's bytes are, or nothing behind it."""
+        """Whether a message so acknowledged may be missing where another epoch's bytes are, or the log has ended."""
         lost = self._lost_disk if told.durability >= DURABILITY_LOCAL_DISK else self._lost_disk | self._lost_power
         leaders = {self.led_by.get(number, "") for number in range(told.epoch_min + 1, epoch + 1)}
         return told.leader in lost or bool(leaders - {told.leader})
@@ -188,7 +188,7 @@ class Promises:
         ]
 
     def _check_entries(self, messages: Sequence[StoredMessage]) -> list[str]:
-        """What Indexers gave is what the log has under these numbers."""
+        """Check that the messages that Indexers gave are the log's messages under these numbers."""
         stored = {(one.topic, one.queue_id, one.queue_offset): one.flag for one in messages}
         wrong = [
             f"{entry} was shown as message {flag}; it is {stored.get(entry)}"
@@ -199,7 +199,7 @@ class Promises:
         return wrong
 
     def _all_have_all(self) -> None:
-        """What is left is on all disks, and nothing may take it from there."""
+        """Raise all remaining messages to REPLICATED: they are on all disks, and nothing may take them from there."""
         self._lost_disk.clear()
         self._lost_power.clear()
         for number, told in self._told.items():
@@ -207,7 +207,7 @@ class Promises:
 
 
 def _epoch_at(epochs: Sequence[Epoch], physical_offset: int) -> int:
-    """The epoch whose leader wrote the byte there: the last one that begins at or before it."""
+    """The epoch whose leader wrote the byte there: the last epoch that begins at or before it."""
     return max((epoch.number for epoch in epochs if epoch.start_physical_offset <= physical_offset), default=0)
 
 

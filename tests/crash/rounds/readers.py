@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers: they read each log and each Indexer as it grows, and ask who leads, at all times of a round.
+"""Readers: they read each log and each Indexer as it grows, and ask for the leader, at all times of a round.
 
-Invariants: a reader goes on where it was, and begins anew only where readers may be shown what is taken back later.
-Callers: one event loop.
+Invariants: a reader continues at its position, and begins anew only where readers may be shown records that are taken
+back later. Callers: a single event loop.
 """
 
 import asyncio

@@ -2,8 +2,7 @@
 """Topics: the Python client makes, changes and deletes topics all the time; a change that is answered as done lasts.
 
 A topic has a single change under way at a time. After a change without an answer the topic may be in either state, and
-no further change follows.
-Callers: one event loop.
+no further change follows. Callers: a single event loop.
 """
 
 import asyncio

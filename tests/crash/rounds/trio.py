@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trio: three machines that elect one of them by an etcd on a fourth, all on one network, and waiting for them.
+"""Trio: three machines that elect a leader by an etcd on a fourth, all on a network, and waiting for them.
 
-With a `sync_master` each has a Delivery too, and one gateway is beside them, where the clients are.
-Small files, short leases and short intervals, so that a round of some seconds meets elections, rolls and syncs.
-Callers: one event loop.
+With a `sync_master` each has a Delivery, too, and a gateway is beside them, where the clients are. Small files, short
+leases and short intervals, so that a round of some seconds meets elections, rolls and syncs. Callers: a single event
+loop.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class NotTogether(Exception):
 
 
 class Trio:
-    """See the module."""
+    """Three machines with their network, etcd, and perhaps a gateway."""
 
     def __init__(self, nursery: Nursery, directory: Path, chance: random.Random) -> None:
         self.directory = directory
@@ -83,12 +83,12 @@ class Trio:
 
     @property
     def is_synchronous(self) -> bool:
-        """Whether readers see only what the whole in-sync set has."""
+        """Whether readers see only records that the whole in-sync set has."""
         return self.role == "sync_master"
 
     @property
     def token(self) -> str:
-        """What services and operators show."""
+        """The token that services and operators show."""
         return self._setup.token_file.read_text().strip()
 
     @property
@@ -127,27 +127,29 @@ class Trio:
             yield self
 
     async def start(self) -> None:
-        """Start what does not run."""
+        """Start processes that do not run."""
         async with asyncio.TaskGroup() as group:
             for machine in self.machines.values():
                 group.create_task(machine.start_patiently())
         await self.start_gateway()
 
     async def start_gateway(self) -> None:
-        """Start the gateway, if there is to be one and it does not run."""
+        """Start the gateway, if the case has a gateway and it does not run."""
         if self.is_synchronous:
             await self.gateway.start(self.targets, self.delivery_targets)
 
     async def leader(self) -> Machine | None:
-        """Who leads, if exactly one says so."""
+        """Return the leader, if a single machine says that it leads."""
         states = await asyncio.gather(*(machine.status() for machine in self.machines.values()))
         found = [machine for machine, state in zip(self.machines.values(), states, strict=True) if leads(state)]
         return found[0] if len(found) == 1 else None
 
     async def together(self, *, are_indexed: bool = True) -> Machine:
-        """Wait until one leads, all are in sync, and all have all on their disks and in their indexes; who leads.
+        """Wait until a machine leads, all are in sync, and all have all on their disks and in indexes.
 
-        Raises NotTogether with what everybody says.
+        Returns the leader.
+
+        Raises NotTogether with the states of all.
         """
         try:
             async with asyncio.timeout(LIMIT_S):
@@ -160,7 +162,7 @@ class Trio:
             raise NotTogether(f"not together after {LIMIT_S} s:\n{await self.told()}") from None
 
     async def told(self) -> str:
-        """What everybody says, for people."""
+        """The states of all machines, for people."""
         lines = []
         for machine in self.machines.values():
             state = await machine.status()
@@ -178,7 +180,7 @@ class Trio:
 
 
 def leads(state: log_pb.GetStatusResponse) -> bool:
-    """Whether a log takes appends, or would."""
+    """Whether a log leads: it serves, follows no log and is writable."""
     return state.state == log_pb.LOG_STATE_SERVING and not state.HasField("following") and state.is_writable
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulation: both engines on disks in memory, in one thread, with faults by seed and a model that checks it all.
+"""The simulation: both engines on disks in memory, in a single thread, with faults by seed and a model.
 
 `loop` and `process` make processes that die at any call, `stage` runs them, `world` has the engines in them, `actions`
-are the steps, `model` and `checks` say what must hold, `simulate` turns a seed into a run.
+are the steps, `model` and `checks` have the promises that must hold, `simulate` turns a seed into a run.
 """
 
 from tests.crash.seeds import SimulationPart

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can happen in one step of a simulation: clients' calls, faults, starts and stops.
+"""The actions of a simulation's steps: clients' calls, faults, starts and stops.
 
-Each takes its chance from one seed of its own, so that a step does the same whatever was left out before it, as far as
-the world is the same.
+Each takes its chance from a seed of its own, so that a step does the same when other steps before it are left out, as
+far as the world is the same.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ FAILPOINTS = sorted(
         for name in re.findall(r'^ +failpoint\("([^"]+)"\)', path.read_text(), re.MULTILINE)
     }
 )
-"""Those that there are, so the meaning of a seed changes with them."""
+"""The names of all failpoints that there are, so the meaning of a seed changes with them."""
 PAUSES_S = (0, 0, 0.0005, 0.004, 0.03)
 """Between a step's beginning and a batch: some come while others are being synced."""
 OPERATIONS = (
@@ -75,7 +75,7 @@ def make_messages(world: World, chance: random.Random) -> list[Message]:
 
 
 async def send(world: World, messages: list[Message], durability: int, pause_s: float) -> str:
-    """Append a batch, after a while, and take note of what comes of it."""
+    """Append a batch, after a while, and record the outcome."""
     await asyncio.sleep(pause_s)
     if world.log is None:
         world.model.refuse(messages)
@@ -132,7 +132,7 @@ async def append(world: World, chance: random.Random) -> str:
 
 
 async def send_as_writer(world: World, client: WriterClient, sequence: int, pause_s: float, *, is_alone: bool) -> str:
-    """Send a batch of a writer, after a while, and take note of what comes of it."""
+    """Send a batch of a writer, after a while, and record the outcome."""
     await asyncio.sleep(pause_s)
     if world.log is None or sequence >= len(client.batches):
         return "nobody listens"
@@ -166,7 +166,7 @@ async def send_as_writer(world: World, client: WriterClient, sequence: int, paus
 
 
 async def append_as_writer(world: World, chance: random.Random) -> str:
-    """The next batch of a writer, or one that it has sent before; sometimes twice at once."""
+    """The next batch of a writer, or a batch that it has sent before, sometimes twice at once."""
     client = world.writers.client(chance.choice(("w0", "w1", "w2")))
     is_old = chance.random() < 0.4
     sequence = chance.randrange(len(client.batches)) if client.batches and is_old else len(client.batches)
@@ -192,14 +192,14 @@ def _stamped(messages: list[Message]) -> list[Message]:
 
 
 async def pass_time(world: World, chance: random.Random) -> str:
-    """Let the background work go on."""
+    """Let time pass for the background work."""
     duration_ms = chance.choice((1, 10, 100, 500, 2_500))
     await asyncio.sleep(duration_ms / 1000)
     return f"{duration_ms} ms pass"
 
 
 async def step_clock(world: World, chance: random.Random) -> str:
-    """Somebody sets the clock."""
+    """The clock is set."""
     step_ms = chance.choice((-60_000, -2_000, -500, 3_000, 3_600_000))
     world.clock.step_ms += step_ms
     world.model.set_back_ms += max(-step_ms, 0)
@@ -207,7 +207,7 @@ async def step_clock(world: World, chance: random.Random) -> str:
 
 
 async def start(world: World, chance: random.Random) -> str:
-    """Start what is down."""
+    """Start services that are down."""
     del chance
     started = []
     if world.log is None:
@@ -220,7 +220,7 @@ async def start(world: World, chance: random.Random) -> str:
 
 
 async def stop(world: World, chance: random.Random) -> str:
-    """Stop one service or both in order."""
+    """Stop a service or both in order."""
     which = chance.choice(("log", "indexer", "both"))
     if which != "indexer":
         await world.stop_log()
@@ -230,7 +230,7 @@ async def stop(world: World, chance: random.Random) -> str:
 
 
 async def kill(world: World, chance: random.Random) -> str:
-    """Kill one service or both."""
+    """Kill a service or both."""
     which = chance.choice(("log", "indexer", "both"))
     if which != "indexer":
         world.kill_log()
@@ -240,7 +240,7 @@ async def kill(world: World, chance: random.Random) -> str:
 
 
 async def cut_power(world: World, chance: random.Random) -> str:
-    """The power of one machine goes; of what was not synced anything may be left."""
+    """The power of a machine fails. Any part of unsynced data may be left."""
     ratio = chance.choice((0.0, 0.0, 0.5, 0.9, 1.0))
     names = chance.choice((0.0, 0.5, 1.0))
     torn = chance.choice((0.0, 0.0, 0.3))
@@ -251,7 +251,7 @@ async def cut_power(world: World, chance: random.Random) -> str:
 
 
 async def die_later(world: World, chance: random.Random) -> str:
-    """A service dies at one of its next calls on the disk."""
+    """A service dies at a coming call on the disk."""
     process = _running(world, chance)
     if process is None:
         return "nobody is there to die"
@@ -261,7 +261,7 @@ async def die_later(world: World, chance: random.Random) -> str:
 
 
 async def fail_later(world: World, chance: random.Random) -> str:
-    """One of the next calls on the disk fails."""
+    """A coming call on the disk fails."""
     process = _running(world, chance)
     if process is None:
         return "nobody is there to fail"
@@ -272,7 +272,7 @@ async def fail_later(world: World, chance: random.Random) -> str:
 
 
 async def meet_failpoint(world: World, chance: random.Random) -> str:
-    """Whoever comes to a failpoint next dies there, or gets an error."""
+    """The next process that comes to a failpoint dies there, or gets an error."""
     name, is_death, ordinal = chance.choice(FAILPOINTS), chance.random() < 0.5, chance.choice((1, 1, 2, 4))
     left = [ordinal]
 
@@ -326,7 +326,7 @@ async def delete(world: World, chance: random.Random) -> str:
 
 
 async def trim(world: World, chance: random.Random) -> str:
-    """The Indexer forgets what the log no longer has."""
+    """The Indexer forgets records that the log no longer has."""
     del chance
     if world.index is None or world.log is None:
         return "trim: nobody listens"
@@ -368,7 +368,7 @@ async def begin_again(world: World, chance: random.Random) -> str:
 
 
 async def rebuild(world: World, chance: random.Random) -> str:
-    """Somebody has the indexes built again while they are in use."""
+    """An operator has the indexes built again while they are in use."""
     del chance
     if world.index is None or world.index.process.failures:
         return "rebuild: nobody listens"
@@ -432,6 +432,6 @@ ACTIONS: dict[str, tuple[int, Action]] = {
 
 
 def _running(world: World, chance: random.Random) -> Process | None:
-    """The process of one of the services that run."""
+    """The process of a running service."""
     processes = [server.process for server in (world.log, world.index) if server is not None]
     return chance.choice(processes) if processes else None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Indexer answers and what its files hold, against the model.
+"""The Indexer's answers and the contents of its files, compared with the model.
 
-Two kinds of questions: those at any time, whose answer may be short or refused while the Indexer is behind, but never
-wrong; and those after it caught up, whose answer must be the model's.
+There are two kinds of questions. Questions at any time may have a short answer or a refusal while the Indexer is
+behind, but never a wrong answer. Questions after it caught up must have the model's answer.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ from tests.crash.sim.world import World
 PAGE_SIZE = 7
 REBUILT = Path("/rebuilt")
 QUERY_COUNT_MAX = 4
-"""Keys and times that one check asks for."""
+"""Keys and times that a check asks for."""
 
 
 async def query_at_any_time(world: World, chance: random.Random) -> str:
-    """Pull from some queue; what comes must be the messages that the log has there."""
+    """Pull from some queue. The messages must be the messages that the log has there."""
     assert world.index is not None
     kept = world.model.kept()
     queues = sorted({(one.topic, one.queue_id) for one in kept if one.queue_id >= 0}) or [("orders", 0)]
@@ -140,7 +140,7 @@ async def _check_time(world: World, indexer: Indexer, kept: list[Placed], chance
 
 
 async def check_rebuilt(world: World) -> None:
-    """The Indexer's files, after it caught up, are those that are built from the whole log at once."""
+    """The Indexer's files, after it caught up, are the same as files that are built from the whole log at once."""
     assert world.log is not None
     config = replace(world.setup.indexer, data_dir=REBUILT)
     first = world.model.min_physical_offset

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LazyExecutor: stands for a ThreadPoolExecutor with one thread; its work is done at a later moment of simulated time.
+"""LazyExecutor: the twin of a ThreadPoolExecutor with a single thread.
 
-Who asks for a result that is not there yet has the work done at once, as if the thread had just been in time.
+Its work is done at a later moment of simulated time.
+
+A caller that asks for a result that is not there yet has the work done at once, as if the thread had just been in time.
 """
 
 import asyncio
@@ -60,7 +62,7 @@ class LazyExecutor(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Do what is left."""
+        """Do the remaining work."""
         self._do_all()
 
     def _do_all(self) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Link: the CommitLog engine as the Indexer's LogSource, RecordSource and LogSink, without gRPC in between.
 
-It does what `services/commitlog/rpc/log_servicer.py` and `services/indexer/rpc` do together: the same calls of the
+It has the effect of `services/commitlog/rpc/log_servicer.py` and `services/indexer/rpc` together: the same calls of the
 engine, the same bytes of columns, the same errors. Invariants: the log's code runs in the log's process, the Indexer's
 in the Indexer's; a stream ends with DependencyUnavailable when the process that it came from is gone; a step may arrive
 late, when the log has already changed or died.
@@ -49,7 +49,7 @@ _REASONS = {log_errors.QueueOutOfRange: "QUEUE_OUT_OF_RANGE", log_errors.BatchTo
 
 
 class Server:
-    """A CommitLog that serves. Its `groups` take appends as they come from the network: all of one turn together."""
+    """A CommitLog that serves. Its `groups` take appends as they come from the network: all of a turn together."""
 
     def __init__(self, log: OpenLog, process: Process) -> None:
         self.log = log
@@ -59,7 +59,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Hears what the log tells: how far one may read, up to where a batch is kept (durably?), and what is wrong."""
+    """Hears the log: how far readers may read, the end of a kept batch (and whether it is durable), and faults."""
 
     confirmed: Callable[[int], None] = lambda _physical_offset: None
     appended: Callable[[int, bool], None] = lambda _physical_offset, _is_durable: None
@@ -69,7 +69,7 @@ class Listener:
 
 
 class Link:
-    """Connects to whatever `server` returns at the moment."""
+    """Connects to the log that `server` returns at the moment."""
 
     def __init__(
         self,
@@ -252,7 +252,7 @@ async def _closed(steps: AsyncGenerator[TailStep, None]) -> None:
 
 
 def _translated(error: BaseException) -> BaseException:
-    """What `commitlog_errors` makes of an error of the log."""
+    """The error that `commitlog_errors` makes of an error of the log."""
     match error:
         case errors.AppendRefused() | RecordDamaged():
             return error

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SimulatedLoop: an asyncio loop without sockets, threads or waiting. Its time jumps to the next thing that is due.
+"""SimulatedLoop: an asyncio loop without sockets, threads or waiting. Its time jumps to the next event that is due.
 
-Invariants: the seed alone decides in which order things run. A job for an executor begins at once or at a later moment
-that chance picks, and runs whole, or with pauses if there are `threads`; jobs of one executor never overlap and keep
-their order, those of the default one (`asyncio.to_thread`) overtake each other. Nothing ready and nothing due means
-that whoever waits would wait for ever: `Stuck`; so does a time that no run should take.
+Invariants: the seed alone decides the order in which tasks run. A job for an executor begins at once or at a later
+moment that chance picks, and runs whole, or with pauses if there are `threads`; jobs of the same executor never overlap
+and keep their order, jobs of the default executor (`asyncio.to_thread`) overtake each other. If nothing is ready and
+nothing is due, waiting tasks would wait for ever: the loop raises `Stuck`. It also raises it after a time that no run
+should take.
 """
 
 import asyncio
@@ -28,11 +29,14 @@ TIME_MAX_S = 20_000.0
 
 
 class Stuck(Exception):
-    """Somebody waits for something that will never happen."""
+    """A task waits for an event that will never happen."""
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """See the module. `chance` may be replaced at any time; `check_alive` may refuse jobs by raising."""
+    """An event loop of simulated time.
+
+    `chance` may be replaced at any time; `check_alive` may refuse jobs by raising.
+    """
 
     def __init__(self, chance: random.Random, check_alive: Callable[[], None] = lambda: None) -> None:
         super().__init__()
@@ -43,7 +47,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._check_alive = check_alive
         self._now_s = 0.0
         self._queues: dict[Executor, deque[Job]] = {}
-        self._selector = self  # what BaseEventLoop asks for events
+        self._selector = self  # the object that BaseEventLoop asks for events
         self._clock_resolution = 1e-6
         self.set_exception_handler(lambda _loop, _context: None)
 
@@ -112,7 +116,7 @@ def _outcome(work: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any,
 
 
 def _settle(future: asyncio.Future[Any], outcome: tuple[Any, BaseException | None]) -> None:
-    """Who cancelled the waiting has not stopped the thread."""
+    """The cancellation of the waiting task has not stopped the thread."""
     result, error = outcome
     if future.done():
         return

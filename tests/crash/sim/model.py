@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model: what the store was told and what it promised, and whether what it shows agrees.
+"""Model: the messages sent to the store, its promises, and whether the records that it shows agree.
 
-The log is a sequence, so a promise is one number: everything below `safe_physical_offset` outlives a power cut,
+The log is a sequence, so a promise is a single number: everything below `safe_physical_offset` outlives a power cut,
 everything below `kept_physical_offset` a killed process. A message is sent, then placed (its append returned, or it was
-found although nobody was told), or refused; a placed one may be lost when the log ends earlier after a fault, and then
-must never come back. A delayed message is placed in the schedule topic, and later once more, as its delivery. Bytes
-that were looked at once are kept in `content`, so a later look costs one comparison.
-Invariants that `look` checks: each record is a message that was sent, at the place that was told, with all its fields;
-no message twice; batches in order; queue offsets count the messages of a queue; store times ascend.
+found although no caller was told), or refused. A placed message may be lost when the log ends earlier after a fault,
+and then must never come back. A delayed message is placed in the schedule topic, and later a second time, as its
+delivery. Bytes that were looked at before are kept in `content`, so a later look costs a single comparison. Invariants
+that `look` checks: each record is a message that was sent, at the place of the answer, with all its fields; no message
+twice; batches in order; queue offsets count the messages of a queue; store times ascend.
 """
 
 import bisect
@@ -33,7 +33,7 @@ def expect(condition: bool, text: str) -> None:
 
 @dataclass(slots=True)
 class Message:
-    """One message as it was sent. `physical_offset` is -1 until it is placed."""
+    """A message as it was sent. `physical_offset` is -1 until it is placed."""
 
     number: int
     topic: str
@@ -47,27 +47,27 @@ class Message:
     sent_s: float
     """In simulated time, which no clock steps."""
     is_first: bool
-    """Of its batch, whose messages have consecutive numbers."""
+    """Whether it is the first of its batch, whose messages have consecutive numbers."""
     is_stamped: bool = False
     """The first of a writer's batch."""
     physical_offset: int = -1
 
     @property
     def properties(self) -> dict[str, str]:
-        """Its properties without those that the store adds."""
+        """Its properties without the properties that the store adds."""
         delay = str(self.delay_level) if self.delay_level else ""
         pairs = {"TAGS": self.tag, "KEYS": self.keys, "UNIQ_KEY": self.unique_id, "DELAY": delay}
         return {name: value for name, value in pairs.items() if value}
 
     @property
     def all_keys(self) -> set[str]:
-        """What it is found by."""
+        """The keys by which it is found."""
         return {key for key in [*self.keys.split(" "), self.unique_id] if key}
 
 
 @dataclass(slots=True)
 class Placed:
-    """One record of the log. `end_physical_offset` is -1 until it was looked at."""
+    """A record of the log. `end_physical_offset` is -1 until it was looked at."""
 
     message: Message
     topic: str
@@ -81,14 +81,14 @@ class Placed:
 
 @dataclass(slots=True)
 class Model:
-    """See the module."""
+    """The messages, places and promises of a store, and the checks of its records."""
 
     delay_levels_ms: tuple[int, ...]
     now_s: Callable[[], float]
     set_back_ms: int = 0
     """By how much the clock was set back in all."""
     sent: dict[int, Message] = field(default_factory=dict)
-    """By number, those whose batch may be in the log."""
+    """By number, the messages whose batch may be in the log."""
     placed: list[Placed] = field(default_factory=list)
     """In log order."""
     lost: dict[int, Message] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Model:
     """Where `content` begins."""
     content: bytearray = field(default_factory=bytearray)
     next_queue_offsets: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Of the records in `content` and all before."""
+    """The next queue offset of each queue, after the records in `content` and all before."""
     begun_again: set[tuple[str, int]] = field(default_factory=set)
     """Queues whose numbers were dropped: the next record of each may have queue offset 0."""
     last_store_time_ms: int = 0
@@ -107,11 +107,11 @@ class Model:
 
     @property
     def seen_physical_offset(self) -> int:
-        """End of what was looked at."""
+        """End of the records that were looked at."""
         return self.base_physical_offset + len(self.content)
 
     def place(self, messages: list[Message], physical_offsets: Iterable[int], queue_offsets: Iterable[int]) -> None:
-        """The log told where a batch is."""
+        """Record the places of a batch from the log's answer."""
         for message, physical_offset, queue_offset in zip(messages, physical_offsets, queue_offsets, strict=True):
             expect(message.physical_offset in (-1, physical_offset), f"message {message.number} moved")
             if message.physical_offset == -1:
@@ -147,7 +147,7 @@ class Model:
         self.kept_physical_offset = self.safe_physical_offset
 
     def give_up(self) -> None:
-        """What was sent to a process that is gone and is not in the log now must never appear."""
+        """Give up messages sent to a process that is gone: a message that is not in the log now must never appear."""
         for message in [one for one in self.sent.values() if one.physical_offset == -1]:
             self.lost[message.number] = self.sent.pop(message.number)
 
@@ -164,7 +164,7 @@ class Model:
         return self.placed[first:]
 
     def queued(self) -> dict[tuple[str, int], list[Placed]]:
-        """The same by queue, those alone that a queue has: a queue that begins again has none from before."""
+        """The same by queue, only the messages that a queue has: a queue that begins again has no earlier message."""
         found: dict[tuple[str, int], list[Placed]] = {}
         for one in self.kept():
             messages = found.setdefault((one.topic, one.queue_id), [])
@@ -180,7 +180,7 @@ class Model:
         return [number for number in delayed if number not in delivered]
 
     def look(self, start_physical_offset: int, data: bytes, positions: list[int], end_physical_offset: int) -> None:
-        """Compare a stretch of the log, records at `positions` of `data` (a blank may follow), with what was sent."""
+        """Compare a stretch of the log, records at `positions` of `data` (a blank may follow), with sent messages."""
         known = min(max(self.seen_physical_offset - start_physical_offset, 0), len(data))
         at = start_physical_offset - self.base_physical_offset
         expect(data[:known] == self.content[at : at + known], f"the log changed after {start_physical_offset}")
@@ -231,7 +231,7 @@ class Model:
     def _placed_at(
         self, found: Record, message: Message, physical_offset: int, where: str, *, is_delivery: bool
     ) -> Placed:
-        """The place of a record, new if nobody was told of it."""
+        """The place of a record, new if no caller was told of it."""
         if is_delivery:
             self._check_due(found, message, where)
             placed = Placed(message, found.topic, -1, physical_offset, found.queue_offset, is_delivery=True)
@@ -244,9 +244,9 @@ class Model:
         return placed
 
     def _check_due(self, found: Record, message: Message, where: str) -> None:
-        """By the log's time, which may go slower, or by the time that has passed at the latest since then.
+        """Check that a delivery is due by the log's time, which may run slower, or by the time that has passed since.
 
-        A clock that was set back may make a message as much earlier: it never waits longer than its delay.
+        A clock that was set back may make a message early by that step: it never waits longer than its delay.
         """
         delay_ms = self.delay_levels_ms[message.delay_level - 1]
         scheduled = next((one for one in self.placed if one.message is message and not one.is_delivery), None)
@@ -266,7 +266,7 @@ class Model:
         self.last_number = -1 if placed.is_delivery else placed.message.number
 
     def _forget_after(self, end_physical_offset: int) -> None:
-        """What was seen there is gone; count the queues again."""
+        """Forget the records behind an end, and count the queues again."""
         del self.content[max(end_physical_offset - self.base_physical_offset, 0) :]
         self.base_physical_offset = min(self.base_physical_offset, end_physical_offset)
         self.next_queue_offsets = {}
@@ -277,7 +277,7 @@ class Model:
 
 
 def _check_fields(found: Record, message: Message, where: str, *, is_delivery: bool) -> None:
-    """What is stored is what was sent; a delayed message names its real place until it is delivered."""
+    """Compare a stored message with the sent message. A delayed message names its real place until it is delivered."""
     stored = properties.decode(found.properties)
     stored.pop("__CRC32#", None)
     has_stamp = stored.pop("REPUT_WRITER", "") != ""

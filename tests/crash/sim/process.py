@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Process: what runs one service in the simulation, and can die at any call that it makes.
+"""Process: a service's process in the simulation, which can die at any call that it makes.
 
-Invariants: all tasks that code of a process starts belong to it (a context variable says whose code runs); after `die`
-none of them does anything but unwind, and no call on the file system has any effect; what it wrote into mapped files
-before stays, as the page cache of a killed process does.
+Invariants: all tasks that code of a process starts belong to it (a context variable has the process whose code runs).
+After `die` they only unwind, and no call on the file system has any effect. Bytes that it wrote into mapped files
+before stay, like the page cache of a killed process.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ def task_factory(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> 
 
 
 class _ProcessFs(FaultyFs):
-    """The file system as one process has it: its locks end with it."""
+    """The file system of a process: its locks end with the process."""
 
     def __init__(self, fs: Fs, process: "Process") -> None:
         super().__init__(fs, process.before_call)
@@ -84,7 +84,7 @@ class _ProcessLock:
 
 
 class Process:
-    """One run of a service. `faults` says which of its coming calls fail, `die_at_call` at which one it dies."""
+    """A run of a service. `faults` has the coming calls that fail, `die_at_call` the call at which it dies."""
 
     def __init__(self, name: str, disk: Fs) -> None:
         self.name = name
@@ -92,7 +92,7 @@ class Process:
         self.tasks: dict[asyncio.Task[Any], None] = {}
         """In the order in which they began, so that a seed repeats."""
         self.failures: list[BaseException] = []
-        """What the service gave up for: it asks to be ended."""
+        """The errors for which the service gave up: it asks to be ended."""
         self.faults: dict[tuple[str, int], Fault] = {}
         self.failed_calls: list[str] = []
         self.die_at_call: int | None = None

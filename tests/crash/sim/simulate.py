@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of the simulation: a seed becomes a setup and a list of steps, the steps happen, the end is checked.
+"""A run of the simulation: a seed becomes a setup and a list of steps, the steps happen, the end is checked.
 
-Invariants: a run depends on its plan alone, a plan on its seed alone; leaving out steps keeps what the others draw.
-A run ends by starting whatever is down, without any more faults, waiting for the Indexer and comparing everything.
+Invariants: a run depends on its plan alone, a plan on its seed alone; leaving out steps keeps the draws of the other
+steps. A run ends by starting all services that are down, without any more faults, waiting for the Indexer and comparing
+everything.
 """
 
 import asyncio
@@ -102,7 +103,7 @@ def make_setup(chance: random.Random) -> Setup:
 
 
 def run_plan(plan: Plan) -> Outcome:
-    """Let it happen. Whatever the harness or the engines raise unasked is a violation too."""
+    """Run a plan. Any unexpected error of the harness or the engines is a violation, too."""
     outcome = Outcome()
     chance = random.Random(plan.seed)
     world = World(plan.setup, chance)
@@ -141,11 +142,11 @@ async def begin(world: World) -> None:
 
 
 async def take_step(world: World, kind: str, chance: random.Random) -> str:
-    """Let one thing happen, after whoever runs the services did what is due; what happened, in words."""
+    """Take a step, after the operator did the due restarts. Returns the step, in words."""
     try:
         await mind(world, chance)
         line = await ACTIONS[kind][1](world, chance)
-    except Killed:  # in the middle of what the harness itself looked at
+    except Killed:  # in the middle of a look of the harness itself
         line = f"{kind}: died while somebody looked"
     world.notice_deaths()
     world.observe()
@@ -153,7 +154,7 @@ async def take_step(world: World, kind: str, chance: random.Random) -> str:
 
 
 async def mind(world: World, chance: random.Random) -> None:
-    """Do what whoever runs the services does: end those that ask for it, start those that are down."""
+    """Act as the operator of the services: end services that ask for it, start services that are down."""
     if world.log is not None and world.log.process.failures and chance.random() < 0.6:
         await (world.stop_log() if chance.random() < 0.7 else _killed(world.kill_log))
     if world.index is not None and world.index.process.failures and chance.random() < 0.6:
@@ -177,7 +178,7 @@ async def end(world: World) -> None:
         if server is not None:
             server.process.faults.clear()
             server.process.die_at_call = None
-    await asyncio.sleep(1)  # what met a fault before hears of it
+    await asyncio.sleep(1)  # a service that met a fault before hears of it
     await _revive(world)
     for _ in range(DELIVERY_S_MAX):
         await _caught_up(world)
@@ -199,7 +200,7 @@ async def end(world: World) -> None:
 
 
 async def _revive(world: World) -> None:
-    """Start whatever is down or asks to be ended."""
+    """Start all services that are down or ask to be ended."""
     world.notice_deaths()
     if world.log is not None and world.log.process.failures:
         world.kill_log()
@@ -221,7 +222,7 @@ async def _caught_up(world: World) -> None:
 
 
 async def _settle(world: World) -> None:
-    """Wait until nothing is appended any more: what was delivered already may be delivered once more."""
+    """Wait until nothing is appended any more: a delivered message may be delivered a second time."""
     assert world.log is not None
     for _ in range(DELIVERY_S_MAX):
         end = world.log.log.chain.max_physical_offset

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stage: where simulated processes run: one loop, its time, its workers, and clocks that go their own way."""
+"""Stage: the place where simulated processes run: a loop, its time, its workers, and independent clocks."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ SMALL_COLUMNS = (
     (log_scan, "SCAN_KEY_COUNT_MAX", 128),
     (reader, "STREAM_RECORD_COUNT_MAX", 32),
 )
-"""Buffers for columns that are made large for speed: small ones are made sooner, and are full sometimes."""
+"""Buffers for columns that are made large for speed: small buffers are made sooner, and are full sometimes."""
 
 
 class SimulatedClock:
@@ -48,7 +48,7 @@ class SimulatedClock:
 
 
 class Stage:
-    """See the module. `counts` are totals for the report."""
+    """The place of simulated processes: their loop, workers and clocks. `counts` are totals for the report."""
 
     def __init__(self, loop: SimulatedLoop, *, has_workers: bool) -> None:
         self.loop = loop
@@ -71,7 +71,10 @@ class Stage:
             return self.loop.run_until_complete(work)
 
     async def call(self, process: Process, work: Coroutine[Any, Any, T]) -> T:
-        """Run something in a process and return or raise what it does; Killed if the process dies meanwhile."""
+        """Run a coroutine in a process and return its result.
+
+        Raises its error, Killed if the process dies meanwhile.
+        """
         if process.is_dead:
             work.close()
             raise Killed

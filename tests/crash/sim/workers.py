@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interleaver: jobs in threads of their own of which only one runs at a time, so that jobs interleave by seed alone.
+"""Interleaver: jobs in threads of their own, of which a single thread runs at a time, so the seed alone interleaves.
 
 The loop's thread hands control to a worker and waits until the worker is done or pauses; a worker pauses at calls on
-the file system and at failpoints, when chance says so, and goes on at a later moment of simulated time. What takes a
-lock meanwhile lets those who hold it go on first, as a scheduler would. Threads that are done are used again.
-Invariants: at any moment exactly one thread of all runs; a paused job of a dead process only unwinds.
+the file system and at failpoints, when chance says so, and goes on at a later moment of simulated time. A thread that
+takes a lock meanwhile lets the holders continue first, as a scheduler would. Threads that are done are used again.
+Invariants: at any moment a single thread of all runs; a paused job of a dead process only unwinds.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ PAUSES_S = (0.0, 0.0001, 0.002, 0.05)
 
 
 class _Thread:
-    """A thread that does one job after another."""
+    """A thread that does jobs in turn."""
 
     idle: ClassVar["list[_Thread]"] = []
-    """Of this process; kept for ever, because making threads is dear."""
+    """The idle threads of this process, kept for ever, because making threads is expensive."""
 
     def __init__(self) -> None:
         self.go = threading.Semaphore(0)
@@ -47,7 +47,7 @@ class _Thread:
 
 
 class Interleaver:
-    """The threads of one world. `pause` is called from anywhere and does nothing in the loop's thread."""
+    """The threads of a world. `pause` is called from anywhere and does nothing in the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, chance: Callable[[], random.Random]) -> None:
         self._loop = loop
@@ -57,7 +57,7 @@ class Interleaver:
 
     @property
     def running(self) -> object:
-        """Who runs: a worker, or None for the loop's thread."""
+        """The running worker, or None for the loop's thread."""
         return self._running
 
     def run(self, context: contextvars.Context, job: Callable[[], None]) -> None:
@@ -78,7 +78,7 @@ class Interleaver:
         thread.go.acquire()
 
     def let_others_run(self) -> None:
-        """Let all who are paused make a step, because this one can't go on without them."""
+        """Let all paused threads make a step, because this thread can't continue without them."""
         if self._running is not None:
             self.pause(is_forced=True)
             return
@@ -106,7 +106,7 @@ class Interleaver:
 
 
 class SimulatedLock:
-    """What threads of an interleaver share; without one all code runs in one thread."""
+    """A lock that threads of an interleaver share. Without an interleaver all code runs in a single thread."""
 
     def __init__(self, threads: Interleaver | None) -> None:
         self._threads = threads
@@ -114,7 +114,7 @@ class SimulatedLock:
         self._depth = 0
 
     def acquire(self) -> bool:
-        """Take it, letting others run until it is free. Who has it may take it again, as with an RLock."""
+        """Take it, letting others run until it is free. Its holder may take it again, as with an RLock."""
         owner = self._threads.running if self._threads is not None else None
         while self._depth and self._owner is not owner:
             assert self._threads is not None
@@ -136,7 +136,7 @@ class SimulatedLock:
 
 
 class SimulatedCondition(SimulatedLock):
-    """Whoever waits lets others run, and looks again."""
+    """A condition whose waiters let others run, and look again."""
 
     def wait_for(self, predicate: Callable[[], bool]) -> None:
         """Wait until it holds, without the lock meanwhile."""
@@ -147,11 +147,11 @@ class SimulatedCondition(SimulatedLock):
             self.acquire()
 
     def notify_all(self) -> None:
-        """Do nothing: nobody sleeps."""
+        """Do nothing: no thread sleeps."""
 
 
 class SimulatedWorkers:
-    """The workers of one world: its seed decides what threads do. Without an interleaver each job runs whole."""
+    """The workers of a world: its seed decides the order of threads. Without an interleaver each job runs whole."""
 
     def __init__(self, chance: Callable[[], random.Random], threads: Interleaver | None) -> None:
         self.threads = threads

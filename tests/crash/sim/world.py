@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""World: one or two machines in memory with the real engines of CommitLog and Indexer on them, and their model.
+"""World: a machine or two in memory with the real engines of CommitLog and Indexer on them, and their model.
 
-A world has a disk for the log and one for the indexes, which may be the same; power goes by disk, and takes with it
-whoever runs there. Methods start, stop, kill and cut; what a client does is in `actions`, what is checked in `checks`.
-Invariants: after `start_log` what the log shows was compared with the model; everything depends on the setup and on
-the random source of the loop.
+A world has a disk for the log and a disk for the indexes, which may be the same. A power failure hits a disk, and ends
+the services that run there. Methods start, stop, kill and cut; clients' calls are in `actions`, checks are in `checks`.
+Invariants: after `start_log` the records that the log shows were compared with the model; everything depends on the
+setup and on the random source of the loop.
 """
 
 import asyncio
@@ -41,18 +41,18 @@ LOOK_SIZE_BYTES = 1 << 16
 CATCH_UP_S_MAX = 60.0
 """In simulated time."""
 START_ERRORS = (OSError, SyncFailed, StoreFull, SegmentUnreadable)
-"""What a start may fail with when the disk fails."""
+"""Errors of a start when the disk fails."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a run begins with."""
+    """The initial state of a run."""
 
     log: CommitLogConfig
     indexer: IndexerConfig
     shares_disk: bool
     record_count_max: int
-    """Of one step of the dispatch stream."""
+    """The bound of a step of the dispatch stream."""
     link_delay_ms_max: int
     has_delays: bool
     has_workers: bool
@@ -68,7 +68,7 @@ class IndexServer:
 
 
 class World(Stage):
-    """See the module. `log` and `index` are None while the service is down."""
+    """The machines of a run with their engines and model. `log` and `index` are None while the service is down."""
 
     def __init__(self, setup: Setup, chance: random.Random) -> None:
         super().__init__(SimulatedLoop(chance, check_alive), has_workers=setup.has_workers)
@@ -77,7 +77,7 @@ class World(Stage):
         self.model = Model(setup.log.delay_levels_ms(), self.loop.time)
         self.writers = Writers(self.model, setup.log.writer_batch_count_max)
         self.broken: list[str] = []
-        """What went wrong where nobody could raise it."""
+        """Faults at places where they could not be raised."""
         with using(self.workers):
             self.log_disk = MemoryFs()
             self.index_disk = self.log_disk if setup.shares_disk else MemoryFs()
@@ -88,13 +88,13 @@ class World(Stage):
         """Since the log was last up."""
         self.was_stopped_cleanly = False
         self.sealed_at: int | None = None
-        """What was flushed when the log that runs was sealed."""
+        """The flushed offset when the running log was sealed."""
         self.deletion_bound = 0
-        """Segments below may be gone: somebody asked for it."""
+        """Segments below may be gone: a client asked for it."""
         self._stop_log: Callable[[], Coroutine[Any, Any, None]]
 
     async def start_log(self) -> None:
-        """Start the CommitLog and compare what it recovered with the model. It may die or fail by a planned fault."""
+        """Start the CommitLog and compare the recovered log with the model. It may die or fail by a planned fault."""
         assert self.log is None
         process = Process("commitlog", self.log_disk)
         process.fs.is_full = self.is_disk_full
@@ -193,13 +193,13 @@ class World(Stage):
         self.index = IndexServer(indexer, process)
 
     def confirmed(self, physical_offset: int) -> None:
-        """A reader or follower was told that the log goes up to here."""
+        """Record that a reader or follower was shown the log up to here."""
         if self.setup.log.flush_mode == "sync":
             self.model.promise(physical_offset)
         self.model.keep(physical_offset)
 
     def acknowledged(self, end_physical_offset: int, is_durable: bool) -> None:
-        """Somebody was told that a batch is stored."""
+        """Record that a client was told that a batch is stored."""
         if is_durable:
             self.model.promise(end_physical_offset)
         elif not self.setup.log.transient_store_pool:
@@ -254,7 +254,7 @@ class World(Stage):
         self.notice_deaths()
 
     def notice_deaths(self) -> None:
-        """Take those who died by themselves for down."""
+        """Take services that died by themselves for down."""
         if self.log is not None and self.log.process.is_dead:
             self.log = None
         if self.index is not None and self.index.process.is_dead:
@@ -277,7 +277,7 @@ class World(Stage):
                 server.process.fs.is_full = is_full
 
     def observe(self) -> None:
-        """Look at what the services say of themselves, after each step."""
+        """Look at the marks of the services, after each step."""
         expect(not self.broken, "; ".join(self.broken))
         self.notice_deaths()
         if self.log is not None:
@@ -291,7 +291,7 @@ class World(Stage):
             expect(states.state is not ReputState.STOPPED, f"indexing has stopped: {states.last_error}")
 
     async def caught_up(self) -> bool:
-        """Wait until the Indexer has entered the whole log; False if somebody is gone or the disk is full meanwhile."""
+        """Wait until the Indexer has entered the whole log. Returns False if a service is gone or the disk is full."""
         end_s = self.loop.time() + CATCH_UP_S_MAX
         if self.log is not None and not self.is_disk_full:
             with contextlib.suppress(Killed, StoreSealed):
@@ -303,7 +303,7 @@ class World(Stage):
                 return False
             states, end = index.indexer.follow.states, log.log.chain.max_physical_offset
             is_complete = index.indexer.follow.completeness.is_complete and not index.indexer.upkeep.rebuild.is_running
-            reached = index.indexer.indexes.reached  # is ahead by what the log has just lost
+            reached = index.indexer.indexes.reached  # is ahead by the records that the log has just lost
             at = reached.indexed_physical_offset
             if is_complete and states.state is ReputState.LIVE and at == end and not reached.is_ahead:
                 return True

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clients of a simulation that name themselves as writers, so that a batch may be sent again and is stored once.
 
-A client keeps its batches by their numbers. One whose fate it does not know it sends again as it was; one that a fault
-took from the log it makes anew, under the same number. Checked: the log never stores a batch twice, never takes one for
-stored that it has lost, forgets no sooner than it may, and keeps each batch as a whole or not at all.
+A client keeps its batches by their numbers. It sends a batch with an unknown outcome again as it was. It makes a batch
+that a fault took from the log anew, under the same number. Checks: the log never stores a batch twice, never takes a
+lost batch for stored, forgets no sooner than it may, and keeps each batch as a whole or not at all.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from tests.crash.sim.model import Broken, Message, Model, expect
 
 @dataclass(slots=True)
 class SentBatch:
-    """One batch as it was sent."""
+    """A batch as it was sent."""
 
     messages: list[Message]
     durability: int
@@ -27,11 +27,11 @@ class SentBatch:
 
     @property
     def start_physical_offset(self) -> int:
-        """Where it is; -1 as long as nobody knows."""
+        """Its physical offset, -1 as long as it is unknown."""
         return self.messages[0].physical_offset
 
     def is_lost(self, model: Model) -> bool:
-        """Whether the log came back without it, or without a part of it."""
+        """Whether a restarted log lacks it, or a part of it."""
         return any(message.number in model.lost for message in self.messages)
 
     def is_alive(self, model: Model) -> bool:
@@ -41,18 +41,18 @@ class SentBatch:
 
 @dataclass(slots=True)
 class WriterClient:
-    """One writer id with its batches by number."""
+    """A writer id with its batches by number."""
 
     name: str
     batches: list[SentBatch] = field(default_factory=list)
 
     def writer(self, sequence: int) -> pb.Writer:
-        """What a request says."""
+        """The writer in a request."""
         return pb.Writer(id=self.name, sequence=sequence)
 
 
 class Writers:
-    """All clients of a world, also those whose id is no longer used."""
+    """All clients of a world, also clients whose id is no longer used."""
 
     def __init__(self, model: Model, batch_count_max: int) -> None:
         self._model = model
@@ -74,7 +74,7 @@ class Writers:
             self._model.place(sent.messages, *places)
 
     def refused(self, client: WriterClient, sequence: int, error: ServiceError | StoreFull, *, is_first: bool) -> None:
-        """The log did not take a batch. `is_first`: nobody has sent it before, or at the same time."""
+        """The log did not take a batch. `is_first`: it was not sent before, or at the same time."""
         if sequence >= len(client.batches):
             return  # the other of two that were sent at once has heard it before
         batch = client.batches[sequence]
@@ -92,7 +92,7 @@ class Writers:
             self._drop(client, sequence)
 
     def may_be_forgotten(self, client: WriterClient, sequence: int) -> bool:
-        """Whether the log need not remember a batch: it has lost it, or has enough newer ones."""
+        """Whether the log need not remember a batch: it has lost it, or has enough newer batches."""
         if sequence < 0:
             return False
         batch = client.batches[sequence]

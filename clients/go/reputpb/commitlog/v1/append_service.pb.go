@@ -28,24 +28,25 @@ const (
 // A message to append.
 type AppendMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1 to 127 bytes of letters, digits, `_`, `-`, `%` and `|`. A topic that does not exist is made if the store allows it.
+	// 1 to 127 bytes of letters, digits, `_`, `-`, `%` and `|`. A topic that does not exist is made if the store allows
+	// that.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	// Queue within the topic, from 0 to its write queue count less 1.
 	// Absent: the server chooses, by hash of the property `__SHARDINGKEY` if there is one, otherwise round robin.
 	QueueId *int32 `protobuf:"varint,2,opt,name=queue_id,json=queueId,proto3,oneof" json:"queue_id,omitempty"`
 	// 0 bytes up to the store's largest message (4 MiB unless configured).
 	Body []byte `protobuf:"bytes,3,opt,name=body,proto3" json:"body,omitempty"`
-	// Names have at least one byte and neither 0x01 nor 0x02; values have at least one byte and no 0x02. Text is UTF-8.
-	// TAGS is the tag, KEYS the keys separated by single spaces, UNIQ_KEY the unique id. Not together with property_string.
-	// DELAY with a level from 1 on delays the message: it waits in the topic SCHEDULE_TOPIC_XXXX and comes to its own topic
-	// and queue after the level's time (1 s, 5 s, … 2 h unless configured); a level above the last counts as the last.
-	// TIMER_DELIVER_MS (milliseconds since the epoch), TIMER_DELAY_MS or TIMER_DELAY_SEC delay it up to 40 days: it waits in
-	// rmq_sys_wheel_timer, and Delivery appends it when it is due. A time that is over delays nothing.
-	// Prepared and rolled-back messages are not delayed. TRAN_MSG with `true` opens a transaction: the message waits in
-	// RMQ_SYS_TRANS_HALF_TOPIC until Delivery is told how it ends.
+	// Names are not empty and have neither 0x01 nor 0x02; values are not empty and have no 0x02. Text is UTF-8. TAGS is
+	// the tag, KEYS the keys separated by single spaces, UNIQ_KEY the unique id. Not together with property_string. DELAY
+	// with a level from 1 on delays the message: it waits in the topic SCHEDULE_TOPIC_XXXX and comes to its own topic and
+	// queue after the level's time (1 s, 5 s, … 2 h unless configured); a level above the last counts as the last.
+	// TIMER_DELIVER_MS (milliseconds since the epoch), TIMER_DELAY_MS or TIMER_DELAY_SEC delay it up to 40 days: it waits
+	// in rmq_sys_wheel_timer, and Delivery appends it when it is due. A time that is over delays nothing. Prepared and
+	// rolled-back messages are not delayed. TRAN_MSG with `true` opens a transaction: the message waits in
+	// RMQ_SYS_TRANS_HALF_TOPIC until Delivery receives its end.
 	Properties map[string]string `protobuf:"bytes,4,rep,name=properties,proto3" json:"properties,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The same as RocketMQ's property string, `name 0x01 value 0x02 …`: the fast way. At most 32,767 bytes with what the
-	// store adds.
+	// The same as RocketMQ's property string, `name 0x01 value 0x02 …`: the fast way. At most 32,767 bytes with the
+	// properties that the store adds.
 	PropertyString []byte `protobuf:"bytes,5,opt,name=property_string,json=propertyString,proto3" json:"property_string,omitempty"`
 	// Opaque to the store.
 	Flag int32 `protobuf:"varint,6,opt,name=flag,proto3" json:"flag,omitempty"`
@@ -53,9 +54,9 @@ type AppendMessage struct {
 	SysFlag int32 `protobuf:"varint,7,opt,name=sys_flag,json=sysFlag,proto3" json:"sys_flag,omitempty"`
 	// Milliseconds since the epoch by the producer's clock, up to the end of the year 9999. 0 means the store time.
 	BornTimeMs int64 `protobuf:"varint,8,opt,name=born_time_ms,json=bornTimeMs,proto3" json:"born_time_ms,omitempty"`
-	// Where the message was born. Absent means the address of the caller.
+	// Address at which the message was born. Absent means the address of the caller.
 	BornHost *v1.Host `protobuf:"bytes,9,opt,name=born_host,json=bornHost,proto3" json:"born_host,omitempty"`
-	// How often consumers sent it back. 0 or more.
+	// Number of times that consumers sent it back. 0 or more.
 	ReconsumeTimes int32 `protobuf:"varint,10,opt,name=reconsume_times,json=reconsumeTimes,proto3" json:"reconsume_times,omitempty"`
 	// Physical offset of the prepared message of a committed transaction, otherwise 0.
 	PreparedTransactionOffset int64 `protobuf:"varint,11,opt,name=prepared_transaction_offset,json=preparedTransactionOffset,proto3" json:"prepared_transaction_offset,omitempty"`
@@ -170,18 +171,18 @@ func (x *AppendMessage) GetPreparedTransactionOffset() int64 {
 	return 0
 }
 
-// Who sends a batch, and which of its batches it is: then the log stores the batch once, however often it is sent.
-// Holds over crashes and restarts for the last 16,384 batches with a writer, unless configured otherwise.
+// The sender of a batch, and the number of the batch: with a writer the log stores the batch once, however often it is
+// sent. Holds over crashes and restarts for the last 16,384 batches with a writer, unless configured otherwise.
 type Writer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1 to 200 printable ASCII characters without spaces. One sender at a time uses an id. Ids that begin with `rmq_sys_`
-	// are those of the store's own services, which use AppendState. An id that begins with `once/` is of one batch alone:
-	// what comes under it again, whatever it is, is answered as the first time, for the last 32,768 such ids (the store's
-	// setting `once_count_max`).
+	// 1 to 200 printable ASCII characters without spaces. Only a single sender at a time uses an id. Ids that begin with
+	// `rmq_sys_` belong to the store's own services, which use AppendState. An id that begins with `once/` is of a single
+	// batch: each further batch with this id is answered as the first time, whatever its content, for the last 32,768
+	// such ids (the store's setting `once_count_max`).
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Number of the batch within the writer: 0, 1, 2 and so on. WRITER_SEQUENCE_GAP if one is missing.
-	// A number that is stored is answered as the first time if the request is the same byte for byte, and refused with
-	// WRITER_CONTENT_DIFFERS if not. WRITER_FORGOTTEN if nobody can tell any more.
+	// Number of the batch within the writer: 0, 1, 2 and so on. WRITER_SEQUENCE_GAP if a number is missing. A number that
+	// is stored is answered as the first time if the request is the same byte for byte, and refused with
+	// WRITER_CONTENT_DIFFERS if not. WRITER_FORGOTTEN if the store does not know any more.
 	Sequence      int64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -236,7 +237,7 @@ type AppendRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 or more messages, at most 32,768, in all at most 16 MiB.
 	Messages []*AppendMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
-	// What to wait for. UNSPECIFIED means the store's own level.
+	// Durability to wait for. UNSPECIFIED means the store's own level.
 	Durability v1.Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=reput.common.v1.Durability" json:"durability,omitempty"`
 	// Makes it harmless to send the batch again. Absent: a repeated batch is appended again.
 	Writer        *Writer `protobuf:"bytes,3,opt,name=writer,proto3" json:"writer,omitempty"`
@@ -295,7 +296,7 @@ func (x *AppendRequest) GetWriter() *Writer {
 	return nil
 }
 
-// Where a batch was stored. The columns have one value per message, in request order.
+// The place at which a batch was stored. The columns have a value for each message, in request order.
 type AppendResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First byte of the batch in the whole log.
@@ -304,26 +305,26 @@ type AppendResult struct {
 	EndPhysicalOffset int64 `protobuf:"varint,2,opt,name=end_physical_offset,json=endPhysicalOffset,proto3" json:"end_physical_offset,omitempty"`
 	// Milliseconds since the epoch, the same for the whole batch.
 	StoreTimeMs int64 `protobuf:"varint,3,opt,name=store_time_ms,json=storeTimeMs,proto3" json:"store_time_ms,omitempty"`
-	// What was reached when the answer was sent. Lower than what was asked for if the sync or the replicas took too long:
-	// the batch is stored all the same, and repeating it would store it twice.
+	// Durability that was reached when the answer was sent. Lower than the requested durability if the sync or the
+	// replicas took too long: the batch is stored all the same, and a repetition would store it twice.
 	Durability v1.Durability `protobuf:"varint,4,opt,name=durability,proto3,enum=reput.common.v1.Durability" json:"durability,omitempty"`
 	// First byte of each record in the whole log.
 	PhysicalOffsets []int64 `protobuf:"fixed64,5,rep,packed,name=physical_offsets,json=physicalOffsets,proto3" json:"physical_offsets,omitempty"`
-	// Entry number of each message in its queue; of a delayed one where it waits.
+	// Entry number of each message in its queue; of a delayed message in the queue where it waits.
 	QueueOffsets []int64 `protobuf:"fixed64,6,rep,packed,name=queue_offsets,json=queueOffsets,proto3" json:"queue_offsets,omitempty"`
-	// Queue of each message; of one that waits where it does: its level less 1, otherwise 0.
+	// Queue of each message; of a waiting message the queue where it waits: its level less 1, otherwise 0.
 	QueueIds []int32 `protobuf:"fixed32,7,rep,packed,name=queue_ids,json=queueIds,proto3" json:"queue_ids,omitempty"`
 	// The store's own address, part of the offset message ids.
 	StoreHost *v1.Host `protobuf:"bytes,8,opt,name=store_host,json=storeHost,proto3" json:"store_host,omitempty"`
 	// Whether the batch of a writer was stored before, so that this call stored nothing. Then the columns are empty;
 	// ReadRecords of start_physical_offset gives the first of its messages.
 	IsRepeated bool `protobuf:"varint,9,opt,name=is_repeated,json=isRepeated,proto3" json:"is_repeated,omitempty"`
-	// How far the store time is ahead of the service's clock, in milliseconds; 0 if it is not. Store times never go back:
-	// after a clock was set back they go on a little slower than time does, until the clock has caught up.
+	// How far the store time is ahead of the service's clock, in milliseconds; 0 if it is not. Store times never
+	// decrease: after a clock was set back they advance a little slower than time, until the clock has caught up.
 	StoreTimeAheadMs int64 `protobuf:"varint,10,opt,name=store_time_ahead_ms,json=storeTimeAheadMs,proto3" json:"store_time_ahead_ms,omitempty"`
-	// Whether the wait was over before the batch was as durable as was asked, or as the store makes what asks for nothing:
-	// with its role `sync_master` on the disks of the in-sync set. The batch is stored, and is given up if its leader is
-	// lost before it is. The same batch of a writer waits again when it is sent again.
+	// Whether the wait was over before the batch had the requested durability, or, if none was requested, the store's own
+	// durability: with its role `sync_master` on the disks of the in-sync set. The batch is stored. It is given up if its
+	// leader is lost before the batch is that durable. The same batch of a writer waits again when it is sent again.
 	IsLate        bool `protobuf:"varint,11,opt,name=is_late,json=isLate,proto3" json:"is_late,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -439,7 +440,7 @@ func (x *AppendResult) GetIsLate() bool {
 // The outcome of Append.
 type AppendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where the batch was stored.
+	// The place at which the batch was stored.
 	Result        *AppendResult `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -487,7 +488,7 @@ type AppendStateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 or more messages, at most 32,768, in all at most 16 MiB.
 	Messages []*AppendMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
-	// What to wait for. UNSPECIFIED means the store's own level.
+	// Durability to wait for. UNSPECIFIED means the store's own level.
 	Durability v1.Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=reput.common.v1.Durability" json:"durability,omitempty"`
 	// Makes it harmless to send the batch again. Absent: a repeated batch is appended again.
 	Writer        *Writer `protobuf:"bytes,3,opt,name=writer,proto3" json:"writer,omitempty"`
@@ -549,7 +550,7 @@ func (x *AppendStateRequest) GetWriter() *Writer {
 // The outcome of AppendState.
 type AppendStateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where the batch was stored.
+	// The place at which the batch was stored.
 	Result        *AppendResult `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -592,12 +593,12 @@ func (x *AppendStateResponse) GetResult() *AppendResult {
 	return nil
 }
 
-// The same fields as AppendRequest, one batch of a stream.
+// The same fields as AppendRequest, for a batch of a stream.
 type AppendStreamRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 or more messages, at most 32,768, in all at most 16 MiB.
 	Messages []*AppendMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
-	// What to wait for. UNSPECIFIED means the store's own level.
+	// Durability to wait for. UNSPECIFIED means the store's own level.
 	Durability v1.Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=reput.common.v1.Durability" json:"durability,omitempty"`
 	// Makes it harmless to send the batch again. Absent: a repeated batch is appended again.
 	Writer        *Writer `protobuf:"bytes,3,opt,name=writer,proto3" json:"writer,omitempty"`
@@ -702,7 +703,7 @@ func (x *AppendStreamResponse) GetOutcomes() []*AppendOutcome {
 	return nil
 }
 
-// What became of one batch.
+// The outcome of a batch.
 type AppendOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exactly one is set.
@@ -776,12 +777,12 @@ type isAppendOutcome_Outcome interface {
 }
 
 type AppendOutcome_Result struct {
-	// It was stored.
+	// The batch was stored.
 	Result *AppendResult `protobuf:"bytes,1,opt,name=result,proto3,oneof"`
 }
 
 type AppendOutcome_Error struct {
-	// It was refused, and left no trace. Details as for a failed Append.
+	// The batch was refused, and left no trace. Details as for a failed Append.
 	Error *status.Status `protobuf:"bytes,2,opt,name=error,proto3,oneof"`
 }
 

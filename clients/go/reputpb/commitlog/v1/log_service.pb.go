@@ -25,7 +25,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// In which form records are returned.
+// The form in which records are returned.
 type RecordView int32
 
 const (
@@ -84,9 +84,9 @@ type Role int32
 const (
 	// Never sent.
 	Role_ROLE_UNSPECIFIED Role = 0
-	// Takes appends; does not wait for replicas.
+	// Accepts appends; does not wait for replicas.
 	Role_ROLE_ASYNC_MASTER Role = 1
-	// Takes appends; REPLICATED is its own level, and readers see nothing else.
+	// Accepts appends; REPLICATED is its own level, and readers see no other records.
 	Role_ROLE_SYNC_MASTER Role = 2
 	// Follows a master, and refuses appends with NOT_LEADER.
 	Role_ROLE_SLAVE Role = 3
@@ -135,19 +135,19 @@ func (Role) EnumDescriptor() ([]byte, []int) {
 	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{1}
 }
 
-// What a log does that follows another one.
+// The state of a follower.
 type FollowingState int32
 
 const (
 	// Never sent.
 	FollowingState_FOLLOWING_STATE_UNSPECIFIED FollowingState = 0
-	// It asks the leader for a stream.
+	// The follower asks the leader for a stream.
 	FollowingState_FOLLOWING_STATE_CONNECTING FollowingState = 1
-	// It gets what it lacks.
+	// The follower receives the records that it lacks.
 	FollowingState_FOLLOWING_STATE_CATCHING_UP FollowingState = 2
-	// It has all that the leader had at its last word.
+	// The follower has all that the leader had at its last step.
 	FollowingState_FOLLOWING_STATE_FOLLOWING FollowingState = 3
-	// It can't follow this leader, as last_error says: somebody has to do something.
+	// The follower can't follow this leader, as last_error says: an operator has to act.
 	FollowingState_FOLLOWING_STATE_OUT FollowingState = 4
 )
 
@@ -196,15 +196,15 @@ func (FollowingState) EnumDescriptor() ([]byte, []int) {
 	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{2}
 }
 
-// What the service does.
+// The state of the service.
 type LogState int32
 
 const (
 	// Never sent.
 	LogState_LOG_STATE_UNSPECIFIED LogState = 0
-	// Looks for the end of the log; all other calls fail with RECOVERING.
+	// Searches the end of the log; all other calls fail with RECOVERING.
 	LogState_LOG_STATE_RECOVERING LogState = 1
-	// Serves. `is_writable` tells whether appends are accepted.
+	// Serves. `is_writable` is true if appends are accepted.
 	LogState_LOG_STATE_SERVING LogState = 2
 )
 
@@ -249,7 +249,7 @@ func (LogState) EnumDescriptor() ([]byte, []int) {
 	return file_reput_commitlog_v1_log_service_proto_rawDescGZIP(), []int{3}
 }
 
-// Which records to read.
+// The records to read.
 type ReadRecordsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First byte of each record, 1 to 4,096 of them.
@@ -316,8 +316,8 @@ func (x *ReadRecordsRequest) GetView() RecordView {
 // Records in request order.
 type ReadRecordsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Size of each record, in bytes; 0 for one that is no longer kept. Shorter than the request when the answer reached
-	// 8 MiB, or the next one can't be read: ask again for the rest.
+	// Size of each record, in bytes; 0 for a record that is no longer kept. Shorter than the request when the answer
+	// reached 8 MiB, or the next record can't be read: ask again for the rest.
 	RecordSizesBytes []int32 `protobuf:"fixed32,1,rep,packed,name=record_sizes_bytes,json=recordSizesBytes,proto3" json:"record_sizes_bytes,omitempty"`
 	// The records one behind the other, for the view RAW.
 	Records []byte `protobuf:"bytes,2,opt,name=records,proto3" json:"records,omitempty"`
@@ -325,7 +325,7 @@ type ReadRecordsResponse struct {
 	Messages []*v1.StoredMessage `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
 	// First byte that is kept.
 	MinPhysicalOffset int64 `protobuf:"varint,4,opt,name=min_physical_offset,json=minPhysicalOffset,proto3" json:"min_physical_offset,omitempty"`
-	// End of what may be read, exclusive.
+	// End of the readable log, exclusive.
 	MaxPhysicalOffset int64 `protobuf:"varint,5,opt,name=max_physical_offset,json=maxPhysicalOffset,proto3" json:"max_physical_offset,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -396,7 +396,7 @@ func (x *ReadRecordsResponse) GetMaxPhysicalOffset() int64 {
 	return 0
 }
 
-// Which part of the log to read.
+// The part of the log to read.
 type StreamRecordsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First byte; must be the first byte of a record or of a segment.
@@ -405,7 +405,8 @@ type StreamRecordsRequest struct {
 	EndPhysicalOffset int64 `protobuf:"varint,2,opt,name=end_physical_offset,json=endPhysicalOffset,proto3" json:"end_physical_offset,omitempty"`
 	// Form of the answer.
 	View RecordView `protobuf:"varint,3,opt,name=view,proto3,enum=reput.commitlog.v1.RecordView" json:"view,omitempty"`
-	// Most bytes of records in one response; one larger record is still returned. 0 means 1 MiB, more than 8 MiB means 8 MiB.
+	// Most bytes of records in a response; a single larger record is still returned. 0 means 1 MiB, more than 8 MiB means
+	// 8 MiB.
 	ResponseSizeBytesMax int32 `protobuf:"varint,4,opt,name=response_size_bytes_max,json=responseSizeBytesMax,proto3" json:"response_size_bytes_max,omitempty"`
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
@@ -474,7 +475,7 @@ type StreamRecordsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First byte of the first record here.
 	StartPhysicalOffset int64 `protobuf:"varint,1,opt,name=start_physical_offset,json=startPhysicalOffset,proto3" json:"start_physical_offset,omitempty"`
-	// Where to go on: the end of the last record here, or the start of the next segment.
+	// Offset at which to continue: the end of the last record here, or the start of the next segment.
 	EndPhysicalOffset int64 `protobuf:"varint,2,opt,name=end_physical_offset,json=endPhysicalOffset,proto3" json:"end_physical_offset,omitempty"`
 	// Number of records here.
 	RecordCount int32 `protobuf:"varint,3,opt,name=record_count,json=recordCount,proto3" json:"record_count,omitempty"`
@@ -551,17 +552,18 @@ func (x *StreamRecordsResponse) GetMessages() []*v1.StoredMessage {
 	return nil
 }
 
-// From where to follow.
+// The place from which to follow.
 type DispatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First byte that the follower has not applied.
 	StartPhysicalOffset int64 `protobuf:"varint,1,opt,name=start_physical_offset,json=startPhysicalOffset,proto3" json:"start_physical_offset,omitempty"`
 	// Last epoch that the follower knows; 0 if none.
 	Epoch int32 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// Most records in one response. 0 means 8,192, more than 32,768 means 32,768.
+	// Most records in a response. 0 means 8,192, more than 32,768 means 32,768.
 	RecordCountMax int32 `protobuf:"varint,3,opt,name=record_count_max,json=recordCountMax,proto3" json:"record_count_max,omitempty"`
-	// All epochs that the follower knows, ascending, as the handshakes told; at most 4,096. Empty: it knows the last one only,
-	// and nobody notices an epoch of the same number that another log wrote, as one does that was restored from a copy.
+	// All epochs that the follower knows, ascending, as the handshakes had them; at most 4,096. Empty: it knows the last
+	// epoch only. Then an epoch of the same number that another log wrote, such as a log restored from a copy, is not
+	// noticed.
 	Epochs []*Epoch `protobuf:"bytes,4,rep,name=epochs,proto3" json:"epochs,omitempty"`
 	// Name of the history that the follower holds; empty if it holds none. A log with another name that ends before the start
 	// takes no appends (STORE_REPLACED) unless a follower of its own history is connected.
@@ -635,7 +637,7 @@ func (x *DispatchRequest) GetHistoryId() string {
 	return ""
 }
 
-// An epoch: a stretch of history that one writer wrote without losing a tail.
+// An epoch: a part of the history that a single writer wrote without losing a tail.
 type Epoch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// From 1, ascending.
@@ -690,7 +692,7 @@ func (x *Epoch) GetStartPhysicalOffset() int64 {
 	return 0
 }
 
-// One step of a dispatch stream. The first one is always a handshake.
+// A step of a dispatch stream. The first step is always a handshake.
 type DispatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exactly one is set; kinds may be added.
@@ -774,7 +776,7 @@ type isDispatchResponse_Step interface {
 }
 
 type DispatchResponse_Handshake struct {
-	// Where the follower's history and the log's agree. Sent once, first.
+	// The common part of the follower's history and the log's. Sent once, first.
 	Handshake *DispatchHandshake `protobuf:"bytes,1,opt,name=handshake,proto3,oneof"`
 }
 
@@ -794,27 +796,28 @@ func (*DispatchResponse_Columns) isDispatchResponse_Step() {}
 
 func (*DispatchResponse_Heartbeat) isDispatchResponse_Step() {}
 
-// Where the follower's history and the log's agree.
+// The common part of the follower's history and the log's.
 type DispatchHandshake struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// End of the common history, exclusive. Below the request's start offset: the follower must drop what it built from
-	// records at or past it; the stream goes on from here.
+	// End of the common history, exclusive. Below the request's start offset: the follower must drop the entries that it
+	// built from records at or past it; the stream continues from here.
 	CommonEndPhysicalOffset int64 `protobuf:"varint,1,opt,name=common_end_physical_offset,json=commonEndPhysicalOffset,proto3" json:"common_end_physical_offset,omitempty"`
 	// The log's epoch.
 	Epoch int32 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// First byte that is kept. Above the request's start offset: records before it are gone; the stream goes on from here.
+	// First byte that is kept. Above the request's start offset: records before it are gone; the stream continues from
+	// here.
 	MinPhysicalOffset int64 `protobuf:"varint,3,opt,name=min_physical_offset,json=minPhysicalOffset,proto3" json:"min_physical_offset,omitempty"`
 	// End of the confirmed log, exclusive.
 	ConfirmedPhysicalOffset int64 `protobuf:"varint,4,opt,name=confirmed_physical_offset,json=confirmedPhysicalOffset,proto3" json:"confirmed_physical_offset,omitempty"`
-	// History that the epoch belongs to; empty if unknown. Epochs of different histories have nothing to do with each other: a
-	// follower of another one drops all that it built and asks again from 0.
+	// History that the epoch belongs to; empty if unknown. Epochs of different histories are unrelated: a follower of
+	// another history drops all that it built and asks again from 0.
 	HistoryId string `protobuf:"bytes,5,opt,name=history_id,json=historyId,proto3" json:"history_id,omitempty"`
-	// Topics that are RocketMQ's alone. Records of theirs come with a queue, but take no place in it that the follower
-	// could make.
+	// Topics that RocketMQ alone uses. Their records come with a queue, but take no place in it that the follower could
+	// make.
 	SetApartTopics []*DispatchSetApart `protobuf:"bytes,6,rep,name=set_apart_topics,json=setApartTopics,proto3" json:"set_apart_topics,omitempty"`
-	// The log's epochs, ascending, without those of which nothing is kept. The follower asks with them from now on.
+	// The log's epochs, ascending, without epochs of which nothing is kept. The follower asks with them from now on.
 	Epochs []*Epoch `protobuf:"bytes,7,rep,name=epochs,proto3" json:"epochs,omitempty"`
-	// Where the messages of topics begin that were deleted: all that the log knows of, in the place of those that the follower
+	// The begins of the messages of deleted topics: all that the log knows of. They replace the begins that the follower
 	// knew. Readers get no record of such a topic below its begin.
 	TopicBegins   []*DispatchTopicBegin `protobuf:"bytes,8,rep,name=topic_begins,json=topicBegins,proto3" json:"topic_begins,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -907,7 +910,7 @@ func (x *DispatchHandshake) GetTopicBegins() []*DispatchTopicBegin {
 	return nil
 }
 
-// Where in the log the messages of a topic begin that was deleted.
+// The begin of the messages of a deleted topic in the log.
 type DispatchTopicBegin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Topic as stored in its records.
@@ -967,7 +970,7 @@ type DispatchSetApart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Topic as stored in its records.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// Why, such as `queue.type=BatchCQ`.
+	// The reason, such as `queue.type=BatchCQ`.
 	Why           string `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1017,12 +1020,12 @@ func (x *DispatchSetApart) GetWhy() string {
 	return ""
 }
 
-// What indexes need of consecutive records, as columns with one value per record.
+// The fields of consecutive records that indexes need, as columns with a value for each record.
 type DispatchColumns struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where the columns begin; equals the end of the step before.
+	// Start of the columns; equals the end of the step before.
 	StartPhysicalOffset int64 `protobuf:"varint,1,opt,name=start_physical_offset,json=startPhysicalOffset,proto3" json:"start_physical_offset,omitempty"`
-	// Where they end, exclusive; past a blank it is the start of the next segment.
+	// End of the columns, exclusive; past a blank it is the start of the next segment.
 	EndPhysicalOffset int64 `protobuf:"varint,2,opt,name=end_physical_offset,json=endPhysicalOffset,proto3" json:"end_physical_offset,omitempty"`
 	// Distinct (topic, queue) pairs of these records.
 	Queues []*DispatchQueue `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`
@@ -1160,8 +1163,8 @@ type DispatchQueue struct {
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	// Queue within the topic.
 	QueueId int32 `protobuf:"varint,2,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
-	// The records each hold a batch of messages (RocketMQ's queue type BatchCQ), whatever the topic is now: they take no
-	// place in a queue that the follower could make.
+	// The records each hold a batch of messages (RocketMQ's queue type BatchCQ), even if the topic has another type now:
+	// they take no place in a queue that the follower could make.
 	IsBatch       bool `protobuf:"varint,3,opt,name=is_batch,json=isBatch,proto3" json:"is_batch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1225,7 +1228,7 @@ type DispatchHeartbeat struct {
 	ConfirmedPhysicalOffset int64 `protobuf:"varint,1,opt,name=confirmed_physical_offset,json=confirmedPhysicalOffset,proto3" json:"confirmed_physical_offset,omitempty"`
 	// First byte that is kept.
 	MinPhysicalOffset int64 `protobuf:"varint,2,opt,name=min_physical_offset,json=minPhysicalOffset,proto3" json:"min_physical_offset,omitempty"`
-	// Begins that changed since the handshake or the last heartbeat that told of some. They come before the records that
+	// Begins that changed since the handshake or the last heartbeat that had some. They come before the records that
 	// follow the deletion.
 	TopicBegins   []*DispatchTopicBegin `protobuf:"bytes,3,rep,name=topic_begins,json=topicBegins,proto3" json:"topic_begins,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1283,12 +1286,12 @@ func (x *DispatchHeartbeat) GetTopicBegins() []*DispatchTopicBegin {
 	return nil
 }
 
-// How far the Indexer is.
+// The progress of the Indexer.
 type ReportProgressRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// End of what is indexed, exclusive.
+	// End of the indexed log, exclusive.
 	IndexedPhysicalOffset int64 `protobuf:"varint,1,opt,name=indexed_physical_offset,json=indexedPhysicalOffset,proto3" json:"indexed_physical_offset,omitempty"`
-	// End of what is indexed and synced to disk, exclusive.
+	// End of the log that is indexed and synced to disk, exclusive.
 	FlushedPhysicalOffset int64 `protobuf:"varint,2,opt,name=flushed_physical_offset,json=flushedPhysicalOffset,proto3" json:"flushed_physical_offset,omitempty"`
 	// Store time of the last record whose queue entry is synced. Milliseconds since the epoch, 0 if none.
 	QueueFlushedTimeMs int64 `protobuf:"varint,3,opt,name=queue_flushed_time_ms,json=queueFlushedTimeMs,proto3" json:"queue_flushed_time_ms,omitempty"`
@@ -1374,12 +1377,13 @@ func (x *ReportProgressRequest) GetHistoryId() string {
 	return ""
 }
 
-// The note was taken.
+// The progress was recorded.
 type ReportProgressResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// True if the log follows another one, so that it takes no appends.
+	// True if the log is a follower, so that it accepts no appends.
 	IsFollower bool `protobuf:"varint,1,opt,name=is_follower,json=isFollower,proto3" json:"is_follower,omitempty"`
-	// True if the log has copies or is one: what must survive a lost Indexer belongs into the log (rmq_sys_reput_state).
+	// True if the log has copies or is a copy: state that must survive a lost Indexer belongs into the log
+	// (rmq_sys_reput_state).
 	IsReplicated  bool `protobuf:"varint,2,opt,name=is_replicated,json=isReplicated,proto3" json:"is_replicated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1503,7 +1507,7 @@ func (x *CheckQueueOffsetsRequest) GetIsComplete() bool {
 	return false
 }
 
-// Where a queue ends in the indexes.
+// The end of a queue in the indexes.
 type QueueEnd struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Topic as stored in the records.
@@ -1576,7 +1580,7 @@ func (x *QueueEnd) GetLastPhysicalOffset() int64 {
 	return 0
 }
 
-// What became of the comparison.
+// The result of the comparison.
 type CheckQueueOffsetsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Queues whose next number was raised.
@@ -1678,19 +1682,19 @@ type GetStatusResponse struct {
 	Epoch int32 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// First byte that is kept.
 	MinPhysicalOffset int64 `protobuf:"varint,3,opt,name=min_physical_offset,json=minPhysicalOffset,proto3" json:"min_physical_offset,omitempty"`
-	// End of what is written, exclusive.
+	// End of the written log, exclusive.
 	MaxPhysicalOffset int64 `protobuf:"varint,4,opt,name=max_physical_offset,json=maxPhysicalOffset,proto3" json:"max_physical_offset,omitempty"`
-	// End of what is synced, exclusive.
+	// End of the synced log, exclusive.
 	FlushedPhysicalOffset int64 `protobuf:"varint,5,opt,name=flushed_physical_offset,json=flushedPhysicalOffset,proto3" json:"flushed_physical_offset,omitempty"`
-	// End of what followers may see, exclusive.
+	// End of the log that followers may see, exclusive.
 	ConfirmedPhysicalOffset int64 `protobuf:"varint,6,opt,name=confirmed_physical_offset,json=confirmedPhysicalOffset,proto3" json:"confirmed_physical_offset,omitempty"`
-	// End of what the Indexer has indexed, exclusive; as it last reported.
+	// End of the log that the Indexer has indexed, exclusive; as it last reported.
 	IndexedPhysicalOffset int64 `protobuf:"varint,7,opt,name=indexed_physical_offset,json=indexedPhysicalOffset,proto3" json:"indexed_physical_offset,omitempty"`
-	// When the Indexer last reported. Absent: not since the start.
+	// Time of the Indexer's last report. Absent: no report since the start.
 	IndexedTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=indexed_time,json=indexedTime,proto3" json:"indexed_time,omitempty"`
 	// True while appends are accepted.
 	IsWritable bool `protobuf:"varint,9,opt,name=is_writable,json=isWritable,proto3" json:"is_writable,omitempty"`
-	// Why appends are refused, as names of ErrorReason without prefix.
+	// Reasons why appends are refused, as names of ErrorReason without prefix.
 	Refusals []string `protobuf:"bytes,10,rep,name=refusals,proto3" json:"refusals,omitempty"`
 	// Number of segments.
 	SegmentCount int32 `protobuf:"varint,11,opt,name=segment_count,json=segmentCount,proto3" json:"segment_count,omitempty"`
@@ -1698,7 +1702,7 @@ type GetStatusResponse struct {
 	SegmentSizeBytes int64 `protobuf:"varint,12,opt,name=segment_size_bytes,json=segmentSizeBytes,proto3" json:"segment_size_bytes,omitempty"`
 	// Number of topics, without those that the store itself needs.
 	TopicCount int32 `protobuf:"varint,13,opt,name=topic_count,json=topicCount,proto3" json:"topic_count,omitempty"`
-	// Bytes of the log's file system; of several, of the emptiest one that takes new segments.
+	// Bytes of the log's file system; of several, of the emptiest file system that takes new segments.
 	DiskTotalBytes int64 `protobuf:"varint,14,opt,name=disk_total_bytes,json=diskTotalBytes,proto3" json:"disk_total_bytes,omitempty"`
 	// Bytes of it that are free for the store.
 	DiskFreeBytes int64 `protobuf:"varint,15,opt,name=disk_free_bytes,json=diskFreeBytes,proto3" json:"disk_free_bytes,omitempty"`
@@ -1708,44 +1712,45 @@ type GetStatusResponse struct {
 	SyncCount int64 `protobuf:"varint,17,opt,name=sync_count,json=syncCount,proto3" json:"sync_count,omitempty"`
 	// When the service started.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
-	// What the last start found.
+	// Findings of the last start.
 	Recovery *RecoveryReport `protobuf:"bytes,19,opt,name=recovery,proto3" json:"recovery,omitempty"`
 	// Version of the service.
 	Version string `protobuf:"bytes,20,opt,name=version,proto3" json:"version,omitempty"`
-	// What the service does. While it is recovering, only state, recovery_progress, start_time, version, role, replica_id and
-	// segment_size_bytes are set.
+	// State of the service. While it is recovering, only state, recovery_progress, start_time, version, role, replica_id
+	// and segment_size_bytes are set.
 	State LogState `protobuf:"varint,21,opt,name=state,proto3,enum=reput.commitlog.v1.LogState" json:"state,omitempty"`
-	// How far the scan of the last start came.
+	// Progress of the scan of the last start.
 	RecoveryProgress *RecoveryProgress `protobuf:"bytes,22,opt,name=recovery_progress,json=recoveryProgress,proto3" json:"recovery_progress,omitempty"`
 	// Queues whose next number was below the end that an Indexer reported, since the start.
 	RaisedQueueCount int64 `protobuf:"varint,23,opt,name=raised_queue_count,json=raisedQueueCount,proto3" json:"raised_queue_count,omitempty"`
 	// Queues of an Indexer that contradicted the log, since the start.
 	ContradictingQueueCount int64 `protobuf:"varint,24,opt,name=contradicting_queue_count,json=contradictingQueueCount,proto3" json:"contradicting_queue_count,omitempty"`
-	// Used part of what the store could use of the log's file system, rounded up, 0 to 100.
+	// Used part of the space that the store could use of the log's file system, rounded up, 0 to 100.
 	DiskUsedPercent int32 `protobuf:"varint,25,opt,name=disk_used_percent,json=diskUsedPercent,proto3" json:"disk_used_percent,omitempty"`
 	// The directories of the segments.
 	LogDirectories []*LogDirectory `protobuf:"bytes,26,rep,name=log_directories,json=logDirectories,proto3" json:"log_directories,omitempty"`
 	// Bytes of the data directory's file system that are free for the store.
 	DataDiskFreeBytes int64 `protobuf:"varint,27,opt,name=data_disk_free_bytes,json=dataDiskFreeBytes,proto3" json:"data_disk_free_bytes,omitempty"`
-	// How far the log's time, which the next record gets, is ahead of the service's clock, in milliseconds; 0 if it is not.
-	// Store times never go back, so until the clock has caught up they go on from there, a little slower than time does.
+	// How far the log's time, which the next record gets, is ahead of the service's clock, in milliseconds; 0 if it is
+	// not. Store times never decrease, so they advance from there a little slower than time, until the clock has caught
+	// up.
 	StoreTimeAheadMs int64 `protobuf:"varint,28,opt,name=store_time_ahead_ms,json=storeTimeAheadMs,proto3" json:"store_time_ahead_ms,omitempty"`
-	// The logs that follow this one over a stream now, by name.
+	// The followers that have a stream from this log now, by name.
 	Replicas []*Replica `protobuf:"bytes,29,rep,name=replicas,proto3" json:"replicas,omitempty"`
-	// How this log follows another one. Absent for one that takes appends.
+	// The state of this log as a follower. Absent for a log that accepts appends.
 	Following *Following `protobuf:"bytes,30,opt,name=following,proto3" json:"following,omitempty"`
-	// End of what all members of the in-sync set have synced, exclusive; of a log that follows, as its leader told.
+	// End of the log that all members of the in-sync set have synced, exclusive; at a follower, as its leader sent it.
 	ReplicatedPhysicalOffset int64 `protobuf:"varint,31,opt,name=replicated_physical_offset,json=replicatedPhysicalOffset,proto3" json:"replicated_physical_offset,omitempty"`
-	// Names of the members of the in-sync set, the leader's first. Empty for a log that follows.
+	// Names of the members of the in-sync set, the leader's first. Empty for a follower.
 	InSyncReplicaIds []string `protobuf:"bytes,32,rep,name=in_sync_replica_ids,json=inSyncReplicaIds,proto3" json:"in_sync_replica_ids,omitempty"`
-	// Members of the in-sync set that are connected, leader included. 0 for a log that follows.
+	// Members of the in-sync set that are connected, leader included. 0 for a follower.
 	LiveInSyncCount int32 `protobuf:"varint,33,opt,name=live_in_sync_count,json=liveInSyncCount,proto3" json:"live_in_sync_count,omitempty"`
 	// Name of this log among its copies.
 	ReplicaId string `protobuf:"bytes,34,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
-	// Members of the in-sync set that must be connected, leader included, for appends that wait for them. 0 for a log that
-	// follows.
+	// Members of the in-sync set that must be connected, leader included, for appends that wait for them. 0 for a
+	// follower.
 	MinInSyncCount int32 `protobuf:"varint,36,opt,name=min_in_sync_count,json=minInSyncCount,proto3" json:"min_in_sync_count,omitempty"`
-	// Who leads, as the coordinator says. Absent without a coordinator.
+	// The coordinator's record of the leader. Absent without a coordinator.
 	Election      *Election `protobuf:"bytes,35,opt,name=election,proto3" json:"election,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2033,25 +2038,25 @@ func (x *GetStatusResponse) GetElection() *Election {
 	return nil
 }
 
-// Who leads by a coordinator's record, as a log has seen it last.
+// A coordinator's record of the leader, as a log has seen it last.
 type Election struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Epoch of the record; 0: there is no record, or the coordinator has not answered yet.
 	Epoch int32 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// Name of the leader; empty if nobody leads.
+	// Name of the leader; empty if there is none.
 	LeaderReplicaId string `protobuf:"bytes,2,opt,name=leader_replica_id,json=leaderReplicaId,proto3" json:"leader_replica_id,omitempty"`
 	// Address of the leader, host:port.
 	LeaderTarget string `protobuf:"bytes,3,opt,name=leader_target,json=leaderTarget,proto3" json:"leader_target,omitempty"`
-	// Names of those that may be elected, the leader's first: they have all that was acknowledged as REPLICATED.
+	// Names of the members that may be elected, the leader's first: they have all records acknowledged as REPLICATED.
 	InSyncReplicaIds []string `protobuf:"bytes,4,rep,name=in_sync_replica_ids,json=inSyncReplicaIds,proto3" json:"in_sync_replica_ids,omitempty"`
-	// True if somebody holds the lease.
+	// True if the lease is held.
 	IsLeaseHeld bool `protobuf:"varint,5,opt,name=is_lease_held,json=isLeaseHeld,proto3" json:"is_lease_held,omitempty"`
-	// How long this log may take itself for the only leader, in milliseconds, by its lease or, while the coordinator is away,
-	// by what the other members promised; 0 if it does not lead, or that is over.
+	// Milliseconds for which this log is the only leader, by its lease or, while the coordinator can't be reached, by the
+	// promises of the other members; 0 if it does not lead, or that time is over.
 	LeaseLeftMs int64 `protobuf:"varint,6,opt,name=lease_left_ms,json=leaseLeftMs,proto3" json:"lease_left_ms,omitempty"`
-	// What this log does, and why, in words.
+	// The action of this log, and its reason, in words.
 	Decision string `protobuf:"bytes,7,opt,name=decision,proto3" json:"decision,omitempty"`
-	// Why the coordinator can't be asked; empty while it can.
+	// Reason why the coordinator can't be asked; empty while it can.
 	LastError     string `protobuf:"bytes,8,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2143,26 +2148,26 @@ func (x *Election) GetLastError() string {
 	return ""
 }
 
-// A log that follows another one, as that one knows it.
+// A follower, as its leader knows it.
 type Replica struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the log that follows.
+	// Name of the follower.
 	ReplicaId string `protobuf:"bytes,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
 	// When its stream began.
 	ConnectedTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=connected_time,json=connectedTime,proto3" json:"connected_time,omitempty"`
-	// End of what has arrived there, exclusive.
+	// End of the log that the follower has received, exclusive.
 	ReceivedPhysicalOffset int64 `protobuf:"varint,3,opt,name=received_physical_offset,json=receivedPhysicalOffset,proto3" json:"received_physical_offset,omitempty"`
-	// End of what is synced there, exclusive.
+	// End of the log that the follower has synced, exclusive.
 	FlushedPhysicalOffset int64 `protobuf:"varint,4,opt,name=flushed_physical_offset,json=flushedPhysicalOffset,proto3" json:"flushed_physical_offset,omitempty"`
-	// When it said so last.
+	// Time of the follower's last acknowledgement.
 	HeardTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=heard_time,json=heardTime,proto3" json:"heard_time,omitempty"`
-	// When it last had synced all that there was.
+	// Time at which the follower last had synced the whole log.
 	HadAllTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=had_all_time,json=hadAllTime,proto3" json:"had_all_time,omitempty"`
 	// True if an acknowledgement as REPLICATED waits for it.
 	IsInSync bool `protobuf:"varint,7,opt,name=is_in_sync,json=isInSync,proto3" json:"is_in_sync,omitempty"`
-	// Where its stream began.
+	// Physical offset at which its stream began.
 	StartPhysicalOffset int64 `protobuf:"varint,8,opt,name=start_physical_offset,json=startPhysicalOffset,proto3" json:"start_physical_offset,omitempty"`
-	// True while it gets what was there before its stream began, or is far behind the end of the log.
+	// True while the follower receives records from before its stream began, or is far behind the end of the log.
 	IsCatchingUp  bool `protobuf:"varint,9,opt,name=is_catching_up,json=isCatchingUp,proto3" json:"is_catching_up,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2261,20 +2266,20 @@ func (x *Replica) GetIsCatchingUp() bool {
 	return false
 }
 
-// How a log follows another one.
+// The state of a log as a follower.
 type Following struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Address of the leader, host:port.
 	LeaderTarget string `protobuf:"bytes,1,opt,name=leader_target,json=leaderTarget,proto3" json:"leader_target,omitempty"`
-	// What it does.
+	// The state.
 	State FollowingState `protobuf:"varint,2,opt,name=state,proto3,enum=reput.commitlog.v1.FollowingState" json:"state,omitempty"`
-	// End of the leader's log, as last heard, exclusive.
+	// End of the leader's log, as last received, exclusive.
 	LeaderMaxPhysicalOffset int64 `protobuf:"varint,3,opt,name=leader_max_physical_offset,json=leaderMaxPhysicalOffset,proto3" json:"leader_max_physical_offset,omitempty"`
-	// When the leader was heard last. Absent: not since the start.
+	// Time of the last step from the leader. Absent: no step since the start.
 	HeardTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=heard_time,json=heardTime,proto3" json:"heard_time,omitempty"`
-	// Why there is no stream; empty while there is one.
+	// Reason why there is no stream; empty while there is a stream.
 	LastError string `protobuf:"bytes,5,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
-	// True if the leader's acknowledgements as REPLICATED wait for this log, as last heard.
+	// True if the leader's acknowledgements as REPLICATED wait for this log, as last received.
 	IsInSync      bool `protobuf:"varint,6,opt,name=is_in_sync,json=isInSync,proto3" json:"is_in_sync,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2359,15 +2364,16 @@ type LogDirectory struct {
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// Segments in it.
 	SegmentCount int32 `protobuf:"varint,2,opt,name=segment_count,json=segmentCount,proto3" json:"segment_count,omitempty"`
-	// True if no new segments are made there: the settings say so, or its file system is read-only or can't be looked at.
+	// True if no new segments are made there: the settings say so, or its file system is read-only or can't be read.
 	IsReadOnly bool `protobuf:"varint,3,opt,name=is_read_only,json=isReadOnly,proto3" json:"is_read_only,omitempty"`
-	// True if new segments go elsewhere as long as there is another directory, because its disk is too full.
+	// True if new segments are made in other directories, as long as there are any, because the disk of this directory is
+	// too full.
 	IsFull bool `protobuf:"varint,4,opt,name=is_full,json=isFull,proto3" json:"is_full,omitempty"`
 	// Bytes of its file system.
 	DiskTotalBytes int64 `protobuf:"varint,5,opt,name=disk_total_bytes,json=diskTotalBytes,proto3" json:"disk_total_bytes,omitempty"`
 	// Bytes of it that are free for the store.
 	DiskFreeBytes int64 `protobuf:"varint,6,opt,name=disk_free_bytes,json=diskFreeBytes,proto3" json:"disk_free_bytes,omitempty"`
-	// Used part of what the store could use of it, rounded up, 0 to 100.
+	// Used part of the space that the store could use of it, rounded up, 0 to 100.
 	DiskUsedPercent int32 `protobuf:"varint,7,opt,name=disk_used_percent,json=diskUsedPercent,proto3" json:"disk_used_percent,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -2452,7 +2458,7 @@ func (x *LogDirectory) GetDiskUsedPercent() int32 {
 	return 0
 }
 
-// How far the scan of a start is.
+// Progress of the scan of a start.
 type RecoveryProgress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Bytes that were read so far.
@@ -2525,12 +2531,12 @@ func (x *RecoveryProgress) GetSegmentCount() int32 {
 	return 0
 }
 
-// What a start found.
+// Findings of a start.
 type RecoveryReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// True if the stop before was clean.
 	WasCleanStop bool `protobuf:"varint,1,opt,name=was_clean_stop,json=wasCleanStop,proto3" json:"was_clean_stop,omitempty"`
-	// How the scan ended: "clean end", "torn tail" or "damaged middle".
+	// Result of the scan: "clean end", "torn tail" or "damaged middle".
 	ScanEnd string `protobuf:"bytes,2,opt,name=scan_end,json=scanEnd,proto3" json:"scan_end,omitempty"`
 	// First byte that was scanned.
 	ScanStartPhysicalOffset int64 `protobuf:"varint,3,opt,name=scan_start_physical_offset,json=scanStartPhysicalOffset,proto3" json:"scan_start_physical_offset,omitempty"`
@@ -2540,9 +2546,9 @@ type RecoveryReport struct {
 	TruncatedBytes int64 `protobuf:"varint,5,opt,name=truncated_bytes,json=truncatedBytes,proto3" json:"truncated_bytes,omitempty"`
 	// Copy of the bytes that were cut off; empty if none.
 	TruncatedCopyPath string `protobuf:"bytes,6,opt,name=truncated_copy_path,json=truncatedCopyPath,proto3" json:"truncated_copy_path,omitempty"`
-	// How long it took, in milliseconds.
+	// Duration of the start, in milliseconds.
 	DurationMs int64 `protobuf:"varint,7,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
-	// Bytes of the log's oldest segments that somebody else removed since the last run; 0 if none.
+	// Bytes of the log's oldest segments that were removed by others since the last run; 0 if none.
 	MissingBytes  int64 `protobuf:"varint,8,opt,name=missing_bytes,json=missingBytes,proto3" json:"missing_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -35,21 +35,23 @@ const (
 //
 // Reads the log and follows its end.
 type LogServiceClient interface {
-	// Reads records at given physical offsets. Idempotent. RECORD_DAMAGED or NOT_A_RECORD for the first of them alone: those
-	// before such a one are answered.
+	// Reads records at given physical offsets. Idempotent. RECORD_DAMAGED or NOT_A_RECORD only if the first record is
+	// unreadable: the records before a later unreadable record are answered.
 	ReadRecords(ctx context.Context, in *ReadRecordsRequest, opts ...grpc.CallOption) (*ReadRecordsResponse, error)
-	// Reads all records of a range of the log, in order. Ends at the range's end. Idempotent: resume at the last end offset.
+	// Reads all records of a range of the log, in order. The stream ends at the range's end. Idempotent: resume at the
+	// last end offset.
 	StreamRecords(ctx context.Context, in *StreamRecordsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamRecordsResponse], error)
-	// The reput tail: what the indexes need of each record from an offset on, then follows the live end up to the confirmed
-	// offset. Safe to repeat: the server keeps no cursor. May be ended with UNAVAILABLE at any time.
+	// The reput tail: sends the fields that the indexes need of each record from an offset on, then follows the live end
+	// up to the confirmed offset. Safe to repeat: the server keeps no cursor. The server may end it with UNAVAILABLE at
+	// any time.
 	Dispatch(ctx context.Context, in *DispatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DispatchResponse], error)
-	// Takes note of how far the Indexer is. Idempotent; values never go back on the server's side, except with a new epoch.
+	// Records how far the Indexer is. Idempotent; values never decrease on the server's side, except with a new epoch.
 	ReportProgress(ctx context.Context, in *ReportProgressRequest, opts ...grpc.CallOption) (*ReportProgressResponse, error)
 	// Compares the ends of the Indexer's queues with the numbers that the log gives to the next messages, and raises a number
 	// that is too low, so that no queue offset is given twice. The call counts as a whole once the stream of requests ends; it
 	// is made after each handshake. Idempotent. STALE_EPOCH if the log has begun another epoch since.
 	CheckQueueOffsets(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[CheckQueueOffsetsRequest, CheckQueueOffsetsResponse], error)
-	// Tells the state of the log. Idempotent. Answers also while the server is recovering.
+	// Returns the state of the log. Idempotent. Answers also while the server is recovering.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 }
 
@@ -148,21 +150,23 @@ func (c *logServiceClient) GetStatus(ctx context.Context, in *GetStatusRequest, 
 //
 // Reads the log and follows its end.
 type LogServiceServer interface {
-	// Reads records at given physical offsets. Idempotent. RECORD_DAMAGED or NOT_A_RECORD for the first of them alone: those
-	// before such a one are answered.
+	// Reads records at given physical offsets. Idempotent. RECORD_DAMAGED or NOT_A_RECORD only if the first record is
+	// unreadable: the records before a later unreadable record are answered.
 	ReadRecords(context.Context, *ReadRecordsRequest) (*ReadRecordsResponse, error)
-	// Reads all records of a range of the log, in order. Ends at the range's end. Idempotent: resume at the last end offset.
+	// Reads all records of a range of the log, in order. The stream ends at the range's end. Idempotent: resume at the
+	// last end offset.
 	StreamRecords(*StreamRecordsRequest, grpc.ServerStreamingServer[StreamRecordsResponse]) error
-	// The reput tail: what the indexes need of each record from an offset on, then follows the live end up to the confirmed
-	// offset. Safe to repeat: the server keeps no cursor. May be ended with UNAVAILABLE at any time.
+	// The reput tail: sends the fields that the indexes need of each record from an offset on, then follows the live end
+	// up to the confirmed offset. Safe to repeat: the server keeps no cursor. The server may end it with UNAVAILABLE at
+	// any time.
 	Dispatch(*DispatchRequest, grpc.ServerStreamingServer[DispatchResponse]) error
-	// Takes note of how far the Indexer is. Idempotent; values never go back on the server's side, except with a new epoch.
+	// Records how far the Indexer is. Idempotent; values never decrease on the server's side, except with a new epoch.
 	ReportProgress(context.Context, *ReportProgressRequest) (*ReportProgressResponse, error)
 	// Compares the ends of the Indexer's queues with the numbers that the log gives to the next messages, and raises a number
 	// that is too low, so that no queue offset is given twice. The call counts as a whole once the stream of requests ends; it
 	// is made after each handshake. Idempotent. STALE_EPOCH if the log has begun another epoch since.
 	CheckQueueOffsets(grpc.ClientStreamingServer[CheckQueueOffsetsRequest, CheckQueueOffsetsResponse]) error
-	// Tells the state of the log. Idempotent. Answers also while the server is recovering.
+	// Returns the state of the log. Idempotent. Answers also while the server is recovering.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	mustEmbedUnimplementedLogServiceServer()
 }

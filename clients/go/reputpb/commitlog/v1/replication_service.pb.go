@@ -26,7 +26,7 @@ const (
 // A step of the replica.
 type ReplicateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Exactly one is set; the first one is always a hello.
+	// Exactly one is set; the first step is always a hello.
 	//
 	// Types that are valid to be assigned to Step:
 	//
@@ -97,12 +97,12 @@ type isReplicateRequest_Step interface {
 }
 
 type ReplicateRequest_Hello struct {
-	// Who follows and from where.
+	// The replica, and the start of its stream.
 	Hello *ReplicaHello `protobuf:"bytes,1,opt,name=hello,proto3,oneof"`
 }
 
 type ReplicateRequest_Ack struct {
-	// What is safe on the replica.
+	// The bytes that are safe on the replica.
 	Ack *ReplicaAck `protobuf:"bytes,2,opt,name=ack,proto3,oneof"`
 }
 
@@ -110,7 +110,7 @@ func (*ReplicateRequest_Hello) isReplicateRequest_Step() {}
 
 func (*ReplicateRequest_Ack) isReplicateRequest_Step() {}
 
-// Who follows and from where.
+// The replica, and the start of its stream.
 type ReplicaHello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stable name of the replica.
@@ -123,19 +123,19 @@ type ReplicaHello struct {
 	StoreId string `protobuf:"bytes,4,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
 	// History that its epochs belong to; empty: it has none yet.
 	HistoryId string `protobuf:"bytes,5,opt,name=history_id,json=historyId,proto3" json:"history_id,omitempty"`
-	// Newest epoch that it knows of, 0 if there is none. A leader of an older one refuses it with STALE_EPOCH.
+	// Newest epoch that it knows of, 0 if there is none. A leader of an older epoch refuses it with STALE_EPOCH.
 	PromisedEpoch int32 `protobuf:"varint,6,opt,name=promised_epoch,json=promisedEpoch,proto3" json:"promised_epoch,omitempty"`
-	// End of what it has flushed, exclusive.
+	// End of the flushed log, exclusive.
 	FlushedPhysicalOffset int64 `protobuf:"varint,7,opt,name=flushed_physical_offset,json=flushedPhysicalOffset,proto3" json:"flushed_physical_offset,omitempty"`
 	// Size of its segments, in bytes; must be the leader's.
 	SegmentSizeBytes int64 `protobuf:"varint,8,opt,name=segment_size_bytes,json=segmentSizeBytes,proto3" json:"segment_size_bytes,omitempty"`
-	// True if records that are gone may have had queue offsets that nothing there tells of.
+	// True if deleted records may have had queue offsets that the replica can't find out.
 	NeedsQueueOffsets bool `protobuf:"varint,9,opt,name=needs_queue_offsets,json=needsQueueOffsets,proto3" json:"needs_queue_offsets,omitempty"`
-	// Most bytes that may be sent and not be received, 1 MiB to 256 MiB.
+	// Most bytes that may be sent and not yet received, 1 MiB to 256 MiB.
 	WindowBytes int32 `protobuf:"varint,10,opt,name=window_bytes,json=windowBytes,proto3" json:"window_bytes,omitempty"`
-	// Version of what is spoken: 1.
+	// Version of the protocol: 1.
 	ProtocolVersion int32 `protobuf:"varint,12,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"`
-	// True if it does not stand for election for ReplicateBeat.lease_ms after it has taken a beat that asks for that.
+	// True if it does not stand for election for ReplicateBeat.lease_ms after it has taken a beat that asks for this.
 	IsWitness     bool `protobuf:"varint,13,opt,name=is_witness,json=isWitness,proto3" json:"is_witness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -255,19 +255,19 @@ func (x *ReplicaHello) GetIsWitness() bool {
 	return false
 }
 
-// What is safe on the replica.
+// The bytes that are safe on the replica.
 type ReplicaAck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// End of what it has flushed, exclusive.
+	// End of the flushed log, exclusive.
 	FlushedPhysicalOffset int64 `protobuf:"varint,1,opt,name=flushed_physical_offset,json=flushedPhysicalOffset,proto3" json:"flushed_physical_offset,omitempty"`
 	// Epoch that it follows.
 	Epoch int32 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// End of what has arrived, exclusive; the window counts from here.
+	// End of the received log, exclusive; the window begins here.
 	ReceivedPhysicalOffset int64 `protobuf:"varint,3,opt,name=received_physical_offset,json=receivedPhysicalOffset,proto3" json:"received_physical_offset,omitempty"`
 	// Steps of this stream, after the handshake, that have been taken in.
 	StepCount int64 `protobuf:"varint,6,opt,name=step_count,json=stepCount,proto3" json:"step_count,omitempty"`
-	// True if the replica stops in order: the leader need not wait for it any more, and lets it out of the in-sync set at once
-	// if enough others are in it.
+	// True if the replica stops cleanly: the leader need not wait for it any more, and removes it from the in-sync set at
+	// once if enough other members are in the set.
 	IsLeaving     bool `protobuf:"varint,7,opt,name=is_leaving,json=isLeaving,proto3" json:"is_leaving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -341,7 +341,7 @@ func (x *ReplicaAck) GetIsLeaving() bool {
 // A step of the master.
 type ReplicateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Exactly one is set; the first one is always a handshake.
+	// Exactly one is set; the first step is always a handshake.
 	//
 	// Types that are valid to be assigned to Step:
 	//
@@ -432,7 +432,7 @@ type isReplicateResponse_Step interface {
 }
 
 type ReplicateResponse_Handshake struct {
-	// Where the histories agree.
+	// The common part of the histories.
 	Handshake *ReplicateHandshake `protobuf:"bytes,1,opt,name=handshake,proto3,oneof"`
 }
 
@@ -447,7 +447,7 @@ type ReplicateResponse_Beat struct {
 }
 
 type ReplicateResponse_State struct {
-	// State that the log does not tell, as of now.
+	// State that is not in the log, as of now.
 	State *ReplicatedState `protobuf:"bytes,5,opt,name=state,proto3,oneof"`
 }
 
@@ -459,7 +459,7 @@ func (*ReplicateResponse_Beat) isReplicateResponse_Step() {}
 
 func (*ReplicateResponse_State) isReplicateResponse_Step() {}
 
-// Where the histories agree.
+// The common part of the histories.
 type ReplicateHandshake struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// End of the common history, exclusive; the replica truncates to it.
@@ -468,15 +468,15 @@ type ReplicateHandshake struct {
 	Epochs []*Epoch `protobuf:"bytes,2,rep,name=epochs,proto3" json:"epochs,omitempty"`
 	// The leader's epoch.
 	Epoch int32 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// History that the epochs belong to. A replica of another one stays away.
+	// History that the epochs belong to. A replica of another history does not follow.
 	HistoryId string `protobuf:"bytes,4,opt,name=history_id,json=historyId,proto3" json:"history_id,omitempty"`
-	// Where chunks begin: the common end, or the leader's first byte if that is later.
+	// Start of the chunks: the common end, or the leader's first byte if that is later.
 	StartPhysicalOffset int64 `protobuf:"varint,5,opt,name=start_physical_offset,json=startPhysicalOffset,proto3" json:"start_physical_offset,omitempty"`
 	// First byte that the leader keeps.
 	MinPhysicalOffset int64 `protobuf:"varint,6,opt,name=min_physical_offset,json=minPhysicalOffset,proto3" json:"min_physical_offset,omitempty"`
-	// End of what readers of the leader see, exclusive.
+	// End of the log that readers of the leader see, exclusive.
 	ConfirmedPhysicalOffset int64 `protobuf:"varint,7,opt,name=confirmed_physical_offset,json=confirmedPhysicalOffset,proto3" json:"confirmed_physical_offset,omitempty"`
-	// True if that is what all members of the in-sync set have synced.
+	// True if readers see only the part that all members of the in-sync set have synced.
 	IsSynchronous bool `protobuf:"varint,10,opt,name=is_synchronous,json=isSynchronous,proto3" json:"is_synchronous,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -577,13 +577,13 @@ type ReplicateChunk struct {
 	Data []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	// Epoch that they belong to.
 	Epoch int32 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// End of what is confirmed, exclusive.
+	// End of the confirmed log, exclusive.
 	ConfirmedPhysicalOffset int64 `protobuf:"varint,4,opt,name=confirmed_physical_offset,json=confirmedPhysicalOffset,proto3" json:"confirmed_physical_offset,omitempty"`
 	// First byte of that epoch.
 	EpochStartPhysicalOffset int64 `protobuf:"varint,5,opt,name=epoch_start_physical_offset,json=epochStartPhysicalOffset,proto3" json:"epoch_start_physical_offset,omitempty"`
 	// CRC-32 of data, as zlib's.
 	Checksum uint32 `protobuf:"fixed32,6,opt,name=checksum,proto3" json:"checksum,omitempty"`
-	// Somebody waits until the log is synced up to here.
+	// Callers wait until the log is synced up to here.
 	SyncToPhysicalOffset int64 `protobuf:"varint,7,opt,name=sync_to_physical_offset,json=syncToPhysicalOffset,proto3" json:"sync_to_physical_offset,omitempty"`
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
@@ -668,25 +668,25 @@ func (x *ReplicateChunk) GetSyncToPhysicalOffset() int64 {
 	return 0
 }
 
-// Where the leader is.
+// The position of the leader.
 type ReplicateBeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The leader's epoch.
 	Epoch int32 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// End of its log, exclusive.
 	MaxPhysicalOffset int64 `protobuf:"varint,3,opt,name=max_physical_offset,json=maxPhysicalOffset,proto3" json:"max_physical_offset,omitempty"`
-	// End of what readers of the leader see, exclusive.
+	// End of the log that readers of the leader see, exclusive.
 	ConfirmedPhysicalOffset int64 `protobuf:"varint,4,opt,name=confirmed_physical_offset,json=confirmedPhysicalOffset,proto3" json:"confirmed_physical_offset,omitempty"`
-	// First byte that it keeps.
+	// First byte that the leader keeps.
 	MinPhysicalOffset int64 `protobuf:"varint,5,opt,name=min_physical_offset,json=minPhysicalOffset,proto3" json:"min_physical_offset,omitempty"`
-	// Somebody waits until the log is synced up to here.
+	// Callers wait until the log is synced up to here.
 	SyncToPhysicalOffset int64 `protobuf:"varint,6,opt,name=sync_to_physical_offset,json=syncToPhysicalOffset,proto3" json:"sync_to_physical_offset,omitempty"`
-	// True if the one that follows is in the in-sync set.
+	// True if the follower is in the in-sync set.
 	IsInSync bool `protobuf:"varint,7,opt,name=is_in_sync,json=isInSync,proto3" json:"is_in_sync,omitempty"`
 	// Up to here at least two members have the log on their disks, exclusive.
 	ReplicatedPhysicalOffset int64 `protobuf:"varint,8,opt,name=replicated_physical_offset,json=replicatedPhysicalOffset,proto3" json:"replicated_physical_offset,omitempty"`
-	// Asks who follows not to stand for election for so long from now on, in milliseconds, at most 600,000; 0: does not
-	// ask. An acknowledgement that counts this step promises it.
+	// Asks the follower not to stand for election for so long from now on, in milliseconds, at most 600,000; 0: does not
+	// ask. An acknowledgement that counts this step is the promise.
 	LeaseMs       int32 `protobuf:"varint,9,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -781,7 +781,8 @@ func (x *ReplicateBeat) GetLeaseMs() int32 {
 // A file of the store that is not in the log.
 type ReplicatedState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// `topics`: config/topics.json, whenever it has changed. `queue_offsets`: reput/queue_offsets, to one that needs them.
+	// `topics`: config/topics.json, whenever it has changed. `queue_offsets`: reput/queue_offsets, to a replica that
+	// needs them.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Its content.
 	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
@@ -833,17 +834,18 @@ func (x *ReplicatedState) GetData() []byte {
 	return nil
 }
 
-// Why a log may lead.
+// The proof that a log may lead.
 type PromoteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The epoch that the log is in; another one refuses the call with STALE_EPOCH. 0: whatever it is.
+	// The epoch that the log is in; if it is in another epoch, the call is refused with STALE_EPOCH. 0: any epoch.
 	Epoch int32 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// ROLE_ASYNC_MASTER or ROLE_SYNC_MASTER.
 	Role Role `protobuf:"varint,2,opt,name=role,proto3,enum=reput.commitlog.v1.Role" json:"role,omitempty"`
-	// What the log must have, as the former leader answered to Demote: its end, exclusive. Set, with the epoch, it proves that
-	// nothing is lost.
+	// End of the log that the follower must have, exclusive, as the former leader answered to Demote. Set together with
+	// the epoch, it proves that nothing is lost.
 	EndPhysicalOffset int64 `protobuf:"varint,3,opt,name=end_physical_offset,json=endPhysicalOffset,proto3" json:"end_physical_offset,omitempty"`
-	// Lead without a proof: what was acknowledged and is not in this log is given up. Refused while the leader is heard.
+	// Lead without a proof: acknowledged records that are not in this log are given up. Refused while the leader is
+	// connected.
 	AcceptDataLoss bool `protobuf:"varint,4,opt,name=accept_data_loss,json=acceptDataLoss,proto3" json:"accept_data_loss,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -962,12 +964,12 @@ func (x *PromoteResponse) GetRole() Role {
 	return Role_ROLE_UNSPECIFIED
 }
 
-// Whom to follow.
+// The next leader.
 type DemoteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Address of the next leader, host:port, as this log reaches it.
 	LeaderTarget string `protobuf:"bytes,1,opt,name=leader_target,json=leaderTarget,proto3" json:"leader_target,omitempty"`
-	// The epoch that the log is in; another one refuses the call with STALE_EPOCH. 0: whatever it is.
+	// The epoch that the log is in; if it is in another epoch, the call is refused with STALE_EPOCH. 0: any epoch.
 	Epoch int32 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Name of the next leader; it must be connected and in the in-sync set.
 	ReplicaId     string `protobuf:"bytes,3,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`

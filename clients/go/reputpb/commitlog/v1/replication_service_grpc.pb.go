@@ -30,16 +30,20 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// High availability. A log that takes appends is followed by others. Who leads is decided by people so far: by the setting
-// `role`, or by Promote and Demote, which a log keeps to over restarts until its settings `role` or `leader_target` change.
+// High availability. A log that accepts appends is followed by others. Without a coordinator, operators choose the
+// leader: by the setting `role`, or by Promote and Demote. A log keeps such a choice over restarts until its settings
+// `role` or `leader_target` change.
 type ReplicationServiceClient interface {
-	// A replica follows the log: it says hello, then receives raw chunks and acknowledges what it has flushed. The stream goes
-	// on until either side ends it; a replica that comes back says hello again, and the leader keeps no place for it.
+	// A replica follows the log: it sends a hello, then receives raw chunks and acknowledges the bytes that it has
+	// flushed. The stream continues until either side ends it. A replica that reconnects sends a hello again; the leader
+	// keeps no place for it.
 	Replicate(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ReplicateRequest, ReplicateResponse], error)
-	// Lets a log that follows lead, in a new epoch. One that leads already answers so. All calls get RECOVERING meanwhile.
+	// Makes a follower the leader, in a new epoch. A log that leads already answers so. All calls get RECOVERING
+	// meanwhile.
 	Promote(ctx context.Context, in *PromoteRequest, opts ...grpc.CallOption) (*PromoteResponse, error)
-	// Lets a log that leads hand over to one that follows it: takes no more appends, waits at most handover_timeout_ms until
-	// the other one has synced all, and follows it. Then that one has to be promoted. REPLICA_BEHIND: nothing has changed.
+	// Makes a leader hand over to a follower: the leader accepts no more appends, waits at most handover_timeout_ms until
+	// the follower has synced all, and follows it. Then the former follower has to be promoted. REPLICA_BEHIND: nothing
+	// has changed.
 	Demote(ctx context.Context, in *DemoteRequest, opts ...grpc.CallOption) (*DemoteResponse, error)
 }
 
@@ -88,16 +92,20 @@ func (c *replicationServiceClient) Demote(ctx context.Context, in *DemoteRequest
 // All implementations must embed UnimplementedReplicationServiceServer
 // for forward compatibility.
 //
-// High availability. A log that takes appends is followed by others. Who leads is decided by people so far: by the setting
-// `role`, or by Promote and Demote, which a log keeps to over restarts until its settings `role` or `leader_target` change.
+// High availability. A log that accepts appends is followed by others. Without a coordinator, operators choose the
+// leader: by the setting `role`, or by Promote and Demote. A log keeps such a choice over restarts until its settings
+// `role` or `leader_target` change.
 type ReplicationServiceServer interface {
-	// A replica follows the log: it says hello, then receives raw chunks and acknowledges what it has flushed. The stream goes
-	// on until either side ends it; a replica that comes back says hello again, and the leader keeps no place for it.
+	// A replica follows the log: it sends a hello, then receives raw chunks and acknowledges the bytes that it has
+	// flushed. The stream continues until either side ends it. A replica that reconnects sends a hello again; the leader
+	// keeps no place for it.
 	Replicate(grpc.BidiStreamingServer[ReplicateRequest, ReplicateResponse]) error
-	// Lets a log that follows lead, in a new epoch. One that leads already answers so. All calls get RECOVERING meanwhile.
+	// Makes a follower the leader, in a new epoch. A log that leads already answers so. All calls get RECOVERING
+	// meanwhile.
 	Promote(context.Context, *PromoteRequest) (*PromoteResponse, error)
-	// Lets a log that leads hand over to one that follows it: takes no more appends, waits at most handover_timeout_ms until
-	// the other one has synced all, and follows it. Then that one has to be promoted. REPLICA_BEHIND: nothing has changed.
+	// Makes a leader hand over to a follower: the leader accepts no more appends, waits at most handover_timeout_ms until
+	// the follower has synced all, and follows it. Then the former follower has to be promoted. REPLICA_BEHIND: nothing
+	// has changed.
 	Demote(context.Context, *DemoteRequest) (*DemoteResponse, error)
 	mustEmbedUnimplementedReplicationServiceServer()
 }

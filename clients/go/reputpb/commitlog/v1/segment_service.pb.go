@@ -24,7 +24,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Why a segment was not deleted.
+// The reason why a segment was not deleted.
 type DeleteRefusal int32
 
 const (
@@ -32,7 +32,7 @@ const (
 	DeleteRefusal_DELETE_REFUSAL_UNSPECIFIED DeleteRefusal = 0
 	// It takes appends.
 	DeleteRefusal_DELETE_REFUSAL_ACTIVE DeleteRefusal = 1
-	// An older one is kept, and the log has no holes.
+	// An older segment is kept, and the log has no holes.
 	DeleteRefusal_DELETE_REFUSAL_NOT_OLDEST DeleteRefusal = 2
 	// The Indexer has not indexed it.
 	DeleteRefusal_DELETE_REFUSAL_NOT_INDEXED DeleteRefusal = 3
@@ -89,7 +89,7 @@ func (DeleteRefusal) EnumDescriptor() ([]byte, []int) {
 	return file_reput_commitlog_v1_segment_service_proto_rawDescGZIP(), []int{0}
 }
 
-// One file of the log.
+// A file of the log.
 type Segment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Physical offset of its first byte; its file name is this number with 20 digits.
@@ -106,7 +106,7 @@ type Segment struct {
 	IsActive bool `protobuf:"varint,6,opt,name=is_active,json=isActive,proto3" json:"is_active,omitempty"`
 	// True if the Indexer has indexed and synced all of it.
 	IsIndexed bool `protobuf:"varint,7,opt,name=is_indexed,json=isIndexed,proto3" json:"is_indexed,omitempty"`
-	// Readers that hold it now.
+	// Readers that pin it now.
 	ReaderCount   int32 `protobuf:"varint,8,opt,name=reader_count,json=readerCount,proto3" json:"reader_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -308,7 +308,7 @@ func (x *ListSegmentsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Which segments to delete.
+// The segments to delete.
 type DeleteSegmentsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Their base offsets: the oldest segments of the log, ascending, without a hole. At most 1,000.
@@ -363,14 +363,14 @@ func (x *DeleteSegmentsRequest) GetAllowUnindexed() bool {
 	return false
 }
 
-// What became of one segment.
+// The outcome for a segment.
 type DeleteOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in the request.
 	BasePhysicalOffset int64 `protobuf:"varint,1,opt,name=base_physical_offset,json=basePhysicalOffset,proto3" json:"base_physical_offset,omitempty"`
 	// True if it is gone.
 	IsDeleted bool `protobuf:"varint,2,opt,name=is_deleted,json=isDeleted,proto3" json:"is_deleted,omitempty"`
-	// Why not.
+	// The reason why it was not deleted.
 	Refusal DeleteRefusal `protobuf:"varint,3,opt,name=refusal,proto3,enum=reput.commitlog.v1.DeleteRefusal" json:"refusal,omitempty"`
 	// Bytes that were freed.
 	FreedBytes    int64 `protobuf:"varint,4,opt,name=freed_bytes,json=freedBytes,proto3" json:"freed_bytes,omitempty"`
@@ -436,7 +436,7 @@ func (x *DeleteOutcome) GetFreedBytes() int64 {
 	return 0
 }
 
-// What became of the segments.
+// The outcomes for the segments.
 type DeleteSegmentsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In request order.
@@ -491,7 +491,7 @@ func (x *DeleteSegmentsResponse) GetMinPhysicalOffset() int64 {
 	return 0
 }
 
-// What the Janitor found.
+// The Janitor's findings about a disk.
 type ReportDiskRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// True if appends must be refused for lack of space.

@@ -36,7 +36,8 @@ type SegmentServiceClient interface {
 	ListSegments(ctx context.Context, in *ListSegmentsRequest, opts ...grpc.CallOption) (*ListSegmentsResponse, error)
 	// Deletes segments at the old end of the log. Idempotent: a segment that is gone already counts as deleted.
 	DeleteSegments(ctx context.Context, in *DeleteSegmentsRequest, opts ...grpc.CallOption) (*DeleteSegmentsResponse, error)
-	// Tells the log what the Janitor found of its disk: a full one refuses appends until a later report says otherwise.
+	// Reports the Janitor's findings about the log's disk: the log refuses appends for a full disk until a later report
+	// says otherwise.
 	ReportDisk(ctx context.Context, in *ReportDiskRequest, opts ...grpc.CallOption) (*ReportDiskResponse, error)
 }
 
@@ -88,7 +89,8 @@ type SegmentServiceServer interface {
 	ListSegments(context.Context, *ListSegmentsRequest) (*ListSegmentsResponse, error)
 	// Deletes segments at the old end of the log. Idempotent: a segment that is gone already counts as deleted.
 	DeleteSegments(context.Context, *DeleteSegmentsRequest) (*DeleteSegmentsResponse, error)
-	// Tells the log what the Janitor found of its disk: a full one refuses appends until a later report says otherwise.
+	// Reports the Janitor's findings about the log's disk: the log refuses appends for a full disk until a later report
+	// says otherwise.
 	ReportDisk(context.Context, *ReportDiskRequest) (*ReportDiskResponse, error)
 	mustEmbedUnimplementedSegmentServiceServer()
 }

@@ -28,9 +28,11 @@ type Topic struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 127 bytes of letters, digits, `_`, `-`, `%` and `|`.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Queues that consumers read, 1 to the server's topic_queue_count_max (1,024), or what the topic has already.
+	// Queues that consumers read, 1 to the server's topic_queue_count_max (1,024), or the count that the topic has
+	// already.
 	ReadQueueCount int32 `protobuf:"varint,2,opt,name=read_queue_count,json=readQueueCount,proto3" json:"read_queue_count,omitempty"`
-	// Queues that producers write, 1 to the server's topic_queue_count_max (1,024), or what the topic has already.
+	// Queues that producers write, 1 to the server's topic_queue_count_max (1,024), or the count that the topic has
+	// already.
 	WriteQueueCount int32 `protobuf:"varint,3,opt,name=write_queue_count,json=writeQueueCount,proto3" json:"write_queue_count,omitempty"`
 	// Consumers may read. Kept for RocketMQ: the Indexer does not refuse reads.
 	IsReadable bool `protobuf:"varint,4,opt,name=is_readable,json=isReadable,proto3" json:"is_readable,omitempty"`
@@ -38,11 +40,11 @@ type Topic struct {
 	IsWritable bool `protobuf:"varint,5,opt,name=is_writable,json=isWritable,proto3" json:"is_writable,omitempty"`
 	// True for a topic that the store itself needs; it can't be changed or deleted.
 	IsSystem bool `protobuf:"varint,6,opt,name=is_system,json=isSystem,proto3" json:"is_system,omitempty"`
-	// Why RocketMQ alone uses the topic, such as `queue.type=BatchCQ`: nobody reads it here, appends to it, changes it or
-	// deletes it. Empty for other topics.
+	// Reason why RocketMQ alone uses the topic, such as `queue.type=BatchCQ`: this server does not read it, append to it,
+	// change it or delete it. Empty for other topics.
 	SetApart string `protobuf:"bytes,7,opt,name=set_apart,json=setApart,proto3" json:"set_apart,omitempty"`
-	// Queues that readers read: those of both counts, and all up to the last one that ever had a message, also after a count was
-	// made smaller.
+	// Queues that readers read: the queues of both counts, and all up to the last queue that ever had a message, also
+	// after a count was made smaller.
 	QueueCount    int32 `protobuf:"varint,8,opt,name=queue_count,json=queueCount,proto3" json:"queue_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -134,7 +136,7 @@ func (x *Topic) GetQueueCount() int32 {
 	return 0
 }
 
-// What to make.
+// The topic to make.
 type CreateTopicRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the topic.
@@ -262,7 +264,7 @@ func (x *CreateTopicResponse) GetTopic() *Topic {
 	return nil
 }
 
-// What to change; what is absent stays.
+// The fields to change; absent fields stay.
 type UpdateTopicRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the topic.
@@ -390,7 +392,7 @@ func (x *UpdateTopicResponse) GetTopic() *Topic {
 	return nil
 }
 
-// Which topic.
+// The topic.
 type GetTopicRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the topic.
@@ -601,7 +603,7 @@ func (x *ListTopicsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Which topic.
+// The topic.
 type DeleteTopicRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the topic.
@@ -647,7 +649,7 @@ func (x *DeleteTopicRequest) GetName() string {
 	return ""
 }
 
-// The topic is forgotten.
+// The topic is deleted.
 type DeleteTopicResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields

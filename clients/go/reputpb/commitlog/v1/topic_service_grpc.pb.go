@@ -32,20 +32,20 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Topics: names with a number of queues and permissions, kept in config/topics.json.
-// A change is answered when it is on the leader's disk, and with the role `sync_master` on the disks of the in-sync set.
-// NOT_DURABLE_YET says that it is at the leader alone; a call that is repeated then has the answer of the first one.
+// Topics: names with a number of queues and permissions, kept in config/topics.json. A change is answered when it is on
+// the leader's disk, and with the role `sync_master` on the disks of the in-sync set. NOT_DURABLE_YET says that it is
+// at the leader alone; a call that is repeated then has the answer of the first call.
 type TopicServiceClient interface {
 	// Makes a topic. TOPIC_EXISTS if there is one.
 	CreateTopic(ctx context.Context, in *CreateTopicRequest, opts ...grpc.CallOption) (*CreateTopicResponse, error)
 	// Changes the queue counts or permissions of a topic. Idempotent.
 	UpdateTopic(ctx context.Context, in *UpdateTopicRequest, opts ...grpc.CallOption) (*UpdateTopicResponse, error)
-	// Returns a topic. Idempotent.
+	// Returns a topic. Idempotent. A follower may lack it, and answers NOT_LEADER instead of TOPIC_NOT_FOUND.
 	GetTopic(ctx context.Context, in *GetTopicRequest, opts ...grpc.CallOption) (*GetTopicResponse, error)
 	// Lists topics by name. Idempotent.
 	ListTopics(ctx context.Context, in *ListTopicsRequest, opts ...grpc.CallOption) (*ListTopicsResponse, error)
-	// Forgets a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is made again
-	// or not; made again, its queues go on counting. The bytes stay on the disk until they expire.
+	// Deletes a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is
+	// made again or not. If it is made again, its queue offsets continue. The bytes stay on the disk until they expire.
 	DeleteTopic(ctx context.Context, in *DeleteTopicRequest, opts ...grpc.CallOption) (*DeleteTopicResponse, error)
 }
 
@@ -111,20 +111,20 @@ func (c *topicServiceClient) DeleteTopic(ctx context.Context, in *DeleteTopicReq
 // All implementations must embed UnimplementedTopicServiceServer
 // for forward compatibility.
 //
-// Topics: names with a number of queues and permissions, kept in config/topics.json.
-// A change is answered when it is on the leader's disk, and with the role `sync_master` on the disks of the in-sync set.
-// NOT_DURABLE_YET says that it is at the leader alone; a call that is repeated then has the answer of the first one.
+// Topics: names with a number of queues and permissions, kept in config/topics.json. A change is answered when it is on
+// the leader's disk, and with the role `sync_master` on the disks of the in-sync set. NOT_DURABLE_YET says that it is
+// at the leader alone; a call that is repeated then has the answer of the first call.
 type TopicServiceServer interface {
 	// Makes a topic. TOPIC_EXISTS if there is one.
 	CreateTopic(context.Context, *CreateTopicRequest) (*CreateTopicResponse, error)
 	// Changes the queue counts or permissions of a topic. Idempotent.
 	UpdateTopic(context.Context, *UpdateTopicRequest) (*UpdateTopicResponse, error)
-	// Returns a topic. Idempotent.
+	// Returns a topic. Idempotent. A follower may lack it, and answers NOT_LEADER instead of TOPIC_NOT_FOUND.
 	GetTopic(context.Context, *GetTopicRequest) (*GetTopicResponse, error)
 	// Lists topics by name. Idempotent.
 	ListTopics(context.Context, *ListTopicsRequest) (*ListTopicsResponse, error)
-	// Forgets a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is made again
-	// or not; made again, its queues go on counting. The bytes stay on the disk until they expire.
+	// Deletes a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is
+	// made again or not. If it is made again, its queue offsets continue. The bytes stay on the disk until they expire.
 	DeleteTopic(context.Context, *DeleteTopicRequest) (*DeleteTopicResponse, error)
 	mustEmbedUnimplementedTopicServiceServer()
 }

@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// A group's stored offset below the first entry that is kept, or will be: the group misses what lies between.
+// A group's stored offset below the first entry that is kept, or will be kept: the group misses the entries between.
 type ConsumerBelow struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the group.

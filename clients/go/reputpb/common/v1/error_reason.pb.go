@@ -23,8 +23,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Why an RPC failed. Travels as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain "reput".
-// Clients switch on the reason, never on the text. docs/errors.md lists the code and the metadata of each.
+// The reason of a failed RPC. It is sent as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain
+// "reput". Clients switch on the reason, never on the text. docs/errors.md lists the code and the metadata of each.
 type ErrorReason int32
 
 const (
@@ -46,7 +46,7 @@ const (
 	ErrorReason_ERROR_REASON_QUEUE_OUT_OF_RANGE ErrorReason = 7
 	// An append without messages.
 	ErrorReason_ERROR_REASON_BATCH_EMPTY ErrorReason = 8
-	// A batch has more bytes or more messages than one append may have. Metadata: value, limit.
+	// A batch has more bytes or more messages than an append may have. Metadata: value, limit.
 	ErrorReason_ERROR_REASON_BATCH_TOO_LARGE ErrorReason = 9
 	// A body is longer than the store's largest message, or its record would not fit into a segment. Metadata: value, limit.
 	ErrorReason_ERROR_REASON_MESSAGE_TOO_LARGE ErrorReason = 10
@@ -54,8 +54,8 @@ const (
 	ErrorReason_ERROR_REASON_BAD_PROPERTIES ErrorReason = 11
 	// The property string is longer than 32,767 bytes. Metadata: value, limit.
 	ErrorReason_ERROR_REASON_PROPERTIES_TOO_LARGE ErrorReason = 12
-	// The message asks for delivery by RocketMQ's timer wheel (properties `TIMER_…`), which this server does not offer.
-	// Delay levels (property `DELAY`) it does. Metadata: value.
+	// The message asks for delivery at a time (properties `TIMER_…`) that is invalid or more than 40 days away. Metadata:
+	// field, value, limit.
 	ErrorReason_ERROR_REASON_DELAY_NOT_SUPPORTED ErrorReason = 13
 	// The offset lies below the oldest that is kept. Metadata: value, min.
 	ErrorReason_ERROR_REASON_OFFSET_TRIMMED ErrorReason = 14
@@ -67,14 +67,15 @@ const (
 	ErrorReason_ERROR_REASON_RECORD_DAMAGED ErrorReason = 17
 	// The disk is too full to accept appends. Retry after the delay in RetryInfo.
 	ErrorReason_ERROR_REASON_STORE_FULL ErrorReason = 18
-	// A sync failed: what was written may not be on disk, and the store accepts nothing more until it is restarted.
+	// A sync failed: the written bytes may not be on disk, and the store accepts nothing more until it is restarted.
 	ErrorReason_ERROR_REASON_STORE_SEALED ErrorReason = 19
 	// The server is shutting down.
 	ErrorReason_ERROR_REASON_STOPPING ErrorReason = 20
 	// The server is still recovering, or its indexes are built again and would answer too little. Retry after the delay in
 	// RetryInfo. Metadata, of indexes: indexed, target.
 	ErrorReason_ERROR_REASON_RECOVERING ErrorReason = 21
-	// Too many requests or bytes are in flight. Retry after the delay in RetryInfo. Metadata: limit.
+	// Too many requests or bytes are in flight, or too many queues begin. Retry after the delay in RetryInfo.
+	// Metadata: limit; of queues that begin also field, value.
 	ErrorReason_ERROR_REASON_WINDOW_FULL ErrorReason = 22
 	// The log is written by another node. Metadata: leader.
 	ErrorReason_ERROR_REASON_NOT_LEADER ErrorReason = 23
@@ -84,7 +85,7 @@ const (
 	ErrorReason_ERROR_REASON_DEPENDENCY_UNAVAILABLE ErrorReason = 25
 	// No message has this id. Metadata: message_id.
 	ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND ErrorReason = 26
-	// The page token is not one that this query returned. Metadata: field.
+	// The page token was not returned by this query. Metadata: field.
 	ErrorReason_ERROR_REASON_BAD_PAGE_TOKEN ErrorReason = 27
 	// The queue has no messages and never had. Metadata: topic, queue_id.
 	ErrorReason_ERROR_REASON_QUEUE_NOT_FOUND ErrorReason = 28
@@ -96,49 +97,49 @@ const (
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 31
 	// Credentials are missing or wrong.
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 32
-	// Appends wait until it is known which queue offsets were given before. Retry after the delay in RetryInfo.
+	// Appends wait until the queue offsets that were given before are known. Retry after the delay in RetryInfo.
 	ErrorReason_ERROR_REASON_QUEUE_OFFSETS_UNKNOWN ErrorReason = 33
 	// A batch of the writer before this one is missing. Metadata: writer_id, value, expected.
 	ErrorReason_ERROR_REASON_WRITER_SEQUENCE_GAP ErrorReason = 34
 	// The writer's batch of this number is stored with other content. Metadata: writer_id, value.
 	ErrorReason_ERROR_REASON_WRITER_CONTENT_DIFFERS ErrorReason = 35
-	// Whether the writer's batch is stored can't be told any more. Metadata: writer_id, value.
+	// The store does not know any more whether the writer's batch is stored. Metadata: writer_id, value.
 	ErrorReason_ERROR_REASON_WRITER_FORGOTTEN ErrorReason = 36
-	// RocketMQ keeps the topic or queue in a way that this server does not serve, so it leaves it alone: the topic can be
-	// neither read nor appended to, made, changed or deleted. Metadata: topic, why (such as `queue.type=BatchCQ`,
+	// RocketMQ keeps the topic or queue in a form that this server does not serve, so the server leaves it alone: the
+	// topic can't be read, appended to, made, changed or deleted. Metadata: topic, why (such as `queue.type=BatchCQ`,
 	// `cleanup.policy=COMPACTION` or `light queue`), field.
 	ErrorReason_ERROR_REASON_TOPIC_SET_APART ErrorReason = 37
-	// The caller has not the role that the call needs: a service's or an operator's. Metadata: role.
+	// The caller does not have the role that the call needs: a service's or an operator's. Metadata: role.
 	ErrorReason_ERROR_REASON_NOT_PERMITTED ErrorReason = 38
-	// The request has more bytes, or more values, than its method takes. It was not looked at further. Metadata: value,
+	// The request has more bytes, or more values, than its method accepts. It was not read further. Metadata: value,
 	// limit.
 	ErrorReason_ERROR_REASON_REQUEST_TOO_LARGE ErrorReason = 39
 	// A reader took nothing of its stream for so long that the server ended it. Metadata: limit_ms.
 	ErrorReason_ERROR_REASON_STREAM_NOT_READ ErrorReason = 40
 	// Health was asked for a service that is not served here. Metadata: service.
 	ErrorReason_ERROR_REASON_SERVICE_NOT_FOUND ErrorReason = 41
-	// An AppendStream brought no batch for so long that the server ended it; nothing was in flight. Open another one for the
-	// next batch. Metadata: limit_ms.
+	// An AppendStream sent no batch for so long that the server ended it; nothing was in flight. Open another stream for
+	// the next batch. Metadata: limit_ms.
 	ErrorReason_ERROR_REASON_STREAM_IDLE ErrorReason = 42
 	// Two logs have nothing to do with each other, so that neither can follow the other. Metadata: mine, theirs.
 	ErrorReason_ERROR_REASON_HISTORY_DIFFERS ErrorReason = 43
 	// Too few replicas that are in sync are connected for an acknowledgement as REPLICATED. Nothing was stored: retry after
 	// the delay in RetryInfo. Metadata: in_sync, needed.
 	ErrorReason_ERROR_REASON_NOT_ENOUGH_REPLICAS ErrorReason = 44
-	// One that follows can't lead now: it lacks something, or is not there. Retry after the delay in RetryInfo. Metadata:
+	// A follower can't lead now: it lacks records, or is not connected. Retry after the delay in RetryInfo. Metadata:
 	// replica_id.
 	ErrorReason_ERROR_REASON_REPLICA_BEHIND ErrorReason = 45
-	// Nobody can tell whether this log has all that was acknowledged, so it leads only if the caller accepts that.
+	// It is unknown whether this log has all acknowledged records, so it leads only if the caller accepts their loss.
 	ErrorReason_ERROR_REASON_MAY_LOSE_DATA ErrorReason = 46
-	// The lease of this log was over before the answer left, so another one may lead: nobody knows yet whether what was
-	// stored here stays. A batch of a writer may be sent again, to whoever leads.
+	// The lease of this log was over before the answer was sent, so another log may lead. It is unknown yet whether the
+	// records stored here stay. A batch of a writer may be sent again, to the leader.
 	ErrorReason_ERROR_REASON_LEASE_OVER ErrorReason = 47
-	// A coordinator decides who leads, and this log can't: the message says why.
+	// A coordinator elects the leader, and this log can't lead: the message gives the reason.
 	ErrorReason_ERROR_REASON_NOT_ELECTED ErrorReason = 48
-	// A handle fits no delivery any more: its message is settled, or was delivered again. Metadata: topic, queue_id,
+	// A handle is not valid any more: its message is settled, or was delivered again. Metadata: topic, queue_id,
 	// queue_offset.
 	ErrorReason_ERROR_REASON_HANDLE_OUTDATED ErrorReason = 49
-	// Nothing is known of the consumer group. Metadata: group.
+	// The consumer group does not exist. Metadata: group.
 	ErrorReason_ERROR_REASON_GROUP_NOT_FOUND ErrorReason = 50
 	// No message with this id waits, or waited, for its time. Metadata: topic, message_id.
 	ErrorReason_ERROR_REASON_DELAYED_NOT_FOUND ErrorReason = 51
@@ -151,9 +152,9 @@ const (
 	ErrorReason_ERROR_REASON_TRANSACTION_ENDED ErrorReason = 55
 	// The log does not take the message of a transaction, which stays open. Metadata: transaction_id.
 	ErrorReason_ERROR_REASON_TRANSACTION_REFUSED ErrorReason = 56
-	// What the call does is in the log of the leader, and was not in time as durable as the store promises: with the role
-	// `sync_master` on the disks of the in-sync set. It stays, or is undone if the leader is lost. The call may be repeated,
-	// after the delay in RetryInfo.
+	// The change of the call is in the log of the leader, and did not become in time as durable as the store promises:
+	// with the role `sync_master` on the disks of the in-sync set. It stays, or is undone if the leader is lost. The call
+	// may be repeated, after the delay in RetryInfo.
 	ErrorReason_ERROR_REASON_NOT_DURABLE_YET ErrorReason = 57
 	// An Indexer knows a longer log of another history, so this store may have been made by accident, on a disk that is not
 	// mounted: it takes no appends until the Indexer follows it. Retry after the delay in RetryInfo.

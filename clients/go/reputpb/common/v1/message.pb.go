@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How safe a stored message is. Each level covers the faults of the levels before it.
+// Durability of a stored message. Each level covers the faults of the levels before it.
 type Durability int32
 
 const (
@@ -136,7 +136,7 @@ func (x *Host) GetPort() int32 {
 	return 0
 }
 
-// One message as it is stored.
+// A message as it is stored.
 type StoredMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Topic that it was appended to.
@@ -147,7 +147,7 @@ type StoredMessage struct {
 	QueueOffset int64 `protobuf:"varint,3,opt,name=queue_offset,json=queueOffset,proto3" json:"queue_offset,omitempty"`
 	// Position of the record's first byte in the whole log.
 	PhysicalOffset int64 `protobuf:"varint,4,opt,name=physical_offset,json=physicalOffset,proto3" json:"physical_offset,omitempty"`
-	// What the producer sent, unchanged; still compressed if the producer compressed it (see sys_flag).
+	// The body that the producer sent, unchanged; still compressed if the producer compressed it (see sys_flag).
 	Body []byte `protobuf:"bytes,5,opt,name=body,proto3" json:"body,omitempty"`
 	// RocketMQ's properties: TAGS is the tag, KEYS the keys separated by single spaces, UNIQ_KEY the unique id.
 	Properties map[string]string `protobuf:"bytes,6,rep,name=properties,proto3" json:"properties,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -155,15 +155,15 @@ type StoredMessage struct {
 	BornTimeMs int64 `protobuf:"varint,7,opt,name=born_time_ms,json=bornTimeMs,proto3" json:"born_time_ms,omitempty"`
 	// Milliseconds since the epoch by the store's clock; never runs backwards within a log.
 	StoreTimeMs int64 `protobuf:"varint,8,opt,name=store_time_ms,json=storeTimeMs,proto3" json:"store_time_ms,omitempty"`
-	// Where the producer was.
+	// Address of the producer.
 	BornHost *Host `protobuf:"bytes,9,opt,name=born_host,json=bornHost,proto3" json:"born_host,omitempty"`
-	// Where it was stored.
+	// Address of the store.
 	StoreHost *Host `protobuf:"bytes,10,opt,name=store_host,json=storeHost,proto3" json:"store_host,omitempty"`
 	// Opaque flag of the producer.
 	Flag int32 `protobuf:"varint,11,opt,name=flag,proto3" json:"flag,omitempty"`
 	// RocketMQ's system flag: compression, transaction type, address families (docs/formats/commit_log.md).
 	SysFlag int32 `protobuf:"varint,12,opt,name=sys_flag,json=sysFlag,proto3" json:"sys_flag,omitempty"`
-	// How often consumers sent it back.
+	// Number of times that consumers sent it back.
 	ReconsumeTimes int32 `protobuf:"varint,13,opt,name=reconsume_times,json=reconsumeTimes,proto3" json:"reconsume_times,omitempty"`
 	// Physical offset of the prepared message of a committed transaction, otherwise 0.
 	PreparedTransactionOffset int64 `protobuf:"varint,14,opt,name=prepared_transaction_offset,json=preparedTransactionOffset,proto3" json:"prepared_transaction_offset,omitempty"`

@@ -25,7 +25,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Where a dead letter is in its topic.
+// The place of a dead letter in its topic.
 type DeadLetterPlace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Queue within the topic, from 0.
@@ -80,14 +80,14 @@ func (x *DeadLetterPlace) GetQueueOffset() int64 {
 	return 0
 }
 
-// Some of a group's dead letters. All that is set must hold.
+// Some of a group's dead letters. All conditions that are set must hold.
 type DeadLetterSelection struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only these, at most 1,000; empty for all.
+	// Only letters at these places, at most 1,000; empty for all.
 	Places []*DeadLetterPlace `protobuf:"bytes,1,rep,name=places,proto3" json:"places,omitempty"`
 	// A condition of properties in SQL92 (docs/filters.md); empty for all.
 	Where string `protobuf:"bytes,2,opt,name=where,proto3" json:"where,omitempty"`
-	// When they died: earliest time, inclusive. Absent: no bound.
+	// Earliest time at which the letters died, inclusive. Absent: no bound.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	// Latest time, exclusive. Absent: no bound.
 	EndTime       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
@@ -156,17 +156,17 @@ func (x *DeadLetterSelection) GetEndTime() *timestamppb.Timestamp {
 // A message that a group could not process.
 type DeadLetter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As it is stored among the dead letters; its store time is when it died.
+	// As it is stored among the dead letters; its store time is the time at which it died.
 	Message *v1.StoredMessage `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
-	// Where it came from; empty if the letter does not tell, as some of RocketMQ's do.
+	// Topic that it came from; empty if the letter does not have it, as some letters of RocketMQ.
 	OriginTopic string `protobuf:"bytes,2,opt,name=origin_topic,json=originTopic,proto3" json:"origin_topic,omitempty"`
-	// Queue there, from 0; absent if the letter does not tell.
+	// Queue there, from 0; absent if the letter does not have it.
 	OriginQueueId *int32 `protobuf:"varint,3,opt,name=origin_queue_id,json=originQueueId,proto3,oneof" json:"origin_queue_id,omitempty"`
-	// Entry number there, from 0; absent if the letter does not tell.
+	// Entry number there, from 0; absent if the letter does not have it.
 	OriginQueueOffset *int64 `protobuf:"varint,4,opt,name=origin_queue_offset,json=originQueueOffset,proto3,oneof" json:"origin_queue_offset,omitempty"`
 	// Id of the message there.
 	OriginMessageId string `protobuf:"bytes,5,opt,name=origin_message_id,json=originMessageId,proto3" json:"origin_message_id,omitempty"`
-	// How often it was delivered before it died; 0 if the letter does not tell.
+	// Number of deliveries before it died; 0 if the letter does not have it.
 	AttemptCount  int32 `protobuf:"varint,6,opt,name=attempt_count,json=attemptCount,proto3" json:"attempt_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -244,12 +244,12 @@ func (x *DeadLetter) GetAttemptCount() int32 {
 	return 0
 }
 
-// Which dead letters.
+// The dead letters to list.
 type ListDeadLettersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the group.
 	Group string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	// Which of them.
+	// The conditions of the letters.
 	Selection *DeadLetterSelection `protobuf:"bytes,2,opt,name=selection,proto3" json:"selection,omitempty"`
 	// Most letters in the answer, which ends earlier with 4 MiB. 0 means 32, more than 1,000 means 1,000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -372,18 +372,18 @@ func (x *ListDeadLettersResponse) GetNextPageToken() string {
 	return ""
 }
 
-// What to replay.
+// The dead letters to replay, and the speed.
 type ReplayDeadLettersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the group.
 	Group string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	// Which letters.
+	// The conditions of the letters.
 	Selection *DeadLetterSelection `protobuf:"bytes,2,opt,name=selection,proto3" json:"selection,omitempty"`
 	// Most letters in a second, 1 or more; 0 for as many as the log takes.
 	LettersPerSecondMax int32 `protobuf:"varint,3,opt,name=letters_per_second_max,json=lettersPerSecondMax,proto3" json:"letters_per_second_max,omitempty"`
 	// Most letters in all, 1 or more; 0 for all.
 	LetterCountMax int64 `protobuf:"varint,4,opt,name=letter_count_max,json=letterCountMax,proto3" json:"letter_count_max,omitempty"`
-	// Only say what would be.
+	// Return the counts that a replay would have, and append nothing.
 	DryRun        bool `protobuf:"varint,5,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -454,18 +454,19 @@ func (x *ReplayDeadLettersRequest) GetDryRun() bool {
 	return false
 }
 
-// How far it is: what was done since the call began.
+// Progress since the call began.
 type ReplayDeadLettersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Entries that were looked at, and how many there are to look at: all between the first and the last that may be meant.
+	// Entries that were checked. total_count is the number of entries to check: all between the first and the last entry
+	// that may be selected.
 	PassedCount int64 `protobuf:"varint,1,opt,name=passed_count,json=passedCount,proto3" json:"passed_count,omitempty"`
 	// See passed_count.
 	TotalCount int64 `protobuf:"varint,2,opt,name=total_count,json=totalCount,proto3" json:"total_count,omitempty"`
-	// By the topic that they came from.
+	// Counts by the topic that the letters came from.
 	Topics []*ReplayedTopic `protobuf:"bytes,3,rep,name=topics,proto3" json:"topics,omitempty"`
-	// Letters that were meant, and that somebody else has replayed or received.
+	// Letters that were selected, and that another caller has replayed or received.
 	DoneBeforeCount int64 `protobuf:"varint,4,opt,name=done_before_count,json=doneBeforeCount,proto3" json:"done_before_count,omitempty"`
-	// The last answer.
+	// True in the last answer.
 	IsDone        bool `protobuf:"varint,5,opt,name=is_done,json=isDone,proto3" json:"is_done,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -536,16 +537,16 @@ func (x *ReplayDeadLettersResponse) GetIsDone() bool {
 	return false
 }
 
-// What became of the letters that came from a topic.
+// The outcome for the letters that came from a topic.
 type ReplayedTopic struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the topic; empty for letters that do not tell.
+	// Name of the topic; empty for letters that do not have it.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	// Letters that were appended to it, or would be.
 	ReplayedCount int64 `protobuf:"varint,2,opt,name=replayed_count,json=replayedCount,proto3" json:"replayed_count,omitempty"`
-	// Letters that stay, because the topic takes none.
+	// Letters that stay, because the topic accepts no messages.
 	RefusedCount int64 `protobuf:"varint,3,opt,name=refused_count,json=refusedCount,proto3" json:"refused_count,omitempty"`
-	// Why; empty if it takes them.
+	// The reason; empty if the topic accepts messages.
 	Refusal       string `protobuf:"bytes,4,opt,name=refusal,proto3" json:"refusal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

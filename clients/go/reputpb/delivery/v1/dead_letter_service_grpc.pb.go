@@ -29,14 +29,14 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Messages that a group could not process: what they are, and back to where they came from.
-// They are in the topic `%DLQ%` and the group's name, until they expire as any message does.
+// Lists messages that a group could not process, and replays them to the topics that they came from. They are in the
+// topic `%DLQ%` and the group's name, until they expire as any message does.
 type DeadLetterServiceClient interface {
 	// Lists a group's dead letters that were not replayed, by queue and queue offset. Idempotent.
 	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
-	// Appends dead letters to the topics that they came from, each once, however often this is called and whatever dies
-	// meanwhile: a message and the note that its letter is done are one batch of the log. Those that come while it runs stay.
-	// It tells how far it is about twice a second, and at the end.
+	// Appends dead letters to the topics that they came from. Each is appended once, however often this is called and
+	// whichever process dies meanwhile: a message and the record that its letter is done are a single batch of the log.
+	// Letters that come while the call runs stay. The call sends its progress about twice a second, and at the end.
 	ReplayDeadLetters(ctx context.Context, in *ReplayDeadLettersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReplayDeadLettersResponse], error)
 }
 
@@ -81,14 +81,14 @@ type DeadLetterService_ReplayDeadLettersClient = grpc.ServerStreamingClient[Repl
 // All implementations must embed UnimplementedDeadLetterServiceServer
 // for forward compatibility.
 //
-// Messages that a group could not process: what they are, and back to where they came from.
-// They are in the topic `%DLQ%` and the group's name, until they expire as any message does.
+// Lists messages that a group could not process, and replays them to the topics that they came from. They are in the
+// topic `%DLQ%` and the group's name, until they expire as any message does.
 type DeadLetterServiceServer interface {
 	// Lists a group's dead letters that were not replayed, by queue and queue offset. Idempotent.
 	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
-	// Appends dead letters to the topics that they came from, each once, however often this is called and whatever dies
-	// meanwhile: a message and the note that its letter is done are one batch of the log. Those that come while it runs stay.
-	// It tells how far it is about twice a second, and at the end.
+	// Appends dead letters to the topics that they came from. Each is appended once, however often this is called and
+	// whichever process dies meanwhile: a message and the record that its letter is done are a single batch of the log.
+	// Letters that come while the call runs stay. The call sends its progress about twice a second, and at the end.
 	ReplayDeadLetters(*ReplayDeadLettersRequest, grpc.ServerStreamingServer[ReplayDeadLettersResponse]) error
 	mustEmbedUnimplementedDeadLetterServiceServer()
 }

@@ -25,12 +25,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Which messages.
+// The messages to list.
 type ListDelayedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only those for this topic. Empty: for all.
+	// Only messages for this topic. Empty: for all topics.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// Only those with this key (one of KEYS, or UNIQ_KEY), without spaces. Not together with a time; there is one page.
+	// Only messages with this key (a key of KEYS, or UNIQ_KEY), without spaces. Not together with a time; there is a
+	// single page.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// Earliest time at which they are due, inclusive. Absent: from the first on.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
@@ -176,11 +177,11 @@ type DelayedMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As it is stored in the topic rmq_sys_wheel_timer.
 	Message *v1.StoredMessage `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
-	// Where it goes.
+	// Topic to which the message is delivered.
 	Topic string `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
-	// When.
+	// Time at which the message is due.
 	DeliveryTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=delivery_time,json=deliveryTime,proto3" json:"delivery_time,omitempty"`
-	// What cancels it: its unique id (UNIQ_KEY), or else its offset message id.
+	// Id to cancel it by: its unique id (UNIQ_KEY), or else its offset message id.
 	MessageId     string `protobuf:"bytes,4,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -244,12 +245,13 @@ func (x *DelayedMessage) GetMessageId() string {
 	return ""
 }
 
-// Which message.
+// The message to cancel.
 type CancelDelayedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the topic to which it goes.
+	// Name of the topic to which the message is delivered.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// Its unique id, or its offset message id as the append answered it. Of several with one unique id all are cancelled.
+	// Its unique id, or its offset message id as the append answered it. Of several with the same unique id all are
+	// cancelled.
 	MessageId     string `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -299,10 +301,10 @@ func (x *CancelDelayedRequest) GetMessageId() string {
 	return ""
 }
 
-// What was cancelled.
+// The message that was cancelled.
 type CancelDelayedResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The message. It comes no more.
+	// The message. It is never delivered.
 	Message       *DelayedMessage `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -32,11 +32,11 @@ const (
 // Messages that wait for their time: an Append with the property TIMER_DELIVER_MS, TIMER_DELAY_MS or TIMER_DELAY_SEC.
 // Messages with a delay level (DELAY) are not among them.
 type DelayServiceClient interface {
-	// Messages that wait, by the time at which they are due. Idempotent.
+	// Lists messages that wait, by the time at which they are due. Idempotent.
 	ListDelayed(ctx context.Context, in *ListDelayedRequest, opts ...grpc.CallOption) (*ListDelayedResponse, error)
-	// Takes back a message before it is delivered. Answered when that is as durable as the log promises: then it never
-	// comes.
-	// DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none. Idempotent.
+	// Cancels a message before it is delivered. Answered when the cancellation is as durable as the log promises: then
+	// the message is never delivered. DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none.
+	// Idempotent.
 	CancelDelayed(ctx context.Context, in *CancelDelayedRequest, opts ...grpc.CallOption) (*CancelDelayedResponse, error)
 }
 
@@ -75,11 +75,11 @@ func (c *delayServiceClient) CancelDelayed(ctx context.Context, in *CancelDelaye
 // Messages that wait for their time: an Append with the property TIMER_DELIVER_MS, TIMER_DELAY_MS or TIMER_DELAY_SEC.
 // Messages with a delay level (DELAY) are not among them.
 type DelayServiceServer interface {
-	// Messages that wait, by the time at which they are due. Idempotent.
+	// Lists messages that wait, by the time at which they are due. Idempotent.
 	ListDelayed(context.Context, *ListDelayedRequest) (*ListDelayedResponse, error)
-	// Takes back a message before it is delivered. Answered when that is as durable as the log promises: then it never
-	// comes.
-	// DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none. Idempotent.
+	// Cancels a message before it is delivered. Answered when the cancellation is as durable as the log promises: then
+	// the message is never delivered. DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none.
+	// Idempotent.
 	CancelDelayed(context.Context, *CancelDelayedRequest) (*CancelDelayedResponse, error)
 	mustEmbedUnimplementedDelayServiceServer()
 }

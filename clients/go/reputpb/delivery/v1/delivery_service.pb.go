@@ -27,29 +27,29 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What to receive.
+// The group, the topic and the filter of a receive.
 type ReceiveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the group: 1 to 122 bytes of letters, digits, `_`, `-`, `%` and `|`, so that its dead letters can have a topic.
 	Group string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	// Name of the topic.
 	Topic string `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
-	// Most messages in the answer. 0 means 32, more than the server's receive_count_max (1,000) means that.
+	// Most messages in the answer. 0 means 32, more than the server's receive_count_max (1,000) means receive_count_max.
 	MessageCountMax int32 `protobuf:"varint,3,opt,name=message_count_max,json=messageCountMax,proto3" json:"message_count_max,omitempty"`
 	// For how long the messages are the caller's: 1 ms to 12 h. Absent: as the group's policy says.
 	Invisible *durationpb.Duration `protobuf:"bytes,4,opt,name=invisible,proto3" json:"invisible,omitempty"`
-	// `*` or empty for all, otherwise 1 to 1,000 tags separated by `||`, in any order. A message is delivered to members whose
-	// filter it passes, and is settled for the group if it passes the filter of no member. Members may use up to 32 different
-	// filters of a topic at a time.
+	// `*` or empty for all, otherwise 1 to 1,000 tags separated by `||`, in any order. A message is delivered to members
+	// whose filter it passes. A message that passes no member's filter is settled for the group. Members may use up to 32
+	// different filters of a topic at a time.
 	TagExpression string `protobuf:"bytes,5,opt,name=tag_expression,json=tagExpression,proto3" json:"tag_expression,omitempty"`
 	// How long to wait for the first message. 0 answers at once; more than 30 s means 30 s.
 	Wait *durationpb.Duration `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`
 	// A condition of properties in SQL92 (docs/filters.md); empty for all. It holds beside `tag_expression`, and both are the
 	// member's filter.
 	Where string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
-	// Makes it harmless to ask again when the answer was lost: a receive with the id of a former one of this group and topic
-	// gets the messages again that still are the caller's, in the same attempt, with new handles. At most 100 bytes, another id for each
-	// receive; the server remembers them for two minutes.
+	// Makes it harmless to ask again when the answer was lost: a receive with the id of a former receive of this group
+	// and topic gets the messages again that still are the caller's, in the same attempt, with new handles. At most 100
+	// bytes, another id for each receive; the server keeps the ids for two minutes.
 	AttemptId     string `protobuf:"bytes,8,opt,name=attempt_id,json=attemptId,proto3" json:"attempt_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -141,10 +141,10 @@ func (x *ReceiveRequest) GetAttemptId() string {
 	return ""
 }
 
-// What was received; none if there was none in time.
+// The received messages; none if no message came in time.
 type ReceiveResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In no order but within a queue.
+	// Ordered within a queue; in no order across queues.
 	Messages      []*ReceivedMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -194,9 +194,9 @@ type ReceivedMessage struct {
 	Message *v1.StoredMessage `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	// Names this delivery when the message is settled. Fits until the message is settled or delivered again.
 	Handle string `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
-	// How often the message was delivered, this time included.
+	// Number of deliveries of the message, including this delivery.
 	Attempt int32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Until when the message is the receiver's.
+	// Time until which the message is the receiver's.
 	InvisibleUntil *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=invisible_until,json=invisibleUntil,proto3" json:"invisible_until,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -260,7 +260,7 @@ func (x *ReceivedMessage) GetInvisibleUntil() *timestamppb.Timestamp {
 	return nil
 }
 
-// What is to become of messages.
+// Messages to settle.
 type SettleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 1,000 entries.
@@ -306,7 +306,7 @@ func (x *SettleRequest) GetEntries() []*SettleEntry {
 	return nil
 }
 
-// What is to become of one message.
+// The action for a message.
 type SettleEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// From ReceivedMessage, or from the outcome of an `extend`.
@@ -419,27 +419,27 @@ type isSettleEntry_Action interface {
 }
 
 type SettleEntry_Ack struct {
-	// It was processed, and is not delivered again.
+	// The message was processed, and is not delivered again.
 	Ack *Ack `protobuf:"bytes,2,opt,name=ack,proto3,oneof"`
 }
 
 type SettleEntry_Nack struct {
-	// It was not processed, and is delivered again.
+	// The message was not processed, and is delivered again.
 	Nack *Nack `protobuf:"bytes,3,opt,name=nack,proto3,oneof"`
 }
 
 type SettleEntry_Extend struct {
-	// It takes longer.
+	// Processing takes longer: the message stays the caller's.
 	Extend *Extend `protobuf:"bytes,4,opt,name=extend,proto3,oneof"`
 }
 
 type SettleEntry_Terminate struct {
-	// It can't be processed, and is not delivered again, nor put among the dead letters.
+	// The message can't be processed. It is not delivered again, and does not become a dead letter.
 	Terminate *Terminate `protobuf:"bytes,5,opt,name=terminate,proto3,oneof"`
 }
 
 type SettleEntry_Bury struct {
-	// It can't be processed, and goes to the dead letters of its group.
+	// The message can't be processed, and becomes a dead letter of its group.
 	Bury *Bury `protobuf:"bytes,6,opt,name=bury,proto3,oneof"`
 }
 
@@ -453,7 +453,7 @@ func (*SettleEntry_Terminate) isSettleEntry_Action() {}
 
 func (*SettleEntry_Bury) isSettleEntry_Action() {}
 
-// Done.
+// The message was processed.
 type Ack struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -490,12 +490,12 @@ func (*Ack) Descriptor() ([]byte, []int) {
 	return file_reput_delivery_v1_delivery_service_proto_rawDescGZIP(), []int{5}
 }
 
-// Give it to another one.
+// The message is to be delivered again, to any member.
 type Nack struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// When, from now on: 0 to 12 h. Absent: as the group's policy says for this attempt.
+	// Wait before the next delivery, from now on: 0 to 12 h. Absent: as the group's policy says for this attempt.
 	Delay *durationpb.Duration `protobuf:"bytes,1,opt,name=delay,proto3" json:"delay,omitempty"`
-	// The receiver did not begin with it: the delivery does not count as an attempt.
+	// The receiver did not begin to process the message: the delivery does not count as an attempt.
 	IsUntried     bool `protobuf:"varint,2,opt,name=is_untried,json=isUntried,proto3" json:"is_untried,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -545,12 +545,12 @@ func (x *Nack) GetIsUntried() bool {
 	return false
 }
 
-// Leave it to me.
+// The caller keeps the message for longer.
 type Extend struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For how long, from now on: 1 ms to 12 h. Absent: as the group's policy says.
+	// Time that the message stays the caller's, from now on: 1 ms to 12 h. Absent: as the group's policy says.
 	Invisible *durationpb.Duration `protobuf:"bytes,1,opt,name=invisible,proto3" json:"invisible,omitempty"`
-	// The handle stays the same: for who extends on behalf of the one that has it.
+	// The handle stays the same: for a caller that extends on behalf of the handle's receiver.
 	KeepsHandle   bool `protobuf:"varint,2,opt,name=keeps_handle,json=keepsHandle,proto3" json:"keeps_handle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -600,7 +600,7 @@ func (x *Extend) GetKeepsHandle() bool {
 	return false
 }
 
-// Give it up.
+// The group gives the message up.
 type Terminate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -637,7 +637,8 @@ func (*Terminate) Descriptor() ([]byte, []int) {
 	return file_reput_delivery_v1_delivery_service_proto_rawDescGZIP(), []int{8}
 }
 
-// Give it up, and keep it: it is put into the topic `%DLQ%` and the group's name, exactly once.
+// The group gives the message up, and keeps it as a dead letter: it is put into the topic `%DLQ%` and the group's name,
+// exactly once.
 type Bury struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -674,7 +675,7 @@ func (*Bury) Descriptor() ([]byte, []int) {
 	return file_reput_delivery_v1_delivery_service_proto_rawDescGZIP(), []int{9}
 }
 
-// What became of the entries.
+// The outcomes of the entries.
 type SettleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each entry, in their order.
@@ -720,11 +721,11 @@ func (x *SettleResponse) GetOutcomes() []*SettleOutcome {
 	return nil
 }
 
-// What became of an entry.
+// The outcome of an entry.
 type SettleOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Set if nothing was done: HANDLE_OUTDATED for a message that is settled or was delivered again, BAD_ARGUMENT for a
-	// handle that none was given. An entry that is repeated because its answer was lost is answered as the first time.
+	// Set if nothing was done. HANDLE_OUTDATED for a message that is settled or was delivered again. BAD_ARGUMENT for a
+	// handle that was never given. An entry that is repeated because its answer was lost is answered as the first time.
 	Error *status.Status `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
 	// The handle from now on, of an `extend`.
 	Handle        string `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
@@ -870,17 +871,17 @@ type isConsumeRequest_Step interface {
 }
 
 type ConsumeRequest_Begin struct {
-	// What to send: the first request, and only that.
+	// The group and the topics to consume: the first request, and no other.
 	Begin *ConsumeBegin `protobuf:"bytes,1,opt,name=begin,proto3,oneof"`
 }
 
 type ConsumeRequest_Credit struct {
-	// How much more may be sent.
+	// Credit for further messages.
 	Credit *ConsumeCredit `protobuf:"bytes,2,opt,name=credit,proto3,oneof"`
 }
 
 type ConsumeRequest_Settle struct {
-	// What is to become of messages.
+	// Messages to settle.
 	Settle *ConsumeSettle `protobuf:"bytes,3,opt,name=settle,proto3,oneof"`
 }
 
@@ -897,18 +898,18 @@ func (*ConsumeRequest_Settle) isConsumeRequest_Step() {}
 
 func (*ConsumeRequest_Stop) isConsumeRequest_Step() {}
 
-// What to send.
+// The group, the topics and the filter to consume.
 type ConsumeBegin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As ReceiveRequest has it.
+	// As in ReceiveRequest.
 	Group string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	// 1 to 100 topics, served in turn.
 	Topics []string `protobuf:"bytes,2,rep,name=topics,proto3" json:"topics,omitempty"`
-	// As ReceiveRequest has it.
+	// As in ReceiveRequest.
 	Invisible *durationpb.Duration `protobuf:"bytes,3,opt,name=invisible,proto3" json:"invisible,omitempty"`
-	// As ReceiveRequest has it.
+	// As in ReceiveRequest.
 	TagExpression string `protobuf:"bytes,4,opt,name=tag_expression,json=tagExpression,proto3" json:"tag_expression,omitempty"`
-	// As ReceiveRequest has it.
+	// As in ReceiveRequest.
 	Where         string `protobuf:"bytes,5,opt,name=where,proto3" json:"where,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -979,12 +980,13 @@ func (x *ConsumeBegin) GetWhere() string {
 	return ""
 }
 
-// How much more may be sent, beyond what was allowed before. Nothing is, before both were given.
+// Credit for further messages, in addition to the credit before. Nothing is sent before both counts were given.
 type ConsumeCredit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Messages: 0 to 1,000,000; more than so many are never open.
+	// Messages: 0 to 1,000,000. The open credit is never larger.
 	MessageCount int32 `protobuf:"varint,1,opt,name=message_count,json=messageCount,proto3" json:"message_count,omitempty"`
-	// Bytes of their records: 0 to 1 GiB; more than so many are never open. The last message may be larger than what is left.
+	// Bytes of their records: 0 to 1 GiB. The open credit is never larger. The last message may be larger than the rest
+	// of the credit.
 	SizeBytes     int64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1034,12 +1036,12 @@ func (x *ConsumeCredit) GetSizeBytes() int64 {
 	return 0
 }
 
-// What is to become of messages.
+// Messages to settle.
 type ConsumeSettle struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The caller's own: the answer has it, too. Answers may come in another order.
+	// The caller's own number: the answer has it, too. Answers may come in another order.
 	Number int64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	// As SettleRequest has them.
+	// As in SettleRequest.
 	Entries       []*SettleEntry `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1089,7 +1091,7 @@ func (x *ConsumeSettle) GetEntries() []*SettleEntry {
 	return nil
 }
 
-// Send nothing more: credits are void. Settling goes on.
+// Send nothing more: credits are void. Settling continues.
 type ConsumeStop struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1126,7 +1128,7 @@ func (*ConsumeStop) Descriptor() ([]byte, []int) {
 	return file_reput_delivery_v1_delivery_service_proto_rawDescGZIP(), []int{16}
 }
 
-// What a caller that consumes learns.
+// A step of the answer to a caller that consumes.
 type ConsumeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exactly one is set.
@@ -1230,7 +1232,7 @@ type ConsumeResponse_Messages struct {
 }
 
 type ConsumeResponse_Settled struct {
-	// What became of entries.
+	// The outcomes of entries.
 	Settled *ConsumeSettled `protobuf:"bytes,3,opt,name=settled,proto3,oneof"`
 }
 
@@ -1247,10 +1249,10 @@ func (*ConsumeResponse_Settled) isConsumeResponse_Step() {}
 
 func (*ConsumeResponse_Stopped) isConsumeResponse_Step() {}
 
-// It begins.
+// The stream begins.
 type ConsumeBegun struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How the group gets its messages.
+	// The policy of the group.
 	Policy        *GroupPolicy `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1296,7 +1298,7 @@ func (x *ConsumeBegun) GetPolicy() *GroupPolicy {
 // Messages that are the caller's for a while.
 type ConsumeMessages struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As ReceiveResponse has them.
+	// As in ReceiveResponse.
 	Messages      []*ReceivedMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1339,7 +1341,7 @@ func (x *ConsumeMessages) GetMessages() []*ReceivedMessage {
 	return nil
 }
 
-// What became of the entries of a ConsumeSettle.
+// The outcomes of the entries of a ConsumeSettle.
 type ConsumeSettled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its number.
@@ -1394,7 +1396,7 @@ func (x *ConsumeSettled) GetOutcomes() []*SettleOutcome {
 	return nil
 }
 
-// No more messages come: those that were sent before are all that there are.
+// No more messages come: all messages were sent before this step.
 type ConsumeStopped struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields

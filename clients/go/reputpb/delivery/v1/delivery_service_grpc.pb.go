@@ -30,21 +30,22 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Shares the messages of topics among the members of consumer groups, one message at a time.
-// At least once: a message comes again until it is settled. What was settled, and answered, never comes again: the answer
-// waits until the log has it as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
-// NOT_DURABLE_YET says after 30 s that it is at the leader alone, so that the message may come again.
+// Shares the messages of topics among the members of consumer groups, one message at a time. At least once: a message
+// is redelivered until it is settled. A message whose settling was answered is never redelivered: the answer waits
+// until the log has the settling as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
+// NOT_DURABLE_YET says after 30 s that the settling is at the leader alone, so that the message may be redelivered.
 type DeliveryServiceClient interface {
-	// Returns messages that are the caller's for a while; may wait for the first one. A message that is not settled by then
-	// is delivered again, to anybody of the group. Not idempotent. A group and its place in a topic are made by its first
-	// receive.
+	// Returns messages that are the caller's for a while; may wait for the first message. A message that is not settled
+	// by then is delivered again, to any member of the group. Not idempotent. The first receive of a group makes the
+	// group and its place in the topic.
 	Receive(ctx context.Context, in *ReceiveRequest, opts ...grpc.CallOption) (*ReceiveResponse, error)
-	// Says what is to become of messages. Idempotent but for the handles of those that are postponed. Entries fail one by one.
+	// Settles messages: an entry names a delivery and its action. Idempotent, except for the handles of extended
+	// messages. Entries fail one by one.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
-	// Sends messages as they come, as many as the caller gives credit for, and settles them on the way. The first request
-	// says what to send, and is answered with the group's policy. It ends when the caller ends its side, once all outcomes are
-	// sent; what was sent and not settled stays the caller's until its time is over. RECOVERING when deliveries move to
-	// another process: begin anew, handles go on to fit.
+	// Sends messages as they come, up to the caller's credit, and settles messages on the same stream. The first request
+	// names the group and the topics, and is answered with the group's policy. The stream ends when the caller ends its
+	// side, after all outcomes are sent. Messages that were sent and not settled stay the caller's until their time is
+	// over. RECOVERING when deliveries move to another process: begin anew; the handles stay valid.
 	Consume(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConsumeRequest, ConsumeResponse], error)
 }
 
@@ -93,21 +94,22 @@ type DeliveryService_ConsumeClient = grpc.BidiStreamingClient[ConsumeRequest, Co
 // All implementations must embed UnimplementedDeliveryServiceServer
 // for forward compatibility.
 //
-// Shares the messages of topics among the members of consumer groups, one message at a time.
-// At least once: a message comes again until it is settled. What was settled, and answered, never comes again: the answer
-// waits until the log has it as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
-// NOT_DURABLE_YET says after 30 s that it is at the leader alone, so that the message may come again.
+// Shares the messages of topics among the members of consumer groups, one message at a time. At least once: a message
+// is redelivered until it is settled. A message whose settling was answered is never redelivered: the answer waits
+// until the log has the settling as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
+// NOT_DURABLE_YET says after 30 s that the settling is at the leader alone, so that the message may be redelivered.
 type DeliveryServiceServer interface {
-	// Returns messages that are the caller's for a while; may wait for the first one. A message that is not settled by then
-	// is delivered again, to anybody of the group. Not idempotent. A group and its place in a topic are made by its first
-	// receive.
+	// Returns messages that are the caller's for a while; may wait for the first message. A message that is not settled
+	// by then is delivered again, to any member of the group. Not idempotent. The first receive of a group makes the
+	// group and its place in the topic.
 	Receive(context.Context, *ReceiveRequest) (*ReceiveResponse, error)
-	// Says what is to become of messages. Idempotent but for the handles of those that are postponed. Entries fail one by one.
+	// Settles messages: an entry names a delivery and its action. Idempotent, except for the handles of extended
+	// messages. Entries fail one by one.
 	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
-	// Sends messages as they come, as many as the caller gives credit for, and settles them on the way. The first request
-	// says what to send, and is answered with the group's policy. It ends when the caller ends its side, once all outcomes are
-	// sent; what was sent and not settled stays the caller's until its time is over. RECOVERING when deliveries move to
-	// another process: begin anew, handles go on to fit.
+	// Sends messages as they come, up to the caller's credit, and settles messages on the same stream. The first request
+	// names the group and the topics, and is answered with the group's policy. The stream ends when the caller ends its
+	// side, after all outcomes are sent. Messages that were sent and not settled stay the caller's until their time is
+	// over. RECOVERING when deliveries move to another process: begin anew; the handles stay valid.
 	Consume(grpc.BidiStreamingServer[ConsumeRequest, ConsumeResponse]) error
 	mustEmbedUnimplementedDeliveryServiceServer()
 }

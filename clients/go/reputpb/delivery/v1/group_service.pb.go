@@ -25,7 +25,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What holds up a queue of a group.
+// The reasons why a queue of a group makes no progress.
 type StandstillReason int32
 
 const (
@@ -33,7 +33,7 @@ const (
 	StandstillReason_STANDSTILL_REASON_UNSPECIFIED StandstillReason = 0
 	// The group is paused.
 	StandstillReason_STANDSTILL_REASON_PAUSED StandstillReason = 1
-	// Messages wait for one with the same ordering key, which `queue_offset` names.
+	// Messages wait for another message with the same ordering key, which `queue_offset` names.
 	StandstillReason_STANDSTILL_REASON_KEY_BLOCKED StandstillReason = 2
 	// So many messages are in flight, wait or are held that nothing new is delivered: `queue_open_count_max`.
 	StandstillReason_STANDSTILL_REASON_OPEN_LIMIT StandstillReason = 3
@@ -94,25 +94,28 @@ func (StandstillReason) EnumDescriptor() ([]byte, []int) {
 	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{0}
 }
 
-// How a group gets its messages.
+// The policy by which a group gets its messages.
 type GroupPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A message that was delivered so often and not settled goes to the dead letters, topic `%DLQ%` and the group's name, as
-	// soon as the last delivery was given back or its time is over. 1 to 1,000; 0 means 17.
+	// Most deliveries of a message. A message that was delivered so often and not settled becomes a dead letter, in the
+	// topic `%DLQ%` and the group's name, as soon as the last delivery was given back or its time is over. 1 to 1,000; 0
+	// means 17.
 	AttemptsMax int32 `protobuf:"varint,1,opt,name=attempts_max,json=attemptsMax,proto3" json:"attempts_max,omitempty"`
-	// How long a message waits after a nack without delay, by attempts; the last one counts for all others. At most 64, 0 to
-	// 12 h each. Empty: RocketMQ's, 10 s, 30 s, 1 min and so on to 2 h; in an ordered group 1 s, 5 s, 10 s and so on to 2 h.
-	// Each of these two lists stands for none, so a group that becomes ordered gets the other one.
+	// Wait of a message after a nack without delay, by attempts; the last wait is used for all further attempts. At most
+	// 64, 0 to 12 h each. Empty: RocketMQ's, 10 s, 30 s, 1 min and so on to 2 h; in an ordered group 1 s, 5 s, 10 s and
+	// so on to 2 h. Each of these two lists has the same meaning as an empty list, so a group that becomes ordered gets
+	// the other list.
 	Backoffs []*durationpb.Duration `protobuf:"bytes,2,rep,name=backoffs,proto3" json:"backoffs,omitempty"`
-	// For how long a message is the receiver's who asks for no other time: 1 ms to 12 h. Absent means 60 s.
+	// Time that a message is the receiver's, if the receiver asks for no other time: 1 ms to 12 h. Absent means 60 s.
 	Invisible *durationpb.Duration `protobuf:"bytes,3,opt,name=invisible,proto3" json:"invisible,omitempty"`
-	// Messages with the same ordering key (`__SHARDINGKEY`) of a queue are delivered one after the other: the next one when
-	// the one before is settled. A queue that a topic gets later waits until what other queues had before it is settled.
+	// Messages with the same ordering key (`__SHARDINGKEY`) of a queue are delivered one after the other: the next
+	// message when the message before is settled. A queue that a topic gets later waits until the older messages of other
+	// queues are settled.
 	IsOrdered bool `protobuf:"varint,4,opt,name=is_ordered,json=isOrdered,proto3" json:"is_ordered,omitempty"`
 	// The queues that exist at the group's first receive of a topic begin at their end, not with their first message. Queues
 	// that come later begin with their first message.
 	FromEnd bool `protobuf:"varint,5,opt,name=from_end,json=fromEnd,proto3" json:"from_end,omitempty"`
-	// Nobody receives anything.
+	// The group receives nothing.
 	IsPaused      bool `protobuf:"varint,6,opt,name=is_paused,json=isPaused,proto3" json:"is_paused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -201,7 +204,7 @@ type Group struct {
 	Queues []*GroupQueue `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`
 	// Dead letters that were not replayed. ListGroups leaves it out.
 	DeadLetterCount int64 `protobuf:"varint,4,opt,name=dead_letter_count,json=deadLetterCount,proto3" json:"dead_letter_count,omitempty"`
-	// What its members ask for at the moment, by topic. ListGroups leaves it out.
+	// The filters of its members at the moment, by topic. ListGroups leaves them out.
 	Filters       []*GroupFilter `protobuf:"bytes,5,rep,name=filters,proto3" json:"filters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -272,8 +275,9 @@ func (x *Group) GetFilters() []*GroupFilter {
 	return nil
 }
 
-// What members of a group ask for: at the moment, or up to half a minute ago, or while they have messages in flight. A topic
-// with several filters has members that differ: a message is delivered to members whose filter it passes.
+// A filter of members of a group: of a request at the moment, or up to half a minute ago, or of members that have
+// messages in flight. A topic with several filters has members that differ: a message is delivered to members whose
+// filter it passes.
 type GroupFilter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the topic.
@@ -354,7 +358,7 @@ type GroupQueue struct {
 	Lag int64 `protobuf:"varint,6,opt,name=lag,proto3" json:"lag,omitempty"`
 	// Messages that receivers have: delivered, neither settled nor given back, and the receivers' time is not over.
 	InFlightCount int64 `protobuf:"varint,7,opt,name=in_flight_count,json=inFlightCount,proto3" json:"in_flight_count,omitempty"`
-	// Messages that wait for one with the same ordering key, or for a member whose filter they pass.
+	// Messages that wait for another message with the same ordering key, or for a member whose filter they pass.
 	HeldCount int64 `protobuf:"varint,8,opt,name=held_count,json=heldCount,proto3" json:"held_count,omitempty"`
 	// For how long the oldest message that is not settled has been stored. Absent if there is none.
 	LagTime *durationpb.Duration `protobuf:"bytes,9,opt,name=lag_time,json=lagTime,proto3" json:"lag_time,omitempty"`
@@ -362,11 +366,12 @@ type GroupQueue struct {
 	LagBytes int64 `protobuf:"varint,10,opt,name=lag_bytes,json=lagBytes,proto3" json:"lag_bytes,omitempty"`
 	// Messages that wait for the next attempt: they were given back, or the time of their receivers is over.
 	WaitingCount int64 `protobuf:"varint,11,opt,name=waiting_count,json=waitingCount,proto3" json:"waiting_count,omitempty"`
-	// When the first of these may be delivered: a time that is over means that nobody receives. Absent if there is none.
+	// Time at which the first of these may be delivered. A time that is over means that no member receives. Absent if no
+	// message waits.
 	NextAttempt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=next_attempt,json=nextAttempt,proto3" json:"next_attempt,omitempty"`
 	// Of a queue that the topic of an ordered group got later: the queues that are worked off before it, by id.
 	WaitsFor []*OlderQueue `protobuf:"bytes,13,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
-	// Why the messages that are not settled do not go on. Empty if there are none, or nothing holds them up.
+	// Reasons why the messages that are not settled make no progress. Empty if there are none, or nothing holds them up.
 	Standstills   []*Standstill `protobuf:"bytes,14,rep,name=standstills,proto3" json:"standstills,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -500,14 +505,14 @@ func (x *GroupQueue) GetStandstills() []*Standstill {
 	return nil
 }
 
-// Why a group does not go on in a queue.
+// A reason why a group makes no progress in a queue.
 type Standstill struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What holds it up.
+	// The reason.
 	Reason StandstillReason `protobuf:"varint,1,opt,name=reason,proto3,enum=reput.delivery.v1.StandstillReason" json:"reason,omitempty"`
 	// The same in words.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// Entry number of the message that it is about, from 0; absent if it is about none.
+	// Entry number of the message that the reason is about, from 0; absent if it is about no message.
 	QueueOffset   *int64 `protobuf:"varint,3,opt,name=queue_offset,json=queueOffset,proto3,oneof" json:"queue_offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -624,7 +629,7 @@ type SetGroupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the group: 1 to 122 bytes of letters, digits, `_`, `-`, `%` and `|`.
 	Group string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	// As a whole: what is left out has its default.
+	// The whole policy: a field that is left out has its default.
 	Policy        *GroupPolicy `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -720,7 +725,7 @@ func (x *SetGroupResponse) GetGroup() *Group {
 	return nil
 }
 
-// Which group.
+// The group.
 type GetGroupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the group.
@@ -812,7 +817,7 @@ func (x *GetGroupResponse) GetGroup() *Group {
 	return nil
 }
 
-// Which groups.
+// The groups to list.
 type ListGroupsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Most groups in the answer. 0 means 100, more than 1,000 means 1,000.
@@ -922,7 +927,7 @@ func (x *ListGroupsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Which group.
+// The group.
 type DeleteGroupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the group.
@@ -968,7 +973,7 @@ func (x *DeleteGroupRequest) GetGroup() string {
 	return ""
 }
 
-// The group is forgotten.
+// The group is removed.
 type DeleteGroupResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1005,7 +1010,7 @@ func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
 	return file_reput_delivery_v1_group_service_proto_rawDescGZIP(), []int{13}
 }
 
-// Where to move a group.
+// The new place of a group.
 type ResetGroupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the group.
@@ -1020,7 +1025,7 @@ type ResetGroupRequest struct {
 	//	*ResetGroupRequest_Latest
 	//	*ResetGroupRequest_Time
 	To isResetGroupRequest_To `protobuf_oneof:"to"`
-	// Only say what would be.
+	// Return the moves that would be made, and make none.
 	DryRun        bool `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1136,7 +1141,7 @@ func (*ResetGroupRequest_Latest) isResetGroupRequest_To() {}
 
 func (*ResetGroupRequest_Time) isResetGroupRequest_To() {}
 
-// Where the group is now, or would be.
+// The place of the group now, or its place with dry_run.
 type ResetGroupResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each queue of the topic.
@@ -1182,7 +1187,7 @@ func (x *ResetGroupResponse) GetMoves() []*QueueMove {
 	return nil
 }
 
-// From where to where a group moves in a queue.
+// A group's move in a queue.
 type QueueMove struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Queue within the topic, from 0.

@@ -32,9 +32,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Consumer groups that share messages: how they get them, and how far they are.
-// A change is answered when it is as durable as the log promises. NOT_DURABLE_YET says after 30 s that it is at the leader
-// alone: repeat the call.
+// Consumer groups that share messages: their policies, and how far they are. A change is answered when it is as durable
+// as the log promises. NOT_DURABLE_YET says after 30 s that the change is at the leader alone: repeat the call.
 type GroupServiceClient interface {
 	// Gives a group a policy, and makes the group if there is none. Idempotent.
 	SetGroup(ctx context.Context, in *SetGroupRequest, opts ...grpc.CallOption) (*SetGroupResponse, error)
@@ -42,9 +41,9 @@ type GroupServiceClient interface {
 	GetGroup(ctx context.Context, in *GetGroupRequest, opts ...grpc.CallOption) (*GetGroupResponse, error)
 	// Lists groups by name. Idempotent.
 	ListGroups(ctx context.Context, in *ListGroupsRequest, opts ...grpc.CallOption) (*ListGroupsResponse, error)
-	// Forgets a group: what it has not settled, how far it is, its policy. Its dead letters stay. Idempotent.
+	// Removes a group: its messages that are not settled, its offsets, its policy. Its dead letters stay. Idempotent.
 	DeleteGroup(ctx context.Context, in *DeleteGroupRequest, opts ...grpc.CallOption) (*DeleteGroupResponse, error)
-	// Moves a group in all queues of a topic. What is in flight there counts as settled. Idempotent.
+	// Moves a group in all queues of a topic. Messages in flight there count as settled. Idempotent.
 	ResetGroup(ctx context.Context, in *ResetGroupRequest, opts ...grpc.CallOption) (*ResetGroupResponse, error)
 }
 
@@ -110,9 +109,8 @@ func (c *groupServiceClient) ResetGroup(ctx context.Context, in *ResetGroupReque
 // All implementations must embed UnimplementedGroupServiceServer
 // for forward compatibility.
 //
-// Consumer groups that share messages: how they get them, and how far they are.
-// A change is answered when it is as durable as the log promises. NOT_DURABLE_YET says after 30 s that it is at the leader
-// alone: repeat the call.
+// Consumer groups that share messages: their policies, and how far they are. A change is answered when it is as durable
+// as the log promises. NOT_DURABLE_YET says after 30 s that the change is at the leader alone: repeat the call.
 type GroupServiceServer interface {
 	// Gives a group a policy, and makes the group if there is none. Idempotent.
 	SetGroup(context.Context, *SetGroupRequest) (*SetGroupResponse, error)
@@ -120,9 +118,9 @@ type GroupServiceServer interface {
 	GetGroup(context.Context, *GetGroupRequest) (*GetGroupResponse, error)
 	// Lists groups by name. Idempotent.
 	ListGroups(context.Context, *ListGroupsRequest) (*ListGroupsResponse, error)
-	// Forgets a group: what it has not settled, how far it is, its policy. Its dead letters stay. Idempotent.
+	// Removes a group: its messages that are not settled, its offsets, its policy. Its dead letters stay. Idempotent.
 	DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error)
-	// Moves a group in all queues of a topic. What is in flight there counts as settled. Idempotent.
+	// Moves a group in all queues of a topic. Messages in flight there count as settled. Idempotent.
 	ResetGroup(context.Context, *ResetGroupRequest) (*ResetGroupResponse, error)
 	mustEmbedUnimplementedGroupServiceServer()
 }

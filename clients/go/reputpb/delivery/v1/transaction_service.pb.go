@@ -26,15 +26,15 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How a transaction ends.
+// The end of a transaction.
 type Resolution int32
 
 const (
 	// Never sent.
 	Resolution_RESOLUTION_UNSPECIFIED Resolution = 0
-	// Its message is seen, once.
+	// Consumers see its message, once.
 	Resolution_RESOLUTION_COMMIT Resolution = 1
-	// Its message is never seen.
+	// Consumers never see its message.
 	Resolution_RESOLUTION_ROLLBACK Resolution = 2
 )
 
@@ -79,12 +79,12 @@ func (Resolution) EnumDescriptor() ([]byte, []int) {
 	return file_reput_delivery_v1_transaction_service_proto_rawDescGZIP(), []int{0}
 }
 
-// Which transaction, and how it ends.
+// The transaction, and its end.
 type EndTransactionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The unique id of its message (property UNIQ_KEY), or the offset message id that the append answered: 1 to 255 bytes.
 	TransactionId string `protobuf:"bytes,1,opt,name=transaction_id,json=transactionId,proto3" json:"transaction_id,omitempty"`
-	// The producer group (property PGROUP) of the message; BAD_ARGUMENT if it is of another one. Empty: any.
+	// The producer group (property PGROUP) of the message; BAD_ARGUMENT if the message has another group. Empty: any.
 	ProducerGroup string `protobuf:"bytes,2,opt,name=producer_group,json=producerGroup,proto3" json:"producer_group,omitempty"`
 	// COMMIT or ROLLBACK.
 	Resolution    Resolution `protobuf:"varint,3,opt,name=resolution,proto3,enum=reput.delivery.v1.Resolution" json:"resolution,omitempty"`
@@ -143,10 +143,11 @@ func (x *EndTransactionRequest) GetResolution() Resolution {
 	return Resolution_RESOLUTION_UNSPECIFIED
 }
 
-// It has ended so, as safely as the log promises: with the role `sync_master` on the disks of the in-sync set.
+// The transaction has ended as requested. The end is as safe as the log promises: with the role `sync_master` on the
+// disks of the in-sync set.
 type EndTransactionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether it had ended so before this call.
+	// Whether the transaction had ended in the same way before this call.
 	IsRepeated    bool `protobuf:"varint,1,opt,name=is_repeated,json=isRepeated,proto3" json:"is_repeated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -189,14 +190,14 @@ func (x *EndTransactionResponse) GetIsRepeated() bool {
 	return false
 }
 
-// Who asks.
+// The producer groups of the caller.
 type ReceiveChecksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 1,000 producer groups that the caller is a member of.
 	ProducerGroups []string `protobuf:"bytes,1,rep,name=producer_groups,json=producerGroups,proto3" json:"producer_groups,omitempty"`
 	// Most transactions in the answer. 0 means 32, more than 256 means 256.
 	CheckCountMax int32 `protobuf:"varint,2,opt,name=check_count_max,json=checkCountMax,proto3" json:"check_count_max,omitempty"`
-	// How long to wait for the first one. 0 answers at once; more than 30 s means 30 s.
+	// How long to wait for the first transaction. 0 answers at once; more than 30 s means 30 s.
 	Wait          *durationpb.Duration `protobuf:"bytes,3,opt,name=wait,proto3" json:"wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -253,7 +254,7 @@ func (x *ReceiveChecksRequest) GetWait() *durationpb.Duration {
 	return nil
 }
 
-// What the caller is asked about; nothing if there was nothing in time.
+// The transactions that the caller is asked about; none if there was none in time.
 type ReceiveChecksResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In no order.
@@ -302,9 +303,9 @@ func (x *ReceiveChecksResponse) GetChecks() []*TransactionCheck {
 // A question to a producer: how does this transaction end?
 type TransactionCheck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it is.
+	// The transaction.
 	Transaction *Transaction `protobuf:"bytes,1,opt,name=transaction,proto3" json:"transaction,omitempty"`
-	// Its message, with the topic and the queue that it goes to.
+	// Its message, with the topic and the queue to which it is delivered.
 	Message       *v1.StoredMessage `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -359,19 +360,19 @@ type Transaction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its id.
 	TransactionId string `protobuf:"bytes,1,opt,name=transaction_id,json=transactionId,proto3" json:"transaction_id,omitempty"`
-	// Offset message id of what was appended first.
+	// Offset message id of the message that was appended first.
 	OffsetMessageId string `protobuf:"bytes,2,opt,name=offset_message_id,json=offsetMessageId,proto3" json:"offset_message_id,omitempty"`
-	// Who knows how it ends.
+	// The producer group that ends it.
 	ProducerGroup string `protobuf:"bytes,3,opt,name=producer_group,json=producerGroup,proto3" json:"producer_group,omitempty"`
-	// Where its message goes.
+	// Topic to which its message is delivered.
 	Topic string `protobuf:"bytes,4,opt,name=topic,proto3" json:"topic,omitempty"`
 	// Queue within the topic, from 0.
 	QueueId int32 `protobuf:"varint,5,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
-	// When it was stored first.
+	// Time at which it was stored first.
 	Begun *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=begun,proto3" json:"begun,omitempty"`
-	// How often producers were asked.
+	// Number of times that producers were asked.
 	CheckCount int32 `protobuf:"varint,7,opt,name=check_count,json=checkCount,proto3" json:"check_count,omitempty"`
-	// When they are asked next, or the message is put aside, into TRANS_CHECK_MAX_TIME_TOPIC.
+	// Time at which producers are asked next, or at which the message is moved into TRANS_CHECK_MAX_TIME_TOPIC.
 	NextCheck     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=next_check,json=nextCheck,proto3" json:"next_check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -463,10 +464,10 @@ func (x *Transaction) GetNextCheck() *timestamppb.Timestamp {
 	return nil
 }
 
-// Which transactions.
+// The transactions to list.
 type ListTransactionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only those of this producer group. Empty: all.
+	// Only transactions of this producer group. Empty: all.
 	ProducerGroup string `protobuf:"bytes,1,opt,name=producer_group,json=producerGroup,proto3" json:"producer_group,omitempty"`
 	// Most transactions in the answer. 0 means 100, more than 1,000 means 1,000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`

@@ -30,14 +30,16 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Messages that are seen when their producer says so. A transaction begins with an append of one message with the
-// properties TRAN_MSG=true, PGROUP (the producer group) and UNIQ_KEY (its id); nobody sees the message until it is committed.
+// Messages that consumers see when their producer commits them. A transaction begins with an append of one message with
+// the properties TRAN_MSG=true, PGROUP (the producer group) and UNIQ_KEY (its id). Consumers do not see the message
+// until it is committed.
 type TransactionServiceClient interface {
-	// Ends a transaction. Idempotent: an end that is repeated is answered as the first time, also after a restart.
-	// TRANSACTION_ENDED if it ended in another way before.
+	// Ends a transaction. Idempotent: a repeated end is answered as the first time, also after a restart.
+	// TRANSACTION_ENDED if the transaction ended in another way before.
 	EndTransaction(ctx context.Context, in *EndTransactionRequest, opts ...grpc.CallOption) (*EndTransactionResponse, error)
-	// Returns transactions whose producers have not said how they end; may wait for the first one. Whoever gets one should
-	// end it: if nobody does, it is given to another member of the producer group later on. Not idempotent.
+	// Returns transactions whose producers have not ended them; may wait for the first transaction. The caller should end
+	// each returned transaction. A transaction that is not ended is given to another member of the producer group later.
+	// Not idempotent.
 	ReceiveChecks(ctx context.Context, in *ReceiveChecksRequest, opts ...grpc.CallOption) (*ReceiveChecksResponse, error)
 	// Lists transactions that are open, the oldest first. Idempotent.
 	ListTransactions(ctx context.Context, in *ListTransactionsRequest, opts ...grpc.CallOption) (*ListTransactionsResponse, error)
@@ -85,14 +87,16 @@ func (c *transactionServiceClient) ListTransactions(ctx context.Context, in *Lis
 // All implementations must embed UnimplementedTransactionServiceServer
 // for forward compatibility.
 //
-// Messages that are seen when their producer says so. A transaction begins with an append of one message with the
-// properties TRAN_MSG=true, PGROUP (the producer group) and UNIQ_KEY (its id); nobody sees the message until it is committed.
+// Messages that consumers see when their producer commits them. A transaction begins with an append of one message with
+// the properties TRAN_MSG=true, PGROUP (the producer group) and UNIQ_KEY (its id). Consumers do not see the message
+// until it is committed.
 type TransactionServiceServer interface {
-	// Ends a transaction. Idempotent: an end that is repeated is answered as the first time, also after a restart.
-	// TRANSACTION_ENDED if it ended in another way before.
+	// Ends a transaction. Idempotent: a repeated end is answered as the first time, also after a restart.
+	// TRANSACTION_ENDED if the transaction ended in another way before.
 	EndTransaction(context.Context, *EndTransactionRequest) (*EndTransactionResponse, error)
-	// Returns transactions whose producers have not said how they end; may wait for the first one. Whoever gets one should
-	// end it: if nobody does, it is given to another member of the producer group later on. Not idempotent.
+	// Returns transactions whose producers have not ended them; may wait for the first transaction. The caller should end
+	// each returned transaction. A transaction that is not ended is given to another member of the producer group later.
+	// Not idempotent.
 	ReceiveChecks(context.Context, *ReceiveChecksRequest) (*ReceiveChecksResponse, error)
 	// Lists transactions that are open, the oldest first. Idempotent.
 	ListTransactions(context.Context, *ListTransactionsRequest) (*ListTransactionsResponse, error)

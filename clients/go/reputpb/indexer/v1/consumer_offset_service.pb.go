@@ -97,7 +97,7 @@ func (x *ConsumerOffset) GetLag() int64 {
 	return 0
 }
 
-// What to store.
+// The offsets to store.
 type CommitConsumerOffsetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the group: 1 to 255 bytes of letters, digits, `_`, `-`, `%` and `|`.
@@ -189,7 +189,7 @@ func (*CommitConsumerOffsetResponse) Descriptor() ([]byte, []int) {
 	return file_reput_indexer_v1_consumer_offset_service_proto_rawDescGZIP(), []int{2}
 }
 
-// Which offset.
+// The offset to return.
 type GetConsumerOffsetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the group.
@@ -299,7 +299,7 @@ func (x *GetConsumerOffsetResponse) GetOffset() *ConsumerOffset {
 	return nil
 }
 
-// Where to move a group.
+// The new place of a group.
 type ResetConsumerOffsetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the group.
@@ -421,10 +421,10 @@ func (*ResetConsumerOffsetRequest_Latest) isResetConsumerOffsetRequest_To() {}
 
 func (*ResetConsumerOffsetRequest_Time) isResetConsumerOffsetRequest_To() {}
 
-// Where the group is now.
+// The place of the group now.
 type ResetConsumerOffsetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One per queue of the topic.
+	// One offset for each queue of the topic.
 	Offsets       []*ConsumerOffset `protobuf:"bytes,1,rep,name=offsets,proto3" json:"offsets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -467,7 +467,7 @@ func (x *ResetConsumerOffsetResponse) GetOffsets() []*ConsumerOffset {
 	return nil
 }
 
-// What to forget.
+// The offsets to remove.
 type DeleteConsumerGroupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the group.
@@ -522,7 +522,7 @@ func (x *DeleteConsumerGroupRequest) GetTopic() string {
 	return ""
 }
 
-// The offsets are forgotten.
+// The offsets are removed.
 type DeleteConsumerGroupResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Offsets that the group had.
@@ -568,7 +568,7 @@ func (x *DeleteConsumerGroupResponse) GetDeletedOffsetCount() int64 {
 	return 0
 }
 
-// Which groups.
+// The groups to list.
 type ListConsumerGroupsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Most groups in the answer. 0 means 100, more than 1,000 means 1,000.
@@ -628,8 +628,7 @@ type ConsumerGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name.
 	Group string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	// Its offsets by topic and queue id. A group with more than 1,000 of them comes in parts, on pages that follow one
-	// another.
+	// Its offsets by topic and queue id. A group with more than 1,000 offsets comes in parts, on consecutive pages.
 	Offsets       []*ConsumerOffset `protobuf:"bytes,2,rep,name=offsets,proto3" json:"offsets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

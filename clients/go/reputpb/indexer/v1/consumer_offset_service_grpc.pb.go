@@ -32,19 +32,20 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// How far consumer groups are, kept in config/consumerOffset.json.
+// The offsets of consumer groups, kept in config/consumerOffset.json.
 type ConsumerOffsetServiceClient interface {
-	// Stores the next offsets of a group. Idempotent; offsets may go back. Durable within 5 s, and at a clean stop;
-	// where the log has copies, in the log as safely as it promises within share_interval_ms, or as soon as it can be.
+	// Stores the next offsets of a group. Idempotent; offsets may decrease. Durable within 5 s, and at a clean stop. If
+	// the log has copies, the offsets are also in the log, as safely as it promises, within share_interval_ms or as soon
+	// as possible.
 	CommitConsumerOffset(ctx context.Context, in *CommitConsumerOffsetRequest, opts ...grpc.CallOption) (*CommitConsumerOffsetResponse, error)
 	// Returns the next offset of a group. CONSUMER_OFFSET_NOT_FOUND if it has none. Idempotent.
 	GetConsumerOffset(ctx context.Context, in *GetConsumerOffsetRequest, opts ...grpc.CallOption) (*GetConsumerOffsetResponse, error)
-	// Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent.
-	// Where the log has copies it is in the log as safely as it promises, too. NOT_DURABLE_YET says that it is at the leader
-	// alone: repeat the call.
+	// Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent. If
+	// the log has copies, the change is also in the log, as safely as it promises. NOT_DURABLE_YET says that it is at the
+	// leader alone: repeat the call.
 	ResetConsumerOffset(ctx context.Context, in *ResetConsumerOffsetRequest, opts ...grpc.CallOption) (*ResetConsumerOffsetResponse, error)
-	// Forgets a group's offsets, all or those of one topic, and tells how many it had: 0 for a group that has none. As durable
-	// before the answer as a reset. Idempotent. A consumer of the group that commits makes it anew.
+	// Removes a group's offsets, all of them or only a topic's, and returns how many it had: 0 for a group that has none.
+	// As durable before the answer as a reset. Idempotent. A consumer of the group that commits makes the group anew.
 	DeleteConsumerGroup(ctx context.Context, in *DeleteConsumerGroupRequest, opts ...grpc.CallOption) (*DeleteConsumerGroupResponse, error)
 	// Lists groups with their offsets and lag, by name. Idempotent.
 	ListConsumerGroups(ctx context.Context, in *ListConsumerGroupsRequest, opts ...grpc.CallOption) (*ListConsumerGroupsResponse, error)
@@ -112,19 +113,20 @@ func (c *consumerOffsetServiceClient) ListConsumerGroups(ctx context.Context, in
 // All implementations must embed UnimplementedConsumerOffsetServiceServer
 // for forward compatibility.
 //
-// How far consumer groups are, kept in config/consumerOffset.json.
+// The offsets of consumer groups, kept in config/consumerOffset.json.
 type ConsumerOffsetServiceServer interface {
-	// Stores the next offsets of a group. Idempotent; offsets may go back. Durable within 5 s, and at a clean stop;
-	// where the log has copies, in the log as safely as it promises within share_interval_ms, or as soon as it can be.
+	// Stores the next offsets of a group. Idempotent; offsets may decrease. Durable within 5 s, and at a clean stop. If
+	// the log has copies, the offsets are also in the log, as safely as it promises, within share_interval_ms or as soon
+	// as possible.
 	CommitConsumerOffset(context.Context, *CommitConsumerOffsetRequest) (*CommitConsumerOffsetResponse, error)
 	// Returns the next offset of a group. CONSUMER_OFFSET_NOT_FOUND if it has none. Idempotent.
 	GetConsumerOffset(context.Context, *GetConsumerOffsetRequest) (*GetConsumerOffsetResponse, error)
-	// Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent.
-	// Where the log has copies it is in the log as safely as it promises, too. NOT_DURABLE_YET says that it is at the leader
-	// alone: repeat the call.
+	// Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent. If
+	// the log has copies, the change is also in the log, as safely as it promises. NOT_DURABLE_YET says that it is at the
+	// leader alone: repeat the call.
 	ResetConsumerOffset(context.Context, *ResetConsumerOffsetRequest) (*ResetConsumerOffsetResponse, error)
-	// Forgets a group's offsets, all or those of one topic, and tells how many it had: 0 for a group that has none. As durable
-	// before the answer as a reset. Idempotent. A consumer of the group that commits makes it anew.
+	// Removes a group's offsets, all of them or only a topic's, and returns how many it had: 0 for a group that has none.
+	// As durable before the answer as a reset. Idempotent. A consumer of the group that commits makes the group anew.
 	DeleteConsumerGroup(context.Context, *DeleteConsumerGroupRequest) (*DeleteConsumerGroupResponse, error)
 	// Lists groups with their offsets and lag, by name. Idempotent.
 	ListConsumerGroups(context.Context, *ListConsumerGroupsRequest) (*ListConsumerGroupsResponse, error)

@@ -24,19 +24,19 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How a group retries.
+// The retry settings of a group.
 type GroupConfig struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the group: 1 to 255 bytes of letters, digits, `_`, `-`, `%` and `|`.
 	Group string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	// How often a message is delivered before it is a dead letter: 1 to 1,000.
+	// Number of deliveries of a message before it becomes a dead letter: 1 to 1,000.
 	AttemptsMax int32 `protobuf:"varint,2,opt,name=attempts_max,json=attemptsMax,proto3" json:"attempts_max,omitempty"`
-	// How long a message waits that was given back, by attempts; the last counts for all others. At most 64, 0 to 12 h each.
-	// Empty: RocketMQ's.
+	// Wait of a message after it was given back, by attempts; the last wait is used for all further attempts. At most 64,
+	// 0 to 12 h each. Empty: RocketMQ's.
 	Backoffs []*durationpb.Duration `protobuf:"bytes,3,rep,name=backoffs,proto3" json:"backoffs,omitempty"`
-	// Whether messages come in order.
+	// Whether messages are delivered in order.
 	IsOrdered bool `protobuf:"varint,4,opt,name=is_ordered,json=isOrdered,proto3" json:"is_ordered,omitempty"`
-	// Whether nobody receives anything.
+	// Whether the group receives nothing.
 	IsPaused      bool `protobuf:"varint,5,opt,name=is_paused,json=isPaused,proto3" json:"is_paused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -107,12 +107,12 @@ func (x *GroupConfig) GetIsPaused() bool {
 	return false
 }
 
-// What to store.
+// The settings to store.
 type StoreGroupConfigsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 1,000.
 	Configs []*GroupConfig `protobuf:"bytes,1,rep,name=configs,proto3" json:"configs,omitempty"`
-	// Names of groups to forget. At most 1,000.
+	// Names of groups whose settings are removed. At most 1,000.
 	DeletedGroups []string `protobuf:"bytes,2,rep,name=deleted_groups,json=deletedGroups,proto3" json:"deleted_groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -162,7 +162,7 @@ func (x *StoreGroupConfigsRequest) GetDeletedGroups() []string {
 	return nil
 }
 
-// It is stored.
+// The settings are stored.
 type StoreGroupConfigsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -199,7 +199,7 @@ func (*StoreGroupConfigsResponse) Descriptor() ([]byte, []int) {
 	return file_reput_indexer_v1_group_config_service_proto_rawDescGZIP(), []int{2}
 }
 
-// Which group.
+// The group.
 type GetGroupConfigRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the group.
@@ -245,7 +245,7 @@ func (x *GetGroupConfigRequest) GetGroup() string {
 	return ""
 }
 
-// Its settings.
+// The settings of the group.
 type GetGroupConfigResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Absent if there are none.

@@ -29,10 +29,11 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// How consumer groups retry, kept in config/subscriptionGroup.json for RocketMQ. Delivery says it for its groups, and
-// asks for what RocketMQ said of a group that it does not know. Nothing here goes by it.
+// The retry settings of consumer groups, kept in config/subscriptionGroup.json for RocketMQ. Delivery stores the
+// settings of its groups here, and asks for RocketMQ's settings of a group that it does not know. The Indexer itself
+// does not use them.
 type GroupConfigServiceClient interface {
-	// Stores the settings of groups, and forgets those of others. Synced before the answer. Idempotent.
+	// Stores the settings of some groups, and removes the settings of others. Synced before the answer. Idempotent.
 	StoreGroupConfigs(ctx context.Context, in *StoreGroupConfigsRequest, opts ...grpc.CallOption) (*StoreGroupConfigsResponse, error)
 	// Returns the settings of a group. Idempotent.
 	GetGroupConfig(ctx context.Context, in *GetGroupConfigRequest, opts ...grpc.CallOption) (*GetGroupConfigResponse, error)
@@ -70,10 +71,11 @@ func (c *groupConfigServiceClient) GetGroupConfig(ctx context.Context, in *GetGr
 // All implementations must embed UnimplementedGroupConfigServiceServer
 // for forward compatibility.
 //
-// How consumer groups retry, kept in config/subscriptionGroup.json for RocketMQ. Delivery says it for its groups, and
-// asks for what RocketMQ said of a group that it does not know. Nothing here goes by it.
+// The retry settings of consumer groups, kept in config/subscriptionGroup.json for RocketMQ. Delivery stores the
+// settings of its groups here, and asks for RocketMQ's settings of a group that it does not know. The Indexer itself
+// does not use them.
 type GroupConfigServiceServer interface {
-	// Stores the settings of groups, and forgets those of others. Synced before the answer. Idempotent.
+	// Stores the settings of some groups, and removes the settings of others. Synced before the answer. Idempotent.
 	StoreGroupConfigs(context.Context, *StoreGroupConfigsRequest) (*StoreGroupConfigsResponse, error)
 	// Returns the settings of a group. Idempotent.
 	GetGroupConfig(context.Context, *GetGroupConfigRequest) (*GetGroupConfigResponse, error)

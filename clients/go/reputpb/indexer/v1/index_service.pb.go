@@ -25,13 +25,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What the reput loop does.
+// The state of the reput loop.
 type ReputState int32
 
 const (
 	// Never sent.
 	ReputState_REPUT_STATE_UNSPECIFIED ReputState = 0
-	// Opening its files and dropping what is past its checkpoint.
+	// Opening its files and dropping the entries past its checkpoint.
 	ReputState_REPUT_STATE_RECOVERING ReputState = 1
 	// Trying to reach the CommitLog.
 	ReputState_REPUT_STATE_CONNECTING ReputState = 2
@@ -43,8 +43,8 @@ const (
 	ReputState_REPUT_STATE_STOPPED ReputState = 5
 	// Building all indexes again from the log, because RebuildIndexes dropped them.
 	ReputState_REPUT_STATE_REBUILDING ReputState = 6
-	// The log that was met is not the one that was indexed. Nothing is entered, dropped or answered, and the log is asked again
-	// and again, until it is the right one or somebody calls RebuildIndexes.
+	// The log at the CommitLog's address is not the log that was indexed. Nothing is entered, dropped or answered. The
+	// loop asks the log again and again, until it is the right log or RebuildIndexes is called.
 	ReputState_REPUT_STATE_OTHER_LOG ReputState = 7
 )
 
@@ -105,9 +105,9 @@ type SteppedOverReason int32
 const (
 	// Never sent.
 	SteppedOverReason_STEPPED_OVER_REASON_UNSPECIFIED SteppedOverReason = 0
-	// The queue offset neither goes on where the queue ends, nor begins the queue again at 0.
+	// The queue offset neither continues the queue at its end, nor begins the queue again at 0.
 	SteppedOverReason_STEPPED_OVER_REASON_QUEUE_OFFSET SteppedOverReason = 1
-	// Nothing on a disk may have the name of this topic or queue.
+	// The name of this topic or queue is not allowed for a file or folder.
 	SteppedOverReason_STEPPED_OVER_REASON_NAME SteppedOverReason = 2
 	// RocketMQ keeps the topic, or the record, in a way that this server does not serve.
 	SteppedOverReason_STEPPED_OVER_REASON_SET_APART SteppedOverReason = 3
@@ -160,13 +160,13 @@ func (SteppedOverReason) EnumDescriptor() ([]byte, []int) {
 	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{1}
 }
 
-// Which queues nobody needs.
+// The queues that are not needed.
 type QueueSelection int32
 
 const (
 	// Refused.
 	QueueSelection_QUEUE_SELECTION_UNSPECIFIED QueueSelection = 0
-	// Queues all of whose messages have expired; not those of delayed messages.
+	// Queues all of whose messages have expired, except the queues of delayed messages.
 	QueueSelection_QUEUE_SELECTION_EXPIRED QueueSelection = 1
 	// Queues of topics that the CommitLog does not know any more, also if the log still has their messages.
 	QueueSelection_QUEUE_SELECTION_UNUSED_TOPICS QueueSelection = 2
@@ -253,38 +253,40 @@ func (*GetStatusRequest) Descriptor() ([]byte, []int) {
 // How far the indexes are.
 type GetStatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the reput loop does.
+	// The state of the reput loop.
 	State ReputState `protobuf:"varint,1,opt,name=state,proto3,enum=reput.indexer.v1.ReputState" json:"state,omitempty"`
-	// End of what is indexed, exclusive.
+	// End of the indexed log, exclusive.
 	IndexedPhysicalOffset int64 `protobuf:"varint,2,opt,name=indexed_physical_offset,json=indexedPhysicalOffset,proto3" json:"indexed_physical_offset,omitempty"`
-	// End of what is indexed and synced, exclusive.
+	// End of the log that is indexed and synced, exclusive.
 	FlushedPhysicalOffset int64 `protobuf:"varint,3,opt,name=flushed_physical_offset,json=flushedPhysicalOffset,proto3" json:"flushed_physical_offset,omitempty"`
-	// End of the confirmed log, exclusive; as last heard.
+	// End of the confirmed log, exclusive; as last received.
 	ConfirmedPhysicalOffset int64 `protobuf:"varint,4,opt,name=confirmed_physical_offset,json=confirmedPhysicalOffset,proto3" json:"confirmed_physical_offset,omitempty"`
-	// First byte of the log that is kept; as last heard.
+	// First byte of the log that is kept; as last received.
 	MinPhysicalOffset int64 `protobuf:"varint,5,opt,name=min_physical_offset,json=minPhysicalOffset,proto3" json:"min_physical_offset,omitempty"`
-	// Epoch that is followed.
+	// Epoch that the Indexer follows.
 	Epoch int32 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Number of queues.
 	QueueCount int32 `protobuf:"varint,7,opt,name=queue_count,json=queueCount,proto3" json:"queue_count,omitempty"`
 	// Number of index files.
 	IndexFileCount int32 `protobuf:"varint,8,opt,name=index_file_count,json=indexFileCount,proto3" json:"index_file_count,omitempty"`
-	// Entries in them.
+	// Entries in the index files.
 	IndexEntryCount int64 `protobuf:"varint,9,opt,name=index_entry_count,json=indexEntryCount,proto3" json:"index_entry_count,omitempty"`
 	// Records applied since the start.
 	AppliedRecordCount int64 `protobuf:"varint,10,opt,name=applied_record_count,json=appliedRecordCount,proto3" json:"applied_record_count,omitempty"`
 	// Store time of the last record that was applied. Absent if none.
 	LastStoreTime *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=last_store_time,json=lastStoreTime,proto3" json:"last_store_time,omitempty"`
-	// Why the loop last failed; empty if it never did.
+	// Reason of the loop's last failure; empty if there was none.
 	LastError string `protobuf:"bytes,12,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// When the service started.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	// Version of the service.
 	Version string `protobuf:"bytes,14,opt,name=version,proto3" json:"version,omitempty"`
 	// False after a crash, a lost tail or the begin of a rebuild, until all that the log had then is indexed again. Calls
-	// that need the indexes fail with RECOVERING meanwhile, because their answers would lack what was there before.
+	// that need the indexes fail with RECOVERING meanwhile, because their answers would lack entries that were there
+	// before.
 	IsComplete bool `protobuf:"varint,15,opt,name=is_complete,json=isComplete,proto3" json:"is_complete,omitempty"`
-	// Where the indexes are complete again, exclusive. 0 if they are, or while the log has not said it.
+	// Physical offset at which the indexes are complete again, exclusive. 0 if they are complete, or while the log has
+	// not sent it.
 	CompletePhysicalOffset int64 `protobuf:"varint,16,opt,name=complete_physical_offset,json=completePhysicalOffset,proto3" json:"complete_physical_offset,omitempty"`
 	// Delivery of delayed messages. Absent if this Indexer does not deliver.
 	DelayedDelivery *DelayedDelivery `protobuf:"bytes,17,opt,name=delayed_delivery,json=delayedDelivery,proto3" json:"delayed_delivery,omitempty"`
@@ -292,19 +294,19 @@ type GetStatusResponse struct {
 	DiskTotalBytes int64 `protobuf:"varint,18,opt,name=disk_total_bytes,json=diskTotalBytes,proto3" json:"disk_total_bytes,omitempty"`
 	// Bytes of it that are free for the indexes.
 	DiskFreeBytes int64 `protobuf:"varint,19,opt,name=disk_free_bytes,json=diskFreeBytes,proto3" json:"disk_free_bytes,omitempty"`
-	// Used part of what the indexes could use of it, rounded up, 0 to 100.
+	// Used part of the space that the indexes could use, rounded up, 0 to 100.
 	DiskUsedPercent int32 `protobuf:"varint,20,opt,name=disk_used_percent,json=diskUsedPercent,proto3" json:"disk_used_percent,omitempty"`
 	// Records that name a queue and have no place in it, and that the log still has; they are found by key,
 	// and by id if they have a key.
 	SteppedOverRecordCount int64 `protobuf:"varint,21,opt,name=stepped_over_record_count,json=steppedOverRecordCount,proto3" json:"stepped_over_record_count,omitempty"`
-	// The same by queue and reason, at most 100, those that were met last first.
+	// The same by queue and reason, at most 100, the latest first.
 	SteppedOver []*SteppedOver `protobuf:"bytes,22,rep,name=stepped_over,json=steppedOver,proto3" json:"stepped_over,omitempty"`
-	// For how many milliseconds nothing was heard of the CommitLog, which says something every second.
+	// Milliseconds since the last step that came from the CommitLog, which sends at least one every second.
 	LogSilentMs int64 `protobuf:"varint,23,opt,name=log_silent_ms,json=logSilentMs,proto3" json:"log_silent_ms,omitempty"`
-	// True while calls that wait for what is new fail with DEPENDENCY_UNAVAILABLE, because that is too long.
+	// True while calls that wait for new records fail with DEPENDENCY_UNAVAILABLE, because log_silent_ms is too large.
 	IsLogAway bool `protobuf:"varint,24,opt,name=is_log_away,json=isLogAway,proto3" json:"is_log_away,omitempty"`
-	// Places of the log that answers needed since the start and that could not be read, at most 16. What lies before and
-	// behind them is served.
+	// Places of the log that answers needed since the start and that could not be read, at most 16. The records before
+	// and behind them are served.
 	DamagedRecords []*DamagedRecord `protobuf:"bytes,25,rep,name=damaged_records,json=damagedRecords,proto3" json:"damaged_records,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -520,9 +522,9 @@ type DamagedRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the segment.
 	Segment string `protobuf:"bytes,1,opt,name=segment,proto3" json:"segment,omitempty"`
-	// Where the record begins in it.
+	// Position of the record's first byte in the segment.
 	Position int64 `protobuf:"varint,2,opt,name=position,proto3" json:"position,omitempty"`
-	// What is wrong.
+	// The fault.
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -582,17 +584,17 @@ func (x *DamagedRecord) GetReason() string {
 // Records of a queue that have no place in it.
 type SteppedOver struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the topic. Empty for all queues beyond the 4,096 that are told apart.
+	// Name of the topic. Empty for all queues beyond the 4,096 that are listed separately.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	// Queue within the topic.
 	QueueId int32 `protobuf:"varint,2,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
-	// Why.
+	// The reason.
 	Reason SteppedOverReason `protobuf:"varint,3,opt,name=reason,proto3,enum=reput.indexer.v1.SteppedOverReason" json:"reason,omitempty"`
-	// How many records; with some that the log has lost since, if it lost its tail.
+	// Number of records, including records that the log has lost since, if it lost its tail.
 	RecordCount int64 `protobuf:"varint,4,opt,name=record_count,json=recordCount,proto3" json:"record_count,omitempty"`
-	// Where the first of them is.
+	// Physical offset of the first of them.
 	FirstPhysicalOffset int64 `protobuf:"varint,5,opt,name=first_physical_offset,json=firstPhysicalOffset,proto3" json:"first_physical_offset,omitempty"`
-	// Where the last of them is.
+	// Physical offset of the last of them.
 	LastPhysicalOffset int64 `protobuf:"varint,6,opt,name=last_physical_offset,json=lastPhysicalOffset,proto3" json:"last_physical_offset,omitempty"`
 	// Queue offset of the last of them.
 	LastQueueOffset int64 `protobuf:"varint,7,opt,name=last_queue_offset,json=lastQueueOffset,proto3" json:"last_queue_offset,omitempty"`
@@ -688,11 +690,11 @@ type DelayedDelivery struct {
 	LostCount int64 `protobuf:"varint,2,opt,name=lost_count,json=lostCount,proto3" json:"lost_count,omitempty"`
 	// Messages that wait now.
 	WaitingCount int64 `protobuf:"varint,3,opt,name=waiting_count,json=waitingCount,proto3" json:"waiting_count,omitempty"`
-	// For how many milliseconds the message that has been due for longest has been due. 0 if none is.
+	// Milliseconds for which the oldest due message has been due. 0 if none is due.
 	LatenessMs int64 `protobuf:"varint,4,opt,name=lateness_ms,json=latenessMs,proto3" json:"lateness_ms,omitempty"`
-	// Delay levels that stand still because their last attempt failed; they try again.
+	// Delay levels that are blocked because their last attempt failed; they try again.
 	BlockedLevelCount int32 `protobuf:"varint,5,opt,name=blocked_level_count,json=blockedLevelCount,proto3" json:"blocked_level_count,omitempty"`
-	// Why one of them does. Empty if none does.
+	// Reason why one of them is blocked. Empty if none is.
 	LastError     string `protobuf:"bytes,6,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -770,10 +772,10 @@ func (x *DelayedDelivery) GetLastError() string {
 	return ""
 }
 
-// Which record.
+// The record to wait for.
 type WaitIndexedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its first byte, as the answer to its append says.
+	// Physical offset of its first byte, as the answer to its append has it.
 	PhysicalOffset int64 `protobuf:"varint,1,opt,name=physical_offset,json=physicalOffset,proto3" json:"physical_offset,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -819,7 +821,7 @@ func (x *WaitIndexedRequest) GetPhysicalOffset() int64 {
 // How far the indexes are.
 type WaitIndexedResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// End of what is indexed, exclusive: past the record.
+	// End of the indexed log, exclusive: past the record.
 	IndexedPhysicalOffset int64 `protobuf:"varint,1,opt,name=indexed_physical_offset,json=indexedPhysicalOffset,proto3" json:"indexed_physical_offset,omitempty"`
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
@@ -862,12 +864,12 @@ func (x *WaitIndexedResponse) GetIndexedPhysicalOffset() int64 {
 	return 0
 }
 
-// What to forget.
+// The entries to drop.
 type TrimToRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First byte of the log that will be kept.
 	MinPhysicalOffset int64 `protobuf:"varint,1,opt,name=min_physical_offset,json=minPhysicalOffset,proto3" json:"min_physical_offset,omitempty"`
-	// Tell what would be forgotten and freed, and forget nothing.
+	// Return the counts of entries and bytes that would be dropped and freed, and drop nothing.
 	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -917,7 +919,7 @@ func (x *TrimToRequest) GetDryRun() bool {
 	return false
 }
 
-// What was forgotten.
+// The result of a trim.
 type TrimToResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Queue files that were deleted.
@@ -926,12 +928,12 @@ type TrimToResponse struct {
 	DeletedIndexFileCount int32 `protobuf:"varint,2,opt,name=deleted_index_file_count,json=deletedIndexFileCount,proto3" json:"deleted_index_file_count,omitempty"`
 	// Bytes that were freed.
 	FreedBytes int64 `protobuf:"varint,3,opt,name=freed_bytes,json=freedBytes,proto3" json:"freed_bytes,omitempty"`
-	// Groups whose stored offsets are below what is kept then: they miss what lies between. At most 100, those that miss
-	// most first.
+	// Groups whose stored offsets are below the first entry that is kept then: they miss the entries between. At most
+	// 100; the groups that miss most come first.
 	Consumers []*v1.ConsumerBelow `protobuf:"bytes,4,rep,name=consumers,proto3" json:"consumers,omitempty"`
-	// How many such offsets there are in all.
+	// Number of all such offsets.
 	ConsumerCount int32 `protobuf:"varint,5,opt,name=consumer_count,json=consumerCount,proto3" json:"consumer_count,omitempty"`
-	// With dry_run: bytes that the files of the indexes take on their file system, without those that are on their way out.
+	// With dry_run: bytes that the files of the indexes take on their file system, without files that are being deleted.
 	OwnBytes      int64 `protobuf:"varint,6,opt,name=own_bytes,json=ownBytes,proto3" json:"own_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1009,12 +1011,12 @@ func (x *TrimToResponse) GetOwnBytes() int64 {
 	return 0
 }
 
-// Which queues to remove.
+// The queues to remove.
 type RemoveQueuesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// EXPIRED or UNUSED_TOPICS.
 	Selection QueueSelection `protobuf:"varint,1,opt,name=selection,proto3,enum=reput.indexer.v1.QueueSelection" json:"selection,omitempty"`
-	// Tell what would be removed, and remove nothing.
+	// Return the queues that would be removed, and remove nothing.
 	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1064,7 +1066,7 @@ func (x *RemoveQueuesRequest) GetDryRun() bool {
 	return false
 }
 
-// What was removed, or with dry_run would be.
+// The queues that were removed, or would be with dry_run.
 type RemoveQueuesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of queues.
@@ -1144,7 +1146,7 @@ type RemovedQueue struct {
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	// Queue within the topic, from 0.
 	QueueId int32 `protobuf:"varint,2,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
-	// End of the queue, exclusive: with EXPIRED the next message goes on there.
+	// End of the queue, exclusive: with EXPIRED the next message continues the queue there.
 	MaxQueueOffset int64 `protobuf:"varint,3,opt,name=max_queue_offset,json=maxQueueOffset,proto3" json:"max_queue_offset,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache

@@ -33,22 +33,22 @@ const (
 //
 // The state of the indexes.
 type IndexServiceClient interface {
-	// Tells how far the indexes are. Idempotent.
+	// Returns how far the indexes are. Idempotent.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
-	// Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
-	// server afterwards finds it by key, time and id, and in its queue, unless it has expired; of a delayed message it finds
-	// the place where it waits. Idempotent. RECOVERING with how far the indexes are if they do not reach it within 5 s, or
-	// shortly before the call's deadline; DEPENDENCY_UNAVAILABLE at once while this server does not hear its log;
-	// WINDOW_FULL if too many calls wait.
+	// Waits until the record at a physical offset is indexed, such as a message that was just appended. Later calls to
+	// this server find the record by key, time and id, and in its queue, unless it has expired. Of a delayed message they
+	// find the place where it waits. Idempotent. RECOVERING, with how far the indexes are, if they do not reach the
+	// record within 5 s, or shortly before the call's deadline. DEPENDENCY_UNAVAILABLE at once while this server receives
+	// nothing from its log. WINDOW_FULL if too many calls wait.
 	WaitIndexed(ctx context.Context, in *WaitIndexedRequest, opts ...grpc.CallOption) (*WaitIndexedResponse, error)
-	// Forgets all index entries of records below a physical offset. Idempotent. Readers stop seeing what is trimmed before
-	// the call returns. At most up to what is indexed.
+	// Drops all index entries of records below a physical offset. Idempotent. Readers stop seeing the trimmed entries
+	// before the call returns. The offset is at most the end of the indexed log.
 	TrimTo(ctx context.Context, in *TrimToRequest, opts ...grpc.CallOption) (*TrimToResponse, error)
-	// Removes whole queues that nobody needs any more, with their files. Idempotent: what an interrupted call left goes with
-	// the next one. A message that comes later begins its queue anew, at its own queue offset, which is never below
-	// the queue's end: readers go on with their places. The log, the index files and consumer offsets stay; a rebuild brings
-	// back the queues of messages that the log still has. Durable on return; nothing is indexed while the
-	// queues of a few topics are looked at. RECOVERING while the indexes are incomplete, DEPENDENCY_UNAVAILABLE if the
+	// Removes whole queues that are not needed any more, with their files. Idempotent: the next call removes the rest
+	// that an interrupted call left. A message that comes later begins its queue anew, at its own queue offset, which is
+	// never below the queue's end: readers keep their places. The log, the index files and consumer offsets stay. A
+	// rebuild brings back the queues of messages that the log still has. Durable on return. Nothing is indexed while the
+	// call checks the queues of a few topics. RECOVERING while the indexes are incomplete. DEPENDENCY_UNAVAILABLE if the
 	// CommitLog can't be asked for its topics.
 	RemoveQueues(ctx context.Context, in *RemoveQueuesRequest, opts ...grpc.CallOption) (*RemoveQueuesResponse, error)
 }
@@ -107,22 +107,22 @@ func (c *indexServiceClient) RemoveQueues(ctx context.Context, in *RemoveQueuesR
 //
 // The state of the indexes.
 type IndexServiceServer interface {
-	// Tells how far the indexes are. Idempotent.
+	// Returns how far the indexes are. Idempotent.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
-	// Waits until the record at a physical offset is indexed, such as a message that was just appended: whoever asks this
-	// server afterwards finds it by key, time and id, and in its queue, unless it has expired; of a delayed message it finds
-	// the place where it waits. Idempotent. RECOVERING with how far the indexes are if they do not reach it within 5 s, or
-	// shortly before the call's deadline; DEPENDENCY_UNAVAILABLE at once while this server does not hear its log;
-	// WINDOW_FULL if too many calls wait.
+	// Waits until the record at a physical offset is indexed, such as a message that was just appended. Later calls to
+	// this server find the record by key, time and id, and in its queue, unless it has expired. Of a delayed message they
+	// find the place where it waits. Idempotent. RECOVERING, with how far the indexes are, if they do not reach the
+	// record within 5 s, or shortly before the call's deadline. DEPENDENCY_UNAVAILABLE at once while this server receives
+	// nothing from its log. WINDOW_FULL if too many calls wait.
 	WaitIndexed(context.Context, *WaitIndexedRequest) (*WaitIndexedResponse, error)
-	// Forgets all index entries of records below a physical offset. Idempotent. Readers stop seeing what is trimmed before
-	// the call returns. At most up to what is indexed.
+	// Drops all index entries of records below a physical offset. Idempotent. Readers stop seeing the trimmed entries
+	// before the call returns. The offset is at most the end of the indexed log.
 	TrimTo(context.Context, *TrimToRequest) (*TrimToResponse, error)
-	// Removes whole queues that nobody needs any more, with their files. Idempotent: what an interrupted call left goes with
-	// the next one. A message that comes later begins its queue anew, at its own queue offset, which is never below
-	// the queue's end: readers go on with their places. The log, the index files and consumer offsets stay; a rebuild brings
-	// back the queues of messages that the log still has. Durable on return; nothing is indexed while the
-	// queues of a few topics are looked at. RECOVERING while the indexes are incomplete, DEPENDENCY_UNAVAILABLE if the
+	// Removes whole queues that are not needed any more, with their files. Idempotent: the next call removes the rest
+	// that an interrupted call left. A message that comes later begins its queue anew, at its own queue offset, which is
+	// never below the queue's end: readers keep their places. The log, the index files and consumer offsets stay. A
+	// rebuild brings back the queues of messages that the log still has. Durable on return. Nothing is indexed while the
+	// call checks the queues of a few topics. RECOVERING while the indexes are incomplete. DEPENDENCY_UNAVAILABLE if the
 	// CommitLog can't be asked for its topics.
 	RemoveQueues(context.Context, *RemoveQueuesRequest) (*RemoveQueuesResponse, error)
 	mustEmbedUnimplementedIndexServiceServer()

@@ -25,12 +25,12 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What to find by key.
+// The key and the bounds of a query.
 type QueryByKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the topic.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// One key, without spaces, of at most 32,767 bytes.
+	// A single key, without spaces, of at most 32,767 bytes.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// Earliest store time, inclusive. Absent: from the oldest message on.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
@@ -40,8 +40,8 @@ type QueryByKeyRequest struct {
 	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before; empty for the first page.
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Only messages whose properties this holds for: RocketMQ's SQL92, as `price > 10 AND region = 'eu'` (docs/filters.md), at
-	// most 32,767 bytes. Empty for all. A page may be short or empty, and have a successor.
+	// Only messages whose properties match this condition: RocketMQ's SQL92, such as `price > 10 AND region = 'eu'`
+	// (docs/filters.md), at most 32,767 bytes. Empty for all. A page may be short or empty, and have a next page.
 	Where         string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -190,7 +190,7 @@ func (x *QueryByKeyResponse) GetIndexedPhysicalOffset() int64 {
 	return 0
 }
 
-// What to find by time.
+// The times and the queues of a query.
 type QueryByTimeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the topic.
@@ -205,8 +205,8 @@ type QueryByTimeRequest struct {
 	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before; empty for the first page.
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Only messages whose properties this holds for: RocketMQ's SQL92, as `price > 10 AND region = 'eu'` (docs/filters.md), at
-	// most 32,767 bytes. Empty for all. A page may be short or empty, and have a successor.
+	// Only messages whose properties match this condition: RocketMQ's SQL92, such as `price > 10 AND region = 'eu'`
+	// (docs/filters.md), at most 32,767 bytes. Empty for all. A page may be short or empty, and have a next page.
 	Where         string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -355,7 +355,7 @@ func (x *QueryByTimeResponse) GetIndexedPhysicalOffset() int64 {
 	return 0
 }
 
-// Which message.
+// The message to find.
 type QueryByIdRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Without a topic: an offset message id (32 or 56 hexadecimal digits), of a message that its queue knows: as soon as
@@ -414,7 +414,7 @@ func (x *QueryByIdRequest) GetTopic() string {
 // The message.
 type QueryByIdResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As stored. With several of the same unique id, the newest.
+	// The message as it is stored. If several have the same unique id, the newest.
 	Message       *v1.StoredMessage `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

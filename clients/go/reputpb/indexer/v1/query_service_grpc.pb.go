@@ -32,14 +32,14 @@ const (
 //
 // Finds messages by key, time or id.
 type QueryServiceClient interface {
-	// Messages of a topic that have a key (one of KEYS, or UNIQ_KEY), newest first. The key is compared with the stored
-	// message, not only by hash. Idempotent. TOPIC_NOT_FOUND instead of a last page without messages if nobody has made the
-	// topic, or if it was deleted meanwhile and its queues are gone.
+	// Returns messages of a topic that have a key (a key of KEYS, or UNIQ_KEY), newest first. The key is compared with
+	// the stored message, not only by hash. Idempotent. TOPIC_NOT_FOUND instead of a last page without messages if the
+	// topic was never made, or if it was deleted meanwhile and its queues are gone.
 	QueryByKey(ctx context.Context, in *QueryByKeyRequest, opts ...grpc.CallOption) (*QueryByKeyResponse, error)
-	// Messages of a topic, or of one of its queues, by store time, ordered by queue id and queue offset. Idempotent.
-	// TOPIC_NOT_FOUND as for QueryByKey.
+	// Returns messages of a topic, or of a single queue of it, by store time, ordered by queue id and queue offset.
+	// Idempotent. TOPIC_NOT_FOUND as for QueryByKey.
 	QueryByTime(ctx context.Context, in *QueryByTimeRequest, opts ...grpc.CallOption) (*QueryByTimeResponse, error)
-	// The message with an id. MESSAGE_NOT_FOUND if there is none. Idempotent.
+	// Returns the message with an id. MESSAGE_NOT_FOUND if there is none. Idempotent.
 	QueryById(ctx context.Context, in *QueryByIdRequest, opts ...grpc.CallOption) (*QueryByIdResponse, error)
 }
 
@@ -87,14 +87,14 @@ func (c *queryServiceClient) QueryById(ctx context.Context, in *QueryByIdRequest
 //
 // Finds messages by key, time or id.
 type QueryServiceServer interface {
-	// Messages of a topic that have a key (one of KEYS, or UNIQ_KEY), newest first. The key is compared with the stored
-	// message, not only by hash. Idempotent. TOPIC_NOT_FOUND instead of a last page without messages if nobody has made the
-	// topic, or if it was deleted meanwhile and its queues are gone.
+	// Returns messages of a topic that have a key (a key of KEYS, or UNIQ_KEY), newest first. The key is compared with
+	// the stored message, not only by hash. Idempotent. TOPIC_NOT_FOUND instead of a last page without messages if the
+	// topic was never made, or if it was deleted meanwhile and its queues are gone.
 	QueryByKey(context.Context, *QueryByKeyRequest) (*QueryByKeyResponse, error)
-	// Messages of a topic, or of one of its queues, by store time, ordered by queue id and queue offset. Idempotent.
-	// TOPIC_NOT_FOUND as for QueryByKey.
+	// Returns messages of a topic, or of a single queue of it, by store time, ordered by queue id and queue offset.
+	// Idempotent. TOPIC_NOT_FOUND as for QueryByKey.
 	QueryByTime(context.Context, *QueryByTimeRequest) (*QueryByTimeResponse, error)
-	// The message with an id. MESSAGE_NOT_FOUND if there is none. Idempotent.
+	// Returns the message with an id. MESSAGE_NOT_FOUND if there is none. Idempotent.
 	QueryById(context.Context, *QueryByIdRequest) (*QueryByIdResponse, error)
 	mustEmbedUnimplementedQueryServiceServer()
 }

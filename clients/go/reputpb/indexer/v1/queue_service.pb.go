@@ -26,7 +26,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What a pull found.
+// The result of a pull.
 type PullStatus int32
 
 const (
@@ -34,17 +34,17 @@ const (
 	PullStatus_PULL_STATUS_UNSPECIFIED PullStatus = 0
 	// At least one message.
 	PullStatus_PULL_STATUS_FOUND PullStatus = 1
-	// Messages, but none that passes what was asked for. Go on at next_queue_offset.
+	// There are messages, but none passes the filter. Continue at next_queue_offset.
 	PullStatus_PULL_STATUS_NO_MATCHED_MESSAGE PullStatus = 2
-	// Entries whose messages are being deleted. Go on at next_queue_offset.
+	// Entries whose messages are being deleted. Continue at next_queue_offset.
 	PullStatus_PULL_STATUS_MESSAGE_WAS_REMOVING PullStatus = 3
 	// The queue does not exist.
 	PullStatus_PULL_STATUS_NO_MATCHED_LOGIC_QUEUE PullStatus = 4
 	// The queue has never had a message.
 	PullStatus_PULL_STATUS_NO_MESSAGE_IN_QUEUE PullStatus = 5
-	// The offset lies below the oldest one; next_queue_offset is the oldest.
+	// The offset lies below the oldest queue offset; next_queue_offset is the oldest.
 	PullStatus_PULL_STATUS_OFFSET_TOO_SMALL PullStatus = 6
-	// The offset is the end of the queue: nothing yet.
+	// The offset is the end of the queue: there is no message yet.
 	PullStatus_PULL_STATUS_OFFSET_OVERFLOW_ONE PullStatus = 7
 	// The offset lies beyond the end of the queue; next_queue_offset is the end.
 	PullStatus_PULL_STATUS_OFFSET_OVERFLOW_BADLY PullStatus = 8
@@ -160,7 +160,7 @@ func (Boundary) EnumDescriptor() ([]byte, []int) {
 	return file_reput_indexer_v1_queue_service_proto_rawDescGZIP(), []int{1}
 }
 
-// What to read.
+// The queue, the offset and the filter of a pull.
 type PullRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the topic.
@@ -178,8 +178,8 @@ type PullRequest struct {
 	TagExpression string `protobuf:"bytes,6,opt,name=tag_expression,json=tagExpression,proto3" json:"tag_expression,omitempty"`
 	// How long to wait for the first message. 0 answers at once; more than 30 s means 30 s.
 	Wait *durationpb.Duration `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`
-	// Only messages whose properties this holds for, and whose tag passes: RocketMQ's SQL92, as `price > 10 AND region = 'eu'`
-	// (docs/filters.md), at most 32,767 bytes. Empty for all.
+	// Only messages whose properties match this condition, and whose tag passes. RocketMQ's SQL92, such as `price > 10
+	// AND region = 'eu'` (docs/filters.md), at most 32,767 bytes. Empty for all.
 	Where         string `protobuf:"bytes,8,opt,name=where,proto3" json:"where,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -271,14 +271,14 @@ func (x *PullRequest) GetWhere() string {
 	return ""
 }
 
-// What was found.
+// The messages that were found.
 type PullResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the pull found.
+	// The result of the pull.
 	Status PullStatus `protobuf:"varint,1,opt,name=status,proto3,enum=reput.indexer.v1.PullStatus" json:"status,omitempty"`
 	// In queue order.
 	Messages []*v1.StoredMessage `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
-	// Where to go on.
+	// Queue offset at which the next pull continues.
 	NextQueueOffset int64 `protobuf:"varint,3,opt,name=next_queue_offset,json=nextQueueOffset,proto3" json:"next_queue_offset,omitempty"`
 	// First entry of the queue.
 	MinQueueOffset int64 `protobuf:"varint,4,opt,name=min_queue_offset,json=minQueueOffset,proto3" json:"min_queue_offset,omitempty"`
@@ -353,14 +353,14 @@ func (x *PullResponse) GetMaxQueueOffset() int64 {
 	return 0
 }
 
-// What to follow.
+// The queue, the offset and the filter of a subscription.
 type SubscribeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the topic; it and the queue need not exist yet.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	// Queue within the topic, from 0.
 	QueueId int32 `protobuf:"varint,2,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
-	// First entry to read, from 0. Outside of the queue: the first response says so and the stream goes on from
+	// First entry to read, from 0. If it is outside of the queue, the first response says so and the stream continues at
 	// next_queue_offset.
 	QueueOffset int64 `protobuf:"varint,3,opt,name=queue_offset,json=queueOffset,proto3" json:"queue_offset,omitempty"`
 	// `*` or empty for all, otherwise at most 1,000 tags separated by `||`, 32,767 bytes in all.
@@ -369,8 +369,8 @@ type SubscribeRequest struct {
 	MessageCountMax int32 `protobuf:"varint,5,opt,name=message_count_max,json=messageCountMax,proto3" json:"message_count_max,omitempty"`
 	// Most bytes of records in one response. 0 means 1 MiB, more than 8 MiB means 8 MiB.
 	SizeBytesMax int32 `protobuf:"varint,6,opt,name=size_bytes_max,json=sizeBytesMax,proto3" json:"size_bytes_max,omitempty"`
-	// Only messages whose properties this holds for, and whose tag passes: RocketMQ's SQL92, as `price > 10 AND region = 'eu'`
-	// (docs/filters.md), at most 32,767 bytes. Empty for all.
+	// Only messages whose properties match this condition, and whose tag passes. RocketMQ's SQL92, such as `price > 10
+	// AND region = 'eu'` (docs/filters.md), at most 32,767 bytes. Empty for all.
 	Where         string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -463,9 +463,9 @@ type SubscribeResponse struct {
 	Status PullStatus `protobuf:"varint,1,opt,name=status,proto3,enum=reput.indexer.v1.PullStatus" json:"status,omitempty"`
 	// In queue order.
 	Messages []*v1.StoredMessage `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
-	// Where the stream goes on.
+	// Queue offset at which the stream continues.
 	NextQueueOffset int64 `protobuf:"varint,3,opt,name=next_queue_offset,json=nextQueueOffset,proto3" json:"next_queue_offset,omitempty"`
-	// End of the queue, exclusive: how far behind the reader is.
+	// End of the queue, exclusive: it shows how far behind the reader is.
 	MaxQueueOffset int64 `protobuf:"varint,4,opt,name=max_queue_offset,json=maxQueueOffset,proto3" json:"max_queue_offset,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -602,7 +602,7 @@ func (x *GetOffsetByTimeRequest) GetBoundary() Boundary {
 	return Boundary_BOUNDARY_UNSPECIFIED
 }
 
-// The entry.
+// The entry that was found.
 type GetOffsetByTimeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Between the queue's min and max.
@@ -648,7 +648,7 @@ func (x *GetOffsetByTimeResponse) GetQueueOffset() int64 {
 	return 0
 }
 
-// Which queue.
+// The queue, and options for its size.
 type GetQueueRangeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the topic.
@@ -657,7 +657,7 @@ type GetQueueRangeRequest struct {
 	QueueId int32 `protobuf:"varint,2,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
 	// Set to ask for size_bytes, of the entries from here to the end of the queue.
 	SizeStartQueueOffset *int64 `protobuf:"varint,3,opt,name=size_start_queue_offset,json=sizeStartQueueOffset,proto3,oneof" json:"size_start_queue_offset,omitempty"`
-	// At most 10,000 further entries whose size counts, those that the queue has.
+	// At most 10,000 further entries whose size counts, if the queue has them.
 	SizeQueueOffsets []int64 `protobuf:"varint,4,rep,packed,name=size_queue_offsets,json=sizeQueueOffsets,proto3" json:"size_queue_offsets,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -726,7 +726,7 @@ type GetQueueRangeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The queue.
 	Queue *Queue `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	// Bytes of the records of the entries that were asked for, exactly.
+	// Exact number of bytes of the records of the requested entries.
 	SizeBytes     int64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -867,7 +867,7 @@ func (x *Queue) GetLastStoreTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// Which queues.
+// The queues to list.
 type ListQueuesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only this topic's. Empty for all.

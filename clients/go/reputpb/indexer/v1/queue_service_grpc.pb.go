@@ -34,13 +34,14 @@ const (
 //
 // Reads queues by queue offset.
 type QueueServiceClient interface {
-	// Reads messages from a queue offset on; may wait for the first one. Idempotent. What it found is a status of the
-	// response, as in RocketMQ's store: an offset outside of the queue is an answer, not a failure. A pull that may wait at
-	// the end of a queue fails with DEPENDENCY_UNAVAILABLE while the Indexer does not hear its log: another one may.
+	// Reads messages from a queue offset on; may wait for the first message. Idempotent. The response has a status for
+	// the result, as in RocketMQ's store: an offset outside of the queue is an answer, not a failure. A pull that may
+	// wait at the end of a queue fails with DEPENDENCY_UNAVAILABLE while the Indexer receives nothing from its log:
+	// another Indexer may be connected.
 	Pull(ctx context.Context, in *PullRequest, opts ...grpc.CallOption) (*PullResponse, error)
-	// Pull that follows the live end of a queue. Idempotent: resume at the last next_queue_offset. A slow reader slows the
-	// stream, not the server. May be ended with UNAVAILABLE at any time, as with DEPENDENCY_UNAVAILABLE at the end of the
-	// queue while the Indexer does not hear its log.
+	// A pull that follows the live end of a queue. Idempotent: resume at the last next_queue_offset. A slow reader slows
+	// the stream, not the server. The server may end the stream with UNAVAILABLE at any time, and with
+	// DEPENDENCY_UNAVAILABLE at the end of the queue while the Indexer receives nothing from its log.
 	Subscribe(ctx context.Context, in *SubscribeRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SubscribeResponse], error)
 	// Finds the queue offset for a store time. Idempotent.
 	GetOffsetByTime(ctx context.Context, in *GetOffsetByTimeRequest, opts ...grpc.CallOption) (*GetOffsetByTimeResponse, error)
@@ -123,13 +124,14 @@ func (c *queueServiceClient) ListQueues(ctx context.Context, in *ListQueuesReque
 //
 // Reads queues by queue offset.
 type QueueServiceServer interface {
-	// Reads messages from a queue offset on; may wait for the first one. Idempotent. What it found is a status of the
-	// response, as in RocketMQ's store: an offset outside of the queue is an answer, not a failure. A pull that may wait at
-	// the end of a queue fails with DEPENDENCY_UNAVAILABLE while the Indexer does not hear its log: another one may.
+	// Reads messages from a queue offset on; may wait for the first message. Idempotent. The response has a status for
+	// the result, as in RocketMQ's store: an offset outside of the queue is an answer, not a failure. A pull that may
+	// wait at the end of a queue fails with DEPENDENCY_UNAVAILABLE while the Indexer receives nothing from its log:
+	// another Indexer may be connected.
 	Pull(context.Context, *PullRequest) (*PullResponse, error)
-	// Pull that follows the live end of a queue. Idempotent: resume at the last next_queue_offset. A slow reader slows the
-	// stream, not the server. May be ended with UNAVAILABLE at any time, as with DEPENDENCY_UNAVAILABLE at the end of the
-	// queue while the Indexer does not hear its log.
+	// A pull that follows the live end of a queue. Idempotent: resume at the last next_queue_offset. A slow reader slows
+	// the stream, not the server. The server may end the stream with UNAVAILABLE at any time, and with
+	// DEPENDENCY_UNAVAILABLE at the end of the queue while the Indexer receives nothing from its log.
 	Subscribe(*SubscribeRequest, grpc.ServerStreamingServer[SubscribeResponse]) error
 	// Finds the queue offset for a store time. Idempotent.
 	GetOffsetByTime(context.Context, *GetOffsetByTimeRequest) (*GetOffsetByTimeResponse, error)

@@ -63,15 +63,15 @@ func (*RebuildIndexesRequest) Descriptor() ([]byte, []int) {
 // How far the rebuild is.
 type RebuildIndexesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// End of what is built again, exclusive.
+	// End of the log whose entries are built again, exclusive.
 	RebuiltPhysicalOffset int64 `protobuf:"varint,1,opt,name=rebuilt_physical_offset,json=rebuiltPhysicalOffset,proto3" json:"rebuilt_physical_offset,omitempty"`
-	// Where it will end, exclusive.
+	// End of the rebuild, exclusive.
 	TargetPhysicalOffset int64 `protobuf:"varint,2,opt,name=target_physical_offset,json=targetPhysicalOffset,proto3" json:"target_physical_offset,omitempty"`
 	// Records that were applied.
 	AppliedRecordCount int64 `protobuf:"varint,3,opt,name=applied_record_count,json=appliedRecordCount,proto3" json:"applied_record_count,omitempty"`
-	// What the reput loop does. STOPPED in the last response: a record could not be applied, and the rebuild is not done.
+	// State of the reput loop. STOPPED in the last response: a record could not be applied, and the rebuild is not done.
 	State ReputState `protobuf:"varint,4,opt,name=state,proto3,enum=reput.indexer.v1.ReputState" json:"state,omitempty"`
-	// Why it does not go on, while it does not.
+	// Reason why the rebuild makes no progress; empty while it does.
 	Error string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
 	// Whether all is built again and synced. True only in the last response.
 	IsDone        bool `protobuf:"varint,6,opt,name=is_done,json=isDone,proto3" json:"is_done,omitempty"`

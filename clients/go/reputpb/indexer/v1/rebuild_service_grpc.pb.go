@@ -30,9 +30,10 @@ const (
 //
 // Rebuilding of the indexes.
 type RebuildServiceClient interface {
-	// Drops all index entries and builds them again from the log, with progress about twice a second and once at the end,
-	// when all that the log had at the beginning is indexed and synced. One rebuild at a time (RUN_IN_PROGRESS). Until then
-	// calls that need the indexes fail with RECOVERING. A caller who goes away ends only the telling, not the rebuild.
+	// Drops all index entries and builds them again from the log. Sends progress about twice a second and once at the
+	// end, when all that the log had at the beginning is indexed and synced. Only a single rebuild runs at a time
+	// (RUN_IN_PROGRESS). Until the end, calls that need the indexes fail with RECOVERING. A caller that disconnects ends
+	// only the progress messages, not the rebuild.
 	RebuildIndexes(ctx context.Context, in *RebuildIndexesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RebuildIndexesResponse], error)
 }
 
@@ -69,9 +70,10 @@ type RebuildService_RebuildIndexesClient = grpc.ServerStreamingClient[RebuildInd
 //
 // Rebuilding of the indexes.
 type RebuildServiceServer interface {
-	// Drops all index entries and builds them again from the log, with progress about twice a second and once at the end,
-	// when all that the log had at the beginning is indexed and synced. One rebuild at a time (RUN_IN_PROGRESS). Until then
-	// calls that need the indexes fail with RECOVERING. A caller who goes away ends only the telling, not the rebuild.
+	// Drops all index entries and builds them again from the log. Sends progress about twice a second and once at the
+	// end, when all that the log had at the beginning is indexed and synced. Only a single rebuild runs at a time
+	// (RUN_IN_PROGRESS). Until the end, calls that need the indexes fail with RECOVERING. A caller that disconnects ends
+	// only the progress messages, not the rebuild.
 	RebuildIndexes(*RebuildIndexesRequest, grpc.ServerStreamingServer[RebuildIndexesResponse]) error
 	mustEmbedUnimplementedRebuildServiceServer()
 }

@@ -24,7 +24,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Which queue, and where in it.
+// A range of a queue.
 type ScanRange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the topic.
@@ -97,7 +97,7 @@ func (x *ScanRange) GetEndQueueOffset() int64 {
 	return 0
 }
 
-// What passes, beyond a range.
+// The messages that pass, beyond a range.
 type ScanFilter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `*` or empty for all, otherwise at most 1,000 tags separated by `||`, 32,767 bytes in all.
@@ -106,8 +106,9 @@ type ScanFilter struct {
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	// Latest store time, exclusive. Absent: no bound.
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	// Only messages with one of these keys, found through the index. Empty: all messages. At most 10,000. A message with
-	// several of them counts for the first one, so that partitions of one plan never return it twice.
+	// Only messages with at least a single key of this list, found through the index. Empty: all messages. At most
+	// 10,000. A message with several of these keys is found by the first of them alone, so that partitions of a plan
+	// never return it twice.
 	Keys []string `protobuf:"bytes,4,rep,name=keys,proto3" json:"keys,omitempty"`
 	// Only messages whose properties this holds for, and whose tag passes: RocketMQ's SQL92, as `price > 10 AND region = 'eu'`
 	// (docs/filters.md), at most 32,767 bytes. Empty for all.
@@ -181,17 +182,17 @@ func (x *ScanFilter) GetWhere() string {
 	return ""
 }
 
-// What to plan.
+// The topics, the filter and the partition sizes of a plan.
 type PlanScanRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 1,000 topics.
 	Topics []string `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`
 	// Only these queues of the topics, at most 65,535. Empty: all.
 	QueueIds []int32 `protobuf:"varint,2,rep,packed,name=queue_ids,json=queueIds,proto3" json:"queue_ids,omitempty"`
-	// What passes.
+	// The messages that pass.
 	Filter *ScanFilter `protobuf:"bytes,3,opt,name=filter,proto3" json:"filter,omitempty"`
-	// Cut each queue at these offsets, at most 65,536 ranges; a queue that is not named is read whole. The largest int64
-	// as an end is the end of the queue.
+	// Only these ranges of the queues, at most 65,536; a queue that is not named is read whole. The largest int64 as an
+	// end is the end of the queue.
 	Ranges []*ScanRange `protobuf:"bytes,4,rep,name=ranges,proto3" json:"ranges,omitempty"`
 	// At least so many partitions if there are as many rows. 0 means 1, more than 10,000 means 10,000.
 	PartitionCountMin int32 `protobuf:"varint,5,opt,name=partition_count_min,json=partitionCountMin,proto3" json:"partition_count_min,omitempty"`
@@ -282,7 +283,7 @@ func (x *PlanScanRequest) GetPartitionSizeBytesMax() int64 {
 	return 0
 }
 
-// One task's work: ranges, or keys of one topic.
+// The work of a task: ranges, or keys of a topic.
 type ScanPartition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Ranges to read. With keys: where their messages must lie; empty means anywhere in the topic.
@@ -419,10 +420,10 @@ func (x *PlanScanResponse) GetIndexedPhysicalOffset() int64 {
 	return 0
 }
 
-// What to read.
+// The partition to read, and the form of the rows.
 type ScanRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One partition of a plan, or what remains of it.
+	// A partition of a plan, or the rest of it.
 	Partition *ScanPartition `protobuf:"bytes,1,opt,name=partition,proto3" json:"partition,omitempty"`
 	// The filter of the plan.
 	Filter *ScanFilter `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`

@@ -31,9 +31,9 @@ const (
 //
 // Bulk reads for Spark and other engines: a plan of partitions, each read as Arrow.
 type ScanServiceClient interface {
-	// Cuts what matches into partitions. Idempotent; the end of each range is fixed when the plan is made.
-	// TOPIC_NOT_FOUND for a topic that nobody has made; a topic without messages gives an empty plan. OFFSET_BEYOND_END for
-	// a range that goes on behind what is indexed. A plan of more than 100,000 pieces is refused.
+	// Divides the matching messages into partitions. Idempotent; the end of each range is fixed when the plan is made.
+	// TOPIC_NOT_FOUND for a topic that was never made; a topic without messages gives an empty plan. OFFSET_BEYOND_END
+	// for a range that ends beyond the end of the index. A plan of more than 100,000 pieces is refused.
 	PlanScan(ctx context.Context, in *PlanScanRequest, opts ...grpc.CallOption) (*PlanScanResponse, error)
 	// Reads one partition, in the order of its ranges. Idempotent: resume with the ranges that remain.
 	// OFFSET_TRIMMED and OFFSET_BEYOND_END give queue offsets.
@@ -83,9 +83,9 @@ type ScanService_ScanClient = grpc.ServerStreamingClient[ScanResponse]
 //
 // Bulk reads for Spark and other engines: a plan of partitions, each read as Arrow.
 type ScanServiceServer interface {
-	// Cuts what matches into partitions. Idempotent; the end of each range is fixed when the plan is made.
-	// TOPIC_NOT_FOUND for a topic that nobody has made; a topic without messages gives an empty plan. OFFSET_BEYOND_END for
-	// a range that goes on behind what is indexed. A plan of more than 100,000 pieces is refused.
+	// Divides the matching messages into partitions. Idempotent; the end of each range is fixed when the plan is made.
+	// TOPIC_NOT_FOUND for a topic that was never made; a topic without messages gives an empty plan. OFFSET_BEYOND_END
+	// for a range that ends beyond the end of the index. A plan of more than 100,000 pieces is refused.
 	PlanScan(context.Context, *PlanScanRequest) (*PlanScanResponse, error)
 	// Reads one partition, in the order of its ranges. Idempotent: resume with the ranges that remain.
 	// OFFSET_TRIMMED and OFFSET_BEYOND_END give queue offsets.

@@ -25,7 +25,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What to do with a segment.
+// The action for a segment.
 type Action int32
 
 const (
@@ -78,7 +78,7 @@ func (Action) EnumDescriptor() ([]byte, []int) {
 	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{0}
 }
 
-// Asks what the Janitor does.
+// Asks for the state of the Janitor.
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -115,16 +115,16 @@ func (*GetStatusRequest) Descriptor() ([]byte, []int) {
 	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{0}
 }
 
-// What the Janitor does.
+// The state of the Janitor.
 type GetStatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// True while a run is under way.
 	IsRunning bool `protobuf:"varint,1,opt,name=is_running,json=isRunning,proto3" json:"is_running,omitempty"`
-	// When it last looked. Absent: not since the start.
+	// Time of the last check. Absent: no check since the start.
 	LastCheckTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=last_check_time,json=lastCheckTime,proto3" json:"last_check_time,omitempty"`
-	// When it will look next.
+	// Time of the next check.
 	NextCheckTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=next_check_time,json=nextCheckTime,proto3" json:"next_check_time,omitempty"`
-	// Why it last failed; empty if it did not.
+	// Reason of the last failure; empty if there was none.
 	LastError string `protobuf:"bytes,4,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// Segments deleted since the start.
 	DeletedSegmentCount int64 `protobuf:"varint,5,opt,name=deleted_segment_count,json=deletedSegmentCount,proto3" json:"deleted_segment_count,omitempty"`
@@ -134,23 +134,24 @@ type GetStatusResponse struct {
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	// Version of the service.
 	Version string `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
-	// The disks, as of the last look.
+	// The disks, as of the last check.
 	Disks []*Disk `protobuf:"bytes,9,rep,name=disks,proto3" json:"disks,omitempty"`
-	// True while the CommitLog is told to refuse appends, because a disk is full.
+	// True while the Janitor has the CommitLog refuse appends, because a disk is full.
 	IsDiskFull bool `protobuf:"varint,10,opt,name=is_disk_full,json=isDiskFull,proto3" json:"is_disk_full,omitempty"`
-	// Why the run under way began; empty if none is.
+	// Trigger of the run under way; empty if there is none.
 	RunTrigger string `protobuf:"bytes,11,opt,name=run_trigger,json=runTrigger,proto3" json:"run_trigger,omitempty"`
 	// Segments that the run under way is to delete.
 	RunPlannedSegmentCount int32 `protobuf:"varint,12,opt,name=run_planned_segment_count,json=runPlannedSegmentCount,proto3" json:"run_planned_segment_count,omitempty"`
-	// Segments that it has deleted.
+	// Segments that the run under way has deleted.
 	RunDeletedSegmentCount int32 `protobuf:"varint,13,opt,name=run_deleted_segment_count,json=runDeletedSegmentCount,proto3" json:"run_deleted_segment_count,omitempty"`
 	// Segments deleted since the start although they were not indexed or not replicated: an alarm.
 	LostSegmentCount int64 `protobuf:"varint,14,opt,name=lost_segment_count,json=lostSegmentCount,proto3" json:"lost_segment_count,omitempty"`
-	// One sentence for each file system that is used above disk_forcible_percent: by whom, and what comes of it.
+	// One sentence for each file system that is used above disk_forcible_percent: the users of its bytes, and the
+	// consequence.
 	DiskNotes []string `protobuf:"bytes,15,rep,name=disk_notes,json=diskNotes,proto3" json:"disk_notes,omitempty"`
-	// Why ages are not counted by the Janitor's clock; empty if they are.
+	// Reason why ages are not counted by the Janitor's clock; empty if they are.
 	ClockNote string `protobuf:"bytes,16,opt,name=clock_note,json=clockNote,proto3" json:"clock_note,omitempty"`
-	// The time that ages are counted by, as of the last look. Absent: it has not looked since the start.
+	// The time that ages are counted by, as of the last check. Absent: no check since the start.
 	BelievedTime  *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=believed_time,json=believedTime,proto3" json:"believed_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -318,8 +319,8 @@ type Disk struct {
 	UsedPercent int32 `protobuf:"varint,4,opt,name=used_percent,json=usedPercent,proto3" json:"used_percent,omitempty"`
 	// Directory of the segments, for a disk of the CommitLog; else empty.
 	Path string `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"`
-	// Bytes of it that are the owner's: the log's segments, or the files of the indexes. Absent: not known; for the indexes it
-	// is asked for while their file system is used above disk_forcible_percent.
+	// Bytes of it that are the owner's: the log's segments, or the files of the indexes. Absent: not known. The Janitor
+	// asks for the indexes' bytes only while their file system is used above disk_forcible_percent.
 	OwnBytes      *int64 `protobuf:"varint,6,opt,name=own_bytes,json=ownBytes,proto3,oneof" json:"own_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -443,23 +444,24 @@ type GetPolicyResponse struct {
 	DeleteHours []int32 `protobuf:"varint,2,rep,packed,name=delete_hours,json=deleteHours,proto3" json:"delete_hours,omitempty"`
 	// Time zone of delete_hours, an IANA name.
 	TimeZone string `protobuf:"bytes,3,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
-	// Most segments that one run deletes.
+	// Most segments that a run deletes.
 	DeleteBatchCountMax int32 `protobuf:"varint,4,opt,name=delete_batch_count_max,json=deleteBatchCountMax,proto3" json:"delete_batch_count_max,omitempty"`
 	// Pause between two deletions, in milliseconds.
 	DeleteIntervalMs int32 `protobuf:"varint,5,opt,name=delete_interval_ms,json=deleteIntervalMs,proto3" json:"delete_interval_ms,omitempty"`
-	// Pause between two looks, in milliseconds.
+	// Pause between two checks, in milliseconds.
 	CheckIntervalMs int32 `protobuf:"varint,6,opt,name=check_interval_ms,json=checkIntervalMs,proto3" json:"check_interval_ms,omitempty"`
-	// The oldest segments go while the rest has so many bytes. 0: no such limit.
+	// The oldest segments are deleted while the remaining segments have so many bytes. 0: no such limit.
 	RetentionBytes int64 `protobuf:"varint,7,opt,name=retention_bytes,json=retentionBytes,proto3" json:"retention_bytes,omitempty"`
 	// Above this used part of a disk expired segments are deleted at once.
 	DiskMaxUsedPercent int32 `protobuf:"varint,8,opt,name=disk_max_used_percent,json=diskMaxUsedPercent,proto3" json:"disk_max_used_percent,omitempty"`
-	// Above this one the oldest segments are deleted, expired or not, if disk_forced is set and the disk gains by it.
+	// Above this used part the oldest segments are deleted, expired or not, if disk_forced is set and the disk gains by
+	// it.
 	DiskForciblePercent int32 `protobuf:"varint,9,opt,name=disk_forcible_percent,json=diskForciblePercent,proto3" json:"disk_forcible_percent,omitempty"`
-	// Above this one of the log's disk appends are refused, until it is disk_forcible_percent again.
+	// Above this used part of the log's disk appends are refused, until the used part is disk_forcible_percent again.
 	DiskFullPercent int32 `protobuf:"varint,10,opt,name=disk_full_percent,json=diskFullPercent,proto3" json:"disk_full_percent,omitempty"`
 	// Whether segments that have not expired are deleted above disk_forcible_percent.
 	DiskForced bool `protobuf:"varint,11,opt,name=disk_forced,json=diskForced,proto3" json:"disk_forced,omitempty"`
-	// What becomes of segments that are not indexed or not replicated: keep, delete_when_forced or delete.
+	// Treatment of segments that are not indexed or not replicated: keep, delete_when_forced or delete.
 	UnsafeSegments string `protobuf:"bytes,12,opt,name=unsafe_segments,json=unsafeSegments,proto3" json:"unsafe_segments,omitempty"`
 	// Pause before a segment that was in use is tried again, in milliseconds.
 	RetryIntervalMs int32 `protobuf:"varint,13,opt,name=retry_interval_ms,json=retryIntervalMs,proto3" json:"retry_interval_ms,omitempty"`
@@ -606,12 +608,13 @@ func (x *GetPolicyResponse) GetClockJumpMsMax() int64 {
 	return 0
 }
 
-// How to run.
+// The options of a run.
 type RunOnceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Decide and explain, delete nothing.
 	DryRun bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	// Believe the Janitor's clock from now on, or with dry_run for this run, whatever it did: somebody has looked at it.
+	// Believe the Janitor's clock from now on, or with dry_run for this run, even if it jumped: an operator has checked
+	// it.
 	TrustClock    bool `protobuf:"varint,2,opt,name=trust_clock,json=trustClock,proto3" json:"trust_clock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -661,7 +664,7 @@ func (x *RunOnceRequest) GetTrustClock() bool {
 	return false
 }
 
-// What was decided of one segment, and why.
+// The decision about one segment, and its reason.
 type Decision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Physical offset of the segment's first byte.
@@ -673,7 +676,7 @@ type Decision struct {
 	// One word for machines. Kept: ACTIVE, NOT_EXPIRED, NOT_DUE, NOT_INDEXED, NOT_REPLICATED, BEHIND_KEPT, BATCH_FULL.
 	// Deleted: EXPIRED, OVER_SIZE, DISK_FORCED.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// One sentence for people, with the numbers.
+	// One sentence for users, with the numbers.
 	Explanation string `protobuf:"bytes,5,opt,name=explanation,proto3" json:"explanation,omitempty"`
 	// Store time of the segment's last record. Absent if it has none.
 	LastStoreTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=last_store_time,json=lastStoreTime,proto3" json:"last_store_time,omitempty"`
@@ -762,7 +765,7 @@ func (x *Decision) GetIsLost() bool {
 	return false
 }
 
-// What a run decided and did.
+// The decisions and the result of a run.
 type RunOnceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The run.
@@ -808,24 +811,25 @@ func (x *RunOnceResponse) GetRun() *Run {
 	return nil
 }
 
-// One run.
+// A run.
 type Run struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// When it began.
+	// Time at which the run began.
 	Time *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
 	// True if nothing was to be deleted.
 	IsDryRun bool `protobuf:"varint,2,opt,name=is_dry_run,json=isDryRun,proto3" json:"is_dry_run,omitempty"`
 	// MANUAL, DISK_FORCED, OVER_SIZE, DISK_SPACE, HOUR, RETRY.
 	Trigger string `protobuf:"bytes,3,opt,name=trigger,proto3" json:"trigger,omitempty"`
-	// One per segment, oldest first.
+	// One decision for each segment, oldest first.
 	Decisions []*Decision `protobuf:"bytes,4,rep,name=decisions,proto3" json:"decisions,omitempty"`
 	// Segments that were deleted.
 	DeletedSegmentCount int32 `protobuf:"varint,5,opt,name=deleted_segment_count,json=deletedSegmentCount,proto3" json:"deleted_segment_count,omitempty"`
 	// Bytes that were freed.
 	FreedBytes int64 `protobuf:"varint,6,opt,name=freed_bytes,json=freedBytes,proto3" json:"freed_bytes,omitempty"`
-	// Why the run failed; empty if it did not.
+	// Reason of the failure; empty if the run did not fail.
 	Error string `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
-	// Groups of consumers whose stored offsets are below what the run keeps, at most 100, those that miss most first.
+	// Consumer groups whose stored offsets are below the first entries that the run keeps, at most 100. The groups that
+	// miss most come first.
 	Consumers []*v1.ConsumerBelow `protobuf:"bytes,8,rep,name=consumers,proto3" json:"consumers,omitempty"`
 	// How many such offsets there are in all.
 	ConsumerCount int32 `protobuf:"varint,9,opt,name=consumer_count,json=consumerCount,proto3" json:"consumer_count,omitempty"`

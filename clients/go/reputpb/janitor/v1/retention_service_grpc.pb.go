@@ -33,13 +33,13 @@ const (
 //
 // Expiry of old segments.
 type RetentionServiceClient interface {
-	// Tells what the Janitor does and when it will run. Idempotent.
+	// Returns the state of the Janitor and the time of its next check. Idempotent.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	// Returns the policy in force. Idempotent.
 	GetPolicy(ctx context.Context, in *GetPolicyRequest, opts ...grpc.CallOption) (*GetPolicyResponse, error)
-	// Decides now, whatever the hour, and deletes unless it is a dry run. RUN_IN_PROGRESS if a run is under way.
+	// Decides now, at any hour, and deletes segments unless it is a dry run. RUN_IN_PROGRESS if a run is under way.
 	RunOnce(ctx context.Context, in *RunOnceRequest, opts ...grpc.CallOption) (*RunOnceResponse, error)
-	// Lists past runs that deleted something or failed, newest first. Idempotent.
+	// Lists past runs that deleted segments or failed, newest first. Idempotent.
 	ListHistory(ctx context.Context, in *ListHistoryRequest, opts ...grpc.CallOption) (*ListHistoryResponse, error)
 }
 
@@ -97,13 +97,13 @@ func (c *retentionServiceClient) ListHistory(ctx context.Context, in *ListHistor
 //
 // Expiry of old segments.
 type RetentionServiceServer interface {
-	// Tells what the Janitor does and when it will run. Idempotent.
+	// Returns the state of the Janitor and the time of its next check. Idempotent.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	// Returns the policy in force. Idempotent.
 	GetPolicy(context.Context, *GetPolicyRequest) (*GetPolicyResponse, error)
-	// Decides now, whatever the hour, and deletes unless it is a dry run. RUN_IN_PROGRESS if a run is under way.
+	// Decides now, at any hour, and deletes segments unless it is a dry run. RUN_IN_PROGRESS if a run is under way.
 	RunOnce(context.Context, *RunOnceRequest) (*RunOnceResponse, error)
-	// Lists past runs that deleted something or failed, newest first. Idempotent.
+	// Lists past runs that deleted segments or failed, newest first. Idempotent.
 	ListHistory(context.Context, *ListHistoryRequest) (*ListHistoryResponse, error)
 	mustEmbedUnimplementedRetentionServiceServer()
 }

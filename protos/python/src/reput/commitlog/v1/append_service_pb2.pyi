@@ -58,7 +58,9 @@ class AppendMessage(_message.Message):
     RECONSUME_TIMES_FIELD_NUMBER: _builtins.int
     PREPARED_TRANSACTION_OFFSET_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
-    """1 to 127 bytes of letters, digits, `_`, `-`, `%` and `|`. A topic that does not exist is made if the store allows it."""
+    """1 to 127 bytes of letters, digits, `_`, `-`, `%` and `|`. A topic that does not exist is made if the store allows
+    that.
+    """
     queue_id: _builtins.int
     """Queue within the topic, from 0 to its write queue count less 1.
     Absent: the server chooses, by hash of the property `__SHARDINGKEY` if there is one, otherwise round robin.
@@ -66,8 +68,8 @@ class AppendMessage(_message.Message):
     body: _builtins.bytes
     """0 bytes up to the store's largest message (4 MiB unless configured)."""
     property_string: _builtins.bytes
-    """The same as RocketMQ's property string, `name 0x01 value 0x02 …`: the fast way. At most 32,767 bytes with what the
-    store adds.
+    """The same as RocketMQ's property string, `name 0x01 value 0x02 …`: the fast way. At most 32,767 bytes with the
+    properties that the store adds.
     """
     flag: _builtins.int
     """Opaque to the store."""
@@ -76,24 +78,24 @@ class AppendMessage(_message.Message):
     born_time_ms: _builtins.int
     """Milliseconds since the epoch by the producer's clock, up to the end of the year 9999. 0 means the store time."""
     reconsume_times: _builtins.int
-    """How often consumers sent it back. 0 or more."""
+    """Number of times that consumers sent it back. 0 or more."""
     prepared_transaction_offset: _builtins.int
     """Physical offset of the prepared message of a committed transaction, otherwise 0."""
     @_builtins.property
     def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Names have at least one byte and neither 0x01 nor 0x02; values have at least one byte and no 0x02. Text is UTF-8.
-        TAGS is the tag, KEYS the keys separated by single spaces, UNIQ_KEY the unique id. Not together with property_string.
-        DELAY with a level from 1 on delays the message: it waits in the topic SCHEDULE_TOPIC_XXXX and comes to its own topic
-        and queue after the level's time (1 s, 5 s, … 2 h unless configured); a level above the last counts as the last.
-        TIMER_DELIVER_MS (milliseconds since the epoch), TIMER_DELAY_MS or TIMER_DELAY_SEC delay it up to 40 days: it waits in
-        rmq_sys_wheel_timer, and Delivery appends it when it is due. A time that is over delays nothing.
-        Prepared and rolled-back messages are not delayed. TRAN_MSG with `true` opens a transaction: the message waits in
-        RMQ_SYS_TRANS_HALF_TOPIC until Delivery is told how it ends.
+        """Names are not empty and have neither 0x01 nor 0x02; values are not empty and have no 0x02. Text is UTF-8. TAGS is
+        the tag, KEYS the keys separated by single spaces, UNIQ_KEY the unique id. Not together with property_string. DELAY
+        with a level from 1 on delays the message: it waits in the topic SCHEDULE_TOPIC_XXXX and comes to its own topic and
+        queue after the level's time (1 s, 5 s, … 2 h unless configured); a level above the last counts as the last.
+        TIMER_DELIVER_MS (milliseconds since the epoch), TIMER_DELAY_MS or TIMER_DELAY_SEC delay it up to 40 days: it waits
+        in rmq_sys_wheel_timer, and Delivery appends it when it is due. A time that is over delays nothing. Prepared and
+        rolled-back messages are not delayed. TRAN_MSG with `true` opens a transaction: the message waits in
+        RMQ_SYS_TRANS_HALF_TOPIC until Delivery receives its end.
         """
 
     @_builtins.property
     def born_host(self) -> _message_pb2.Host:
-        """Where the message was born. Absent means the address of the caller."""
+        """Address at which the message was born. Absent means the address of the caller."""
 
     def __init__(
         self,
@@ -122,8 +124,8 @@ Global___AppendMessage: _TypeAlias = AppendMessage  # noqa: Y015
 
 @_typing.final
 class Writer(_message.Message):
-    """Who sends a batch, and which of its batches it is: then the log stores the batch once, however often it is sent.
-    Holds over crashes and restarts for the last 16,384 batches with a writer, unless configured otherwise.
+    """The sender of a batch, and the number of the batch: with a writer the log stores the batch once, however often it is
+    sent. Holds over crashes and restarts for the last 16,384 batches with a writer, unless configured otherwise.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -131,15 +133,15 @@ class Writer(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """1 to 200 printable ASCII characters without spaces. One sender at a time uses an id. Ids that begin with `rmq_sys_`
-    are those of the store's own services, which use AppendState. An id that begins with `once/` is of one batch alone:
-    what comes under it again, whatever it is, is answered as the first time, for the last 32,768 such ids (the store's
-    setting `once_count_max`).
+    """1 to 200 printable ASCII characters without spaces. Only a single sender at a time uses an id. Ids that begin with
+    `rmq_sys_` belong to the store's own services, which use AppendState. An id that begins with `once/` is of a single
+    batch: each further batch with this id is answered as the first time, whatever its content, for the last 32,768
+    such ids (the store's setting `once_count_max`).
     """
     sequence: _builtins.int
-    """Number of the batch within the writer: 0, 1, 2 and so on. WRITER_SEQUENCE_GAP if one is missing.
-    A number that is stored is answered as the first time if the request is the same byte for byte, and refused with
-    WRITER_CONTENT_DIFFERS if not. WRITER_FORGOTTEN if nobody can tell any more.
+    """Number of the batch within the writer: 0, 1, 2 and so on. WRITER_SEQUENCE_GAP if a number is missing. A number that
+    is stored is answered as the first time if the request is the same byte for byte, and refused with
+    WRITER_CONTENT_DIFFERS if not. WRITER_FORGOTTEN if the store does not know any more.
     """
     def __init__(
         self,
@@ -165,7 +167,7 @@ class AppendRequest(_message.Message):
     DURABILITY_FIELD_NUMBER: _builtins.int
     WRITER_FIELD_NUMBER: _builtins.int
     durability: _message_pb2.Durability.ValueType
-    """What to wait for. UNSPECIFIED means the store's own level."""
+    """Durability to wait for. UNSPECIFIED means the store's own level."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppendMessage]:
         """1 or more messages, at most 32,768, in all at most 16 MiB."""
@@ -191,7 +193,7 @@ Global___AppendRequest: _TypeAlias = AppendRequest  # noqa: Y015
 
 @_typing.final
 class AppendResult(_message.Message):
-    """Where a batch was stored. The columns have one value per message, in request order."""
+    """The place at which a batch was stored. The columns have a value for each message, in request order."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -213,21 +215,21 @@ class AppendResult(_message.Message):
     store_time_ms: _builtins.int
     """Milliseconds since the epoch, the same for the whole batch."""
     durability: _message_pb2.Durability.ValueType
-    """What was reached when the answer was sent. Lower than what was asked for if the sync or the replicas took too long:
-    the batch is stored all the same, and repeating it would store it twice.
+    """Durability that was reached when the answer was sent. Lower than the requested durability if the sync or the
+    replicas took too long: the batch is stored all the same, and a repetition would store it twice.
     """
     is_repeated: _builtins.bool
     """Whether the batch of a writer was stored before, so that this call stored nothing. Then the columns are empty;
     ReadRecords of start_physical_offset gives the first of its messages.
     """
     store_time_ahead_ms: _builtins.int
-    """How far the store time is ahead of the service's clock, in milliseconds; 0 if it is not. Store times never go back:
-    after a clock was set back they go on a little slower than time does, until the clock has caught up.
+    """How far the store time is ahead of the service's clock, in milliseconds; 0 if it is not. Store times never
+    decrease: after a clock was set back they advance a little slower than time, until the clock has caught up.
     """
     is_late: _builtins.bool
-    """Whether the wait was over before the batch was as durable as was asked, or as the store makes what asks for nothing:
-    with its role `sync_master` on the disks of the in-sync set. The batch is stored, and is given up if its leader is
-    lost before it is. The same batch of a writer waits again when it is sent again.
+    """Whether the wait was over before the batch had the requested durability, or, if none was requested, the store's own
+    durability: with its role `sync_master` on the disks of the in-sync set. The batch is stored. It is given up if its
+    leader is lost before the batch is that durable. The same batch of a writer waits again when it is sent again.
     """
     @_builtins.property
     def physical_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -235,11 +237,11 @@ class AppendResult(_message.Message):
 
     @_builtins.property
     def queue_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Entry number of each message in its queue; of a delayed one where it waits."""
+        """Entry number of each message in its queue; of a delayed message in the queue where it waits."""
 
     @_builtins.property
     def queue_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Queue of each message; of one that waits where it does: its level less 1, otherwise 0."""
+        """Queue of each message; of a waiting message the queue where it waits: its level less 1, otherwise 0."""
 
     @_builtins.property
     def store_host(self) -> _message_pb2.Host:
@@ -277,7 +279,7 @@ class AppendResponse(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def result(self) -> Global___AppendResult:
-        """Where the batch was stored."""
+        """The place at which the batch was stored."""
 
     def __init__(
         self,
@@ -302,7 +304,7 @@ class AppendStateRequest(_message.Message):
     DURABILITY_FIELD_NUMBER: _builtins.int
     WRITER_FIELD_NUMBER: _builtins.int
     durability: _message_pb2.Durability.ValueType
-    """What to wait for. UNSPECIFIED means the store's own level."""
+    """Durability to wait for. UNSPECIFIED means the store's own level."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppendMessage]:
         """1 or more messages, at most 32,768, in all at most 16 MiB."""
@@ -335,7 +337,7 @@ class AppendStateResponse(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def result(self) -> Global___AppendResult:
-        """Where the batch was stored."""
+        """The place at which the batch was stored."""
 
     def __init__(
         self,
@@ -352,7 +354,7 @@ Global___AppendStateResponse: _TypeAlias = AppendStateResponse  # noqa: Y015
 
 @_typing.final
 class AppendStreamRequest(_message.Message):
-    """The same fields as AppendRequest, one batch of a stream."""
+    """The same fields as AppendRequest, for a batch of a stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -360,7 +362,7 @@ class AppendStreamRequest(_message.Message):
     DURABILITY_FIELD_NUMBER: _builtins.int
     WRITER_FIELD_NUMBER: _builtins.int
     durability: _message_pb2.Durability.ValueType
-    """What to wait for. UNSPECIFIED means the store's own level."""
+    """Durability to wait for. UNSPECIFIED means the store's own level."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppendMessage]:
         """1 or more messages, at most 32,768, in all at most 16 MiB."""
@@ -410,7 +412,7 @@ Global___AppendStreamResponse: _TypeAlias = AppendStreamResponse  # noqa: Y015
 
 @_typing.final
 class AppendOutcome(_message.Message):
-    """What became of one batch."""
+    """The outcome of a batch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -418,11 +420,11 @@ class AppendOutcome(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def result(self) -> Global___AppendResult:
-        """It was stored."""
+        """The batch was stored."""
 
     @_builtins.property
     def error(self) -> _status_pb2.Status:
-        """It was refused, and left no trace. Details as for a failed Append."""
+        """The batch was refused, and left no trace. Details as for a failed Append."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class _RecordViewEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RecordView
     """As the bytes of the log (docs/formats/commit_log.md)."""
 
 class RecordView(_RecordView, metaclass=_RecordViewEnumTypeWrapper):
-    """In which form records are returned."""
+    """The form in which records are returned."""
 
 RECORD_VIEW_UNSPECIFIED: RecordView.ValueType  # 0
 """The same as MESSAGES."""
@@ -54,9 +54,9 @@ class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType],
     ROLE_UNSPECIFIED: _Role.ValueType  # 0
     """Never sent."""
     ROLE_ASYNC_MASTER: _Role.ValueType  # 1
-    """Takes appends; does not wait for replicas."""
+    """Accepts appends; does not wait for replicas."""
     ROLE_SYNC_MASTER: _Role.ValueType  # 2
-    """Takes appends; REPLICATED is its own level, and readers see nothing else."""
+    """Accepts appends; REPLICATED is its own level, and readers see no other records."""
     ROLE_SLAVE: _Role.ValueType  # 3
     """Follows a master, and refuses appends with NOT_LEADER."""
 
@@ -66,9 +66,9 @@ class Role(_Role, metaclass=_RoleEnumTypeWrapper):
 ROLE_UNSPECIFIED: Role.ValueType  # 0
 """Never sent."""
 ROLE_ASYNC_MASTER: Role.ValueType  # 1
-"""Takes appends; does not wait for replicas."""
+"""Accepts appends; does not wait for replicas."""
 ROLE_SYNC_MASTER: Role.ValueType  # 2
-"""Takes appends; REPLICATED is its own level, and readers see nothing else."""
+"""Accepts appends; REPLICATED is its own level, and readers see no other records."""
 ROLE_SLAVE: Role.ValueType  # 3
 """Follows a master, and refuses appends with NOT_LEADER."""
 Global___Role: _TypeAlias = Role  # noqa: Y015
@@ -82,27 +82,27 @@ class _FollowingStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Follow
     FOLLOWING_STATE_UNSPECIFIED: _FollowingState.ValueType  # 0
     """Never sent."""
     FOLLOWING_STATE_CONNECTING: _FollowingState.ValueType  # 1
-    """It asks the leader for a stream."""
+    """The follower asks the leader for a stream."""
     FOLLOWING_STATE_CATCHING_UP: _FollowingState.ValueType  # 2
-    """It gets what it lacks."""
+    """The follower receives the records that it lacks."""
     FOLLOWING_STATE_FOLLOWING: _FollowingState.ValueType  # 3
-    """It has all that the leader had at its last word."""
+    """The follower has all that the leader had at its last step."""
     FOLLOWING_STATE_OUT: _FollowingState.ValueType  # 4
-    """It can't follow this leader, as last_error says: somebody has to do something."""
+    """The follower can't follow this leader, as last_error says: an operator has to act."""
 
 class FollowingState(_FollowingState, metaclass=_FollowingStateEnumTypeWrapper):
-    """What a log does that follows another one."""
+    """The state of a follower."""
 
 FOLLOWING_STATE_UNSPECIFIED: FollowingState.ValueType  # 0
 """Never sent."""
 FOLLOWING_STATE_CONNECTING: FollowingState.ValueType  # 1
-"""It asks the leader for a stream."""
+"""The follower asks the leader for a stream."""
 FOLLOWING_STATE_CATCHING_UP: FollowingState.ValueType  # 2
-"""It gets what it lacks."""
+"""The follower receives the records that it lacks."""
 FOLLOWING_STATE_FOLLOWING: FollowingState.ValueType  # 3
-"""It has all that the leader had at its last word."""
+"""The follower has all that the leader had at its last step."""
 FOLLOWING_STATE_OUT: FollowingState.ValueType  # 4
-"""It can't follow this leader, as last_error says: somebody has to do something."""
+"""The follower can't follow this leader, as last_error says: an operator has to act."""
 Global___FollowingState: _TypeAlias = FollowingState  # noqa: Y015
 
 class _LogState:
@@ -114,24 +114,24 @@ class _LogStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LogState.Val
     LOG_STATE_UNSPECIFIED: _LogState.ValueType  # 0
     """Never sent."""
     LOG_STATE_RECOVERING: _LogState.ValueType  # 1
-    """Looks for the end of the log; all other calls fail with RECOVERING."""
+    """Searches the end of the log; all other calls fail with RECOVERING."""
     LOG_STATE_SERVING: _LogState.ValueType  # 2
-    """Serves. `is_writable` tells whether appends are accepted."""
+    """Serves. `is_writable` is true if appends are accepted."""
 
 class LogState(_LogState, metaclass=_LogStateEnumTypeWrapper):
-    """What the service does."""
+    """The state of the service."""
 
 LOG_STATE_UNSPECIFIED: LogState.ValueType  # 0
 """Never sent."""
 LOG_STATE_RECOVERING: LogState.ValueType  # 1
-"""Looks for the end of the log; all other calls fail with RECOVERING."""
+"""Searches the end of the log; all other calls fail with RECOVERING."""
 LOG_STATE_SERVING: LogState.ValueType  # 2
-"""Serves. `is_writable` tells whether appends are accepted."""
+"""Serves. `is_writable` is true if appends are accepted."""
 Global___LogState: _TypeAlias = LogState  # noqa: Y015
 
 @_typing.final
 class ReadRecordsRequest(_message.Message):
-    """Which records to read."""
+    """The records to read."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -179,11 +179,11 @@ class ReadRecordsResponse(_message.Message):
     min_physical_offset: _builtins.int
     """First byte that is kept."""
     max_physical_offset: _builtins.int
-    """End of what may be read, exclusive."""
+    """End of the readable log, exclusive."""
     @_builtins.property
     def record_sizes_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Size of each record, in bytes; 0 for one that is no longer kept. Shorter than the request when the answer reached
-        8 MiB, or the next one can't be read: ask again for the rest.
+        """Size of each record, in bytes; 0 for a record that is no longer kept. Shorter than the request when the answer
+        reached 8 MiB, or the next record can't be read: ask again for the rest.
         """
 
     @_builtins.property
@@ -209,7 +209,7 @@ Global___ReadRecordsResponse: _TypeAlias = ReadRecordsResponse  # noqa: Y015
 
 @_typing.final
 class StreamRecordsRequest(_message.Message):
-    """Which part of the log to read."""
+    """The part of the log to read."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -224,7 +224,9 @@ class StreamRecordsRequest(_message.Message):
     view: Global___RecordView.ValueType
     """Form of the answer."""
     response_size_bytes_max: _builtins.int
-    """Most bytes of records in one response; one larger record is still returned. 0 means 1 MiB, more than 8 MiB means 8 MiB."""
+    """Most bytes of records in a response; a single larger record is still returned. 0 means 1 MiB, more than 8 MiB means
+    8 MiB.
+    """
     def __init__(
         self,
         *,
@@ -255,7 +257,7 @@ class StreamRecordsResponse(_message.Message):
     start_physical_offset: _builtins.int
     """First byte of the first record here."""
     end_physical_offset: _builtins.int
-    """Where to go on: the end of the last record here, or the start of the next segment."""
+    """Offset at which to continue: the end of the last record here, or the start of the next segment."""
     record_count: _builtins.int
     """Number of records here."""
     records: _builtins.bytes
@@ -283,7 +285,7 @@ Global___StreamRecordsResponse: _TypeAlias = StreamRecordsResponse  # noqa: Y015
 
 @_typing.final
 class DispatchRequest(_message.Message):
-    """From where to follow."""
+    """The place from which to follow."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -297,15 +299,16 @@ class DispatchRequest(_message.Message):
     epoch: _builtins.int
     """Last epoch that the follower knows; 0 if none."""
     record_count_max: _builtins.int
-    """Most records in one response. 0 means 8,192, more than 32,768 means 32,768."""
+    """Most records in a response. 0 means 8,192, more than 32,768 means 32,768."""
     history_id: _builtins.str
     """Name of the history that the follower holds; empty if it holds none. A log with another name that ends before the start
     takes no appends (STORE_REPLACED) unless a follower of its own history is connected.
     """
     @_builtins.property
     def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Epoch]:
-        """All epochs that the follower knows, ascending, as the handshakes told; at most 4,096. Empty: it knows the last one only,
-        and nobody notices an epoch of the same number that another log wrote, as one does that was restored from a copy.
+        """All epochs that the follower knows, ascending, as the handshakes had them; at most 4,096. Empty: it knows the last
+        epoch only. Then an epoch of the same number that another log wrote, such as a log restored from a copy, is not
+        noticed.
         """
 
     def __init__(
@@ -327,7 +330,7 @@ Global___DispatchRequest: _TypeAlias = DispatchRequest  # noqa: Y015
 
 @_typing.final
 class Epoch(_message.Message):
-    """An epoch: a stretch of history that one writer wrote without losing a tail."""
+    """An epoch: a part of the history that a single writer wrote without losing a tail."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -353,7 +356,7 @@ Global___Epoch: _TypeAlias = Epoch  # noqa: Y015
 
 @_typing.final
 class DispatchResponse(_message.Message):
-    """One step of a dispatch stream. The first one is always a handshake."""
+    """A step of a dispatch stream. The first step is always a handshake."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -362,7 +365,7 @@ class DispatchResponse(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def handshake(self) -> Global___DispatchHandshake:
-        """Where the follower's history and the log's agree. Sent once, first."""
+        """The common part of the follower's history and the log's. Sent once, first."""
 
     @_builtins.property
     def columns(self) -> Global___DispatchColumns:
@@ -391,7 +394,7 @@ Global___DispatchResponse: _TypeAlias = DispatchResponse  # noqa: Y015
 
 @_typing.final
 class DispatchHandshake(_message.Message):
-    """Where the follower's history and the log's agree."""
+    """The common part of the follower's history and the log's."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -404,32 +407,34 @@ class DispatchHandshake(_message.Message):
     EPOCHS_FIELD_NUMBER: _builtins.int
     TOPIC_BEGINS_FIELD_NUMBER: _builtins.int
     common_end_physical_offset: _builtins.int
-    """End of the common history, exclusive. Below the request's start offset: the follower must drop what it built from
-    records at or past it; the stream goes on from here.
+    """End of the common history, exclusive. Below the request's start offset: the follower must drop the entries that it
+    built from records at or past it; the stream continues from here.
     """
     epoch: _builtins.int
     """The log's epoch."""
     min_physical_offset: _builtins.int
-    """First byte that is kept. Above the request's start offset: records before it are gone; the stream goes on from here."""
+    """First byte that is kept. Above the request's start offset: records before it are gone; the stream continues from
+    here.
+    """
     confirmed_physical_offset: _builtins.int
     """End of the confirmed log, exclusive."""
     history_id: _builtins.str
-    """History that the epoch belongs to; empty if unknown. Epochs of different histories have nothing to do with each other: a
-    follower of another one drops all that it built and asks again from 0.
+    """History that the epoch belongs to; empty if unknown. Epochs of different histories are unrelated: a follower of
+    another history drops all that it built and asks again from 0.
     """
     @_builtins.property
     def set_apart_topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___DispatchSetApart]:
-        """Topics that are RocketMQ's alone. Records of theirs come with a queue, but take no place in it that the follower
-        could make.
+        """Topics that RocketMQ alone uses. Their records come with a queue, but take no place in it that the follower could
+        make.
         """
 
     @_builtins.property
     def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Epoch]:
-        """The log's epochs, ascending, without those of which nothing is kept. The follower asks with them from now on."""
+        """The log's epochs, ascending, without epochs of which nothing is kept. The follower asks with them from now on."""
 
     @_builtins.property
     def topic_begins(self) -> _containers.RepeatedCompositeFieldContainer[Global___DispatchTopicBegin]:
-        """Where the messages of topics begin that were deleted: all that the log knows of, in the place of those that the follower
+        """The begins of the messages of deleted topics: all that the log knows of. They replace the begins that the follower
         knew. Readers get no record of such a topic below its begin.
         """
 
@@ -455,7 +460,7 @@ Global___DispatchHandshake: _TypeAlias = DispatchHandshake  # noqa: Y015
 
 @_typing.final
 class DispatchTopicBegin(_message.Message):
-    """Where in the log the messages of a topic begin that was deleted."""
+    """The begin of the messages of a deleted topic in the log."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -490,7 +495,7 @@ class DispatchSetApart(_message.Message):
     topic: _builtins.str
     """Topic as stored in its records."""
     why: _builtins.str
-    """Why, such as `queue.type=BatchCQ`."""
+    """The reason, such as `queue.type=BatchCQ`."""
     def __init__(
         self,
         *,
@@ -507,7 +512,7 @@ Global___DispatchSetApart: _TypeAlias = DispatchSetApart  # noqa: Y015
 
 @_typing.final
 class DispatchColumns(_message.Message):
-    """What indexes need of consecutive records, as columns with one value per record."""
+    """The fields of consecutive records that indexes need, as columns with a value for each record."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -523,9 +528,9 @@ class DispatchColumns(_message.Message):
     KEY_COUNTS_FIELD_NUMBER: _builtins.int
     KEY_HASHES_FIELD_NUMBER: _builtins.int
     start_physical_offset: _builtins.int
-    """Where the columns begin; equals the end of the step before."""
+    """Start of the columns; equals the end of the step before."""
     end_physical_offset: _builtins.int
-    """Where they end, exclusive; past a blank it is the start of the next segment."""
+    """End of the columns, exclusive; past a blank it is the start of the next segment."""
     @_builtins.property
     def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___DispatchQueue]:
         """Distinct (topic, queue) pairs of these records."""
@@ -599,8 +604,8 @@ class DispatchQueue(_message.Message):
     queue_id: _builtins.int
     """Queue within the topic."""
     is_batch: _builtins.bool
-    """The records each hold a batch of messages (RocketMQ's queue type BatchCQ), whatever the topic is now: they take no
-    place in a queue that the follower could make.
+    """The records each hold a batch of messages (RocketMQ's queue type BatchCQ), even if the topic has another type now:
+    they take no place in a queue that the follower could make.
     """
     def __init__(
         self,
@@ -632,7 +637,7 @@ class DispatchHeartbeat(_message.Message):
     """First byte that is kept."""
     @_builtins.property
     def topic_begins(self) -> _containers.RepeatedCompositeFieldContainer[Global___DispatchTopicBegin]:
-        """Begins that changed since the handshake or the last heartbeat that told of some. They come before the records that
+        """Begins that changed since the handshake or the last heartbeat that had some. They come before the records that
         follow the deletion.
         """
 
@@ -653,7 +658,7 @@ Global___DispatchHeartbeat: _TypeAlias = DispatchHeartbeat  # noqa: Y015
 
 @_typing.final
 class ReportProgressRequest(_message.Message):
-    """How far the Indexer is."""
+    """The progress of the Indexer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -664,9 +669,9 @@ class ReportProgressRequest(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     HISTORY_ID_FIELD_NUMBER: _builtins.int
     indexed_physical_offset: _builtins.int
-    """End of what is indexed, exclusive."""
+    """End of the indexed log, exclusive."""
     flushed_physical_offset: _builtins.int
-    """End of what is indexed and synced to disk, exclusive."""
+    """End of the log that is indexed and synced to disk, exclusive."""
     queue_flushed_time_ms: _builtins.int
     """Store time of the last record whose queue entry is synced. Milliseconds since the epoch, 0 if none."""
     index_flushed_time_ms: _builtins.int
@@ -695,16 +700,18 @@ Global___ReportProgressRequest: _TypeAlias = ReportProgressRequest  # noqa: Y015
 
 @_typing.final
 class ReportProgressResponse(_message.Message):
-    """The note was taken."""
+    """The progress was recorded."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     IS_FOLLOWER_FIELD_NUMBER: _builtins.int
     IS_REPLICATED_FIELD_NUMBER: _builtins.int
     is_follower: _builtins.bool
-    """True if the log follows another one, so that it takes no appends."""
+    """True if the log is a follower, so that it accepts no appends."""
     is_replicated: _builtins.bool
-    """True if the log has copies or is one: what must survive a lost Indexer belongs into the log (rmq_sys_reput_state)."""
+    """True if the log has copies or is a copy: state that must survive a lost Indexer belongs into the log
+    (rmq_sys_reput_state).
+    """
     def __init__(
         self,
         *,
@@ -759,7 +766,7 @@ Global___CheckQueueOffsetsRequest: _TypeAlias = CheckQueueOffsetsRequest  # noqa
 
 @_typing.final
 class QueueEnd(_message.Message):
-    """Where a queue ends in the indexes."""
+    """The end of a queue in the indexes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -793,7 +800,7 @@ Global___QueueEnd: _TypeAlias = QueueEnd  # noqa: Y015
 
 @_typing.final
 class CheckQueueOffsetsResponse(_message.Message):
-    """What became of the comparison."""
+    """The result of the comparison."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -885,13 +892,13 @@ class GetStatusResponse(_message.Message):
     min_physical_offset: _builtins.int
     """First byte that is kept."""
     max_physical_offset: _builtins.int
-    """End of what is written, exclusive."""
+    """End of the written log, exclusive."""
     flushed_physical_offset: _builtins.int
-    """End of what is synced, exclusive."""
+    """End of the synced log, exclusive."""
     confirmed_physical_offset: _builtins.int
-    """End of what followers may see, exclusive."""
+    """End of the log that followers may see, exclusive."""
     indexed_physical_offset: _builtins.int
-    """End of what the Indexer has indexed, exclusive; as it last reported."""
+    """End of the log that the Indexer has indexed, exclusive; as it last reported."""
     is_writable: _builtins.bool
     """True while appends are accepted."""
     segment_count: _builtins.int
@@ -901,7 +908,7 @@ class GetStatusResponse(_message.Message):
     topic_count: _builtins.int
     """Number of topics, without those that the store itself needs."""
     disk_total_bytes: _builtins.int
-    """Bytes of the log's file system; of several, of the emptiest one that takes new segments."""
+    """Bytes of the log's file system; of several, of the emptiest file system that takes new segments."""
     disk_free_bytes: _builtins.int
     """Bytes of it that are free for the store."""
     appended_message_count: _builtins.int
@@ -911,38 +918,39 @@ class GetStatusResponse(_message.Message):
     version: _builtins.str
     """Version of the service."""
     state: Global___LogState.ValueType
-    """What the service does. While it is recovering, only state, recovery_progress, start_time, version, role, replica_id and
-    segment_size_bytes are set.
+    """State of the service. While it is recovering, only state, recovery_progress, start_time, version, role, replica_id
+    and segment_size_bytes are set.
     """
     raised_queue_count: _builtins.int
     """Queues whose next number was below the end that an Indexer reported, since the start."""
     contradicting_queue_count: _builtins.int
     """Queues of an Indexer that contradicted the log, since the start."""
     disk_used_percent: _builtins.int
-    """Used part of what the store could use of the log's file system, rounded up, 0 to 100."""
+    """Used part of the space that the store could use of the log's file system, rounded up, 0 to 100."""
     data_disk_free_bytes: _builtins.int
     """Bytes of the data directory's file system that are free for the store."""
     store_time_ahead_ms: _builtins.int
-    """How far the log's time, which the next record gets, is ahead of the service's clock, in milliseconds; 0 if it is not.
-    Store times never go back, so until the clock has caught up they go on from there, a little slower than time does.
+    """How far the log's time, which the next record gets, is ahead of the service's clock, in milliseconds; 0 if it is
+    not. Store times never decrease, so they advance from there a little slower than time, until the clock has caught
+    up.
     """
     replicated_physical_offset: _builtins.int
-    """End of what all members of the in-sync set have synced, exclusive; of a log that follows, as its leader told."""
+    """End of the log that all members of the in-sync set have synced, exclusive; at a follower, as its leader sent it."""
     live_in_sync_count: _builtins.int
-    """Members of the in-sync set that are connected, leader included. 0 for a log that follows."""
+    """Members of the in-sync set that are connected, leader included. 0 for a follower."""
     replica_id: _builtins.str
     """Name of this log among its copies."""
     min_in_sync_count: _builtins.int
-    """Members of the in-sync set that must be connected, leader included, for appends that wait for them. 0 for a log that
-    follows.
+    """Members of the in-sync set that must be connected, leader included, for appends that wait for them. 0 for a
+    follower.
     """
     @_builtins.property
     def indexed_time(self) -> _timestamp_pb2.Timestamp:
-        """When the Indexer last reported. Absent: not since the start."""
+        """Time of the Indexer's last report. Absent: no report since the start."""
 
     @_builtins.property
     def refusals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Why appends are refused, as names of ErrorReason without prefix."""
+        """Reasons why appends are refused, as names of ErrorReason without prefix."""
 
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
@@ -950,11 +958,11 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def recovery(self) -> Global___RecoveryReport:
-        """What the last start found."""
+        """Findings of the last start."""
 
     @_builtins.property
     def recovery_progress(self) -> Global___RecoveryProgress:
-        """How far the scan of the last start came."""
+        """Progress of the scan of the last start."""
 
     @_builtins.property
     def log_directories(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogDirectory]:
@@ -962,19 +970,19 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___Replica]:
-        """The logs that follow this one over a stream now, by name."""
+        """The followers that have a stream from this log now, by name."""
 
     @_builtins.property
     def following(self) -> Global___Following:
-        """How this log follows another one. Absent for one that takes appends."""
+        """The state of this log as a follower. Absent for a log that accepts appends."""
 
     @_builtins.property
     def in_sync_replica_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of the members of the in-sync set, the leader's first. Empty for a log that follows."""
+        """Names of the members of the in-sync set, the leader's first. Empty for a follower."""
 
     @_builtins.property
     def election(self) -> Global___Election:
-        """Who leads, as the coordinator says. Absent without a coordinator."""
+        """The coordinator's record of the leader. Absent without a coordinator."""
 
     def __init__(
         self,
@@ -1026,7 +1034,7 @@ Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
 
 @_typing.final
 class Election(_message.Message):
-    """Who leads by a coordinator's record, as a log has seen it last."""
+    """A coordinator's record of the leader, as a log has seen it last."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1041,22 +1049,22 @@ class Election(_message.Message):
     epoch: _builtins.int
     """Epoch of the record; 0: there is no record, or the coordinator has not answered yet."""
     leader_replica_id: _builtins.str
-    """Name of the leader; empty if nobody leads."""
+    """Name of the leader; empty if there is none."""
     leader_target: _builtins.str
     """Address of the leader, host:port."""
     is_lease_held: _builtins.bool
-    """True if somebody holds the lease."""
+    """True if the lease is held."""
     lease_left_ms: _builtins.int
-    """How long this log may take itself for the only leader, in milliseconds, by its lease or, while the coordinator is away,
-    by what the other members promised; 0 if it does not lead, or that is over.
+    """Milliseconds for which this log is the only leader, by its lease or, while the coordinator can't be reached, by the
+    promises of the other members; 0 if it does not lead, or that time is over.
     """
     decision: _builtins.str
-    """What this log does, and why, in words."""
+    """The action of this log, and its reason, in words."""
     last_error: _builtins.str
-    """Why the coordinator can't be asked; empty while it can."""
+    """Reason why the coordinator can't be asked; empty while it can."""
     @_builtins.property
     def in_sync_replica_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of those that may be elected, the leader's first: they have all that was acknowledged as REPLICATED."""
+        """Names of the members that may be elected, the leader's first: they have all records acknowledged as REPLICATED."""
 
     def __init__(
         self,
@@ -1080,7 +1088,7 @@ Global___Election: _TypeAlias = Election  # noqa: Y015
 
 @_typing.final
 class Replica(_message.Message):
-    """A log that follows another one, as that one knows it."""
+    """A follower, as its leader knows it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1094,28 +1102,28 @@ class Replica(_message.Message):
     START_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     IS_CATCHING_UP_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.str
-    """Name of the log that follows."""
+    """Name of the follower."""
     received_physical_offset: _builtins.int
-    """End of what has arrived there, exclusive."""
+    """End of the log that the follower has received, exclusive."""
     flushed_physical_offset: _builtins.int
-    """End of what is synced there, exclusive."""
+    """End of the log that the follower has synced, exclusive."""
     is_in_sync: _builtins.bool
     """True if an acknowledgement as REPLICATED waits for it."""
     start_physical_offset: _builtins.int
-    """Where its stream began."""
+    """Physical offset at which its stream began."""
     is_catching_up: _builtins.bool
-    """True while it gets what was there before its stream began, or is far behind the end of the log."""
+    """True while the follower receives records from before its stream began, or is far behind the end of the log."""
     @_builtins.property
     def connected_time(self) -> _timestamp_pb2.Timestamp:
         """When its stream began."""
 
     @_builtins.property
     def heard_time(self) -> _timestamp_pb2.Timestamp:
-        """When it said so last."""
+        """Time of the follower's last acknowledgement."""
 
     @_builtins.property
     def had_all_time(self) -> _timestamp_pb2.Timestamp:
-        """When it last had synced all that there was."""
+        """Time at which the follower last had synced the whole log."""
 
     def __init__(
         self,
@@ -1140,7 +1148,7 @@ Global___Replica: _TypeAlias = Replica  # noqa: Y015
 
 @_typing.final
 class Following(_message.Message):
-    """How a log follows another one."""
+    """The state of a log as a follower."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1153,16 +1161,16 @@ class Following(_message.Message):
     leader_target: _builtins.str
     """Address of the leader, host:port."""
     state: Global___FollowingState.ValueType
-    """What it does."""
+    """The state."""
     leader_max_physical_offset: _builtins.int
-    """End of the leader's log, as last heard, exclusive."""
+    """End of the leader's log, as last received, exclusive."""
     last_error: _builtins.str
-    """Why there is no stream; empty while there is one."""
+    """Reason why there is no stream; empty while there is a stream."""
     is_in_sync: _builtins.bool
-    """True if the leader's acknowledgements as REPLICATED wait for this log, as last heard."""
+    """True if the leader's acknowledgements as REPLICATED wait for this log, as last received."""
     @_builtins.property
     def heard_time(self) -> _timestamp_pb2.Timestamp:
-        """When the leader was heard last. Absent: not since the start."""
+        """Time of the last step from the leader. Absent: no step since the start."""
 
     def __init__(
         self,
@@ -1200,15 +1208,17 @@ class LogDirectory(_message.Message):
     segment_count: _builtins.int
     """Segments in it."""
     is_read_only: _builtins.bool
-    """True if no new segments are made there: the settings say so, or its file system is read-only or can't be looked at."""
+    """True if no new segments are made there: the settings say so, or its file system is read-only or can't be read."""
     is_full: _builtins.bool
-    """True if new segments go elsewhere as long as there is another directory, because its disk is too full."""
+    """True if new segments are made in other directories, as long as there are any, because the disk of this directory is
+    too full.
+    """
     disk_total_bytes: _builtins.int
     """Bytes of its file system."""
     disk_free_bytes: _builtins.int
     """Bytes of it that are free for the store."""
     disk_used_percent: _builtins.int
-    """Used part of what the store could use of it, rounded up, 0 to 100."""
+    """Used part of the space that the store could use of it, rounded up, 0 to 100."""
     def __init__(
         self,
         *,
@@ -1230,7 +1240,7 @@ Global___LogDirectory: _TypeAlias = LogDirectory  # noqa: Y015
 
 @_typing.final
 class RecoveryProgress(_message.Message):
-    """How far the scan of a start is."""
+    """Progress of the scan of a start."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1264,7 +1274,7 @@ Global___RecoveryProgress: _TypeAlias = RecoveryProgress  # noqa: Y015
 
 @_typing.final
 class RecoveryReport(_message.Message):
-    """What a start found."""
+    """Findings of a start."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1279,7 +1289,7 @@ class RecoveryReport(_message.Message):
     was_clean_stop: _builtins.bool
     """True if the stop before was clean."""
     scan_end: _builtins.str
-    """How the scan ended: "clean end", "torn tail" or "damaged middle"."""
+    """Result of the scan: "clean end", "torn tail" or "damaged middle"."""
     scan_start_physical_offset: _builtins.int
     """First byte that was scanned."""
     scanned_record_count: _builtins.int
@@ -1289,9 +1299,9 @@ class RecoveryReport(_message.Message):
     truncated_copy_path: _builtins.str
     """Copy of the bytes that were cut off; empty if none."""
     duration_ms: _builtins.int
-    """How long it took, in milliseconds."""
+    """Duration of the start, in milliseconds."""
     missing_bytes: _builtins.int
-    """Bytes of the log's oldest segments that somebody else removed since the last run; 0 if none."""
+    """Bytes of the log's oldest segments that were removed by others since the last run; 0 if none."""
     def __init__(
         self,
         *,

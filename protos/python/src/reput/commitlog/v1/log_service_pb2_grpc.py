@@ -72,30 +72,32 @@ class LogServiceServicer(object):
     """
 
     def ReadRecords(self, request, context):
-        """Reads records at given physical offsets. Idempotent. RECORD_DAMAGED or NOT_A_RECORD for the first of them alone: those
-        before such a one are answered.
+        """Reads records at given physical offsets. Idempotent. RECORD_DAMAGED or NOT_A_RECORD only if the first record is
+        unreadable: the records before a later unreadable record are answered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StreamRecords(self, request, context):
-        """Reads all records of a range of the log, in order. Ends at the range's end. Idempotent: resume at the last end offset.
+        """Reads all records of a range of the log, in order. The stream ends at the range's end. Idempotent: resume at the
+        last end offset.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Dispatch(self, request, context):
-        """The reput tail: what the indexes need of each record from an offset on, then follows the live end up to the confirmed
-        offset. Safe to repeat: the server keeps no cursor. May be ended with UNAVAILABLE at any time.
+        """The reput tail: sends the fields that the indexes need of each record from an offset on, then follows the live end
+        up to the confirmed offset. Safe to repeat: the server keeps no cursor. The server may end it with UNAVAILABLE at
+        any time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportProgress(self, request, context):
-        """Takes note of how far the Indexer is. Idempotent; values never go back on the server's side, except with a new epoch.
+        """Records how far the Indexer is. Idempotent; values never decrease on the server's side, except with a new epoch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,7 +113,7 @@ class LogServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetStatus(self, request, context):
-        """Tells the state of the log. Idempotent. Answers also while the server is recovering.
+        """Returns the state of the log. Idempotent. Answers also while the server is recovering.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,24 +34,27 @@ class LogServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> LogServiceAsyncStub: ...
     ReadRecords: _grpc.UnaryUnaryMultiCallable[_log_service_pb2.ReadRecordsRequest, _log_service_pb2.ReadRecordsResponse]
-    """Reads records at given physical offsets. Idempotent. RECORD_DAMAGED or NOT_A_RECORD for the first of them alone: those
-    before such a one are answered.
+    """Reads records at given physical offsets. Idempotent. RECORD_DAMAGED or NOT_A_RECORD only if the first record is
+    unreadable: the records before a later unreadable record are answered.
     """
     StreamRecords: _grpc.UnaryStreamMultiCallable[_log_service_pb2.StreamRecordsRequest, _log_service_pb2.StreamRecordsResponse]
-    """Reads all records of a range of the log, in order. Ends at the range's end. Idempotent: resume at the last end offset."""
+    """Reads all records of a range of the log, in order. The stream ends at the range's end. Idempotent: resume at the
+    last end offset.
+    """
     Dispatch: _grpc.UnaryStreamMultiCallable[_log_service_pb2.DispatchRequest, _log_service_pb2.DispatchResponse]
-    """The reput tail: what the indexes need of each record from an offset on, then follows the live end up to the confirmed
-    offset. Safe to repeat: the server keeps no cursor. May be ended with UNAVAILABLE at any time.
+    """The reput tail: sends the fields that the indexes need of each record from an offset on, then follows the live end
+    up to the confirmed offset. Safe to repeat: the server keeps no cursor. The server may end it with UNAVAILABLE at
+    any time.
     """
     ReportProgress: _grpc.UnaryUnaryMultiCallable[_log_service_pb2.ReportProgressRequest, _log_service_pb2.ReportProgressResponse]
-    """Takes note of how far the Indexer is. Idempotent; values never go back on the server's side, except with a new epoch."""
+    """Records how far the Indexer is. Idempotent; values never decrease on the server's side, except with a new epoch."""
     CheckQueueOffsets: _grpc.StreamUnaryMultiCallable[_log_service_pb2.CheckQueueOffsetsRequest, _log_service_pb2.CheckQueueOffsetsResponse]
     """Compares the ends of the Indexer's queues with the numbers that the log gives to the next messages, and raises a number
     that is too low, so that no queue offset is given twice. The call counts as a whole once the stream of requests ends; it
     is made after each handshake. Idempotent. STALE_EPOCH if the log has begun another epoch since.
     """
     GetStatus: _grpc.UnaryUnaryMultiCallable[_log_service_pb2.GetStatusRequest, _log_service_pb2.GetStatusResponse]
-    """Tells the state of the log. Idempotent. Answers also while the server is recovering."""
+    """Returns the state of the log. Idempotent. Answers also while the server is recovering."""
 
 @_typing.type_check_only
 class LogServiceAsyncStub(LogServiceStub):
@@ -59,24 +62,27 @@ class LogServiceAsyncStub(LogServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ReadRecords: _aio.UnaryUnaryMultiCallable[_log_service_pb2.ReadRecordsRequest, _log_service_pb2.ReadRecordsResponse]  # type: ignore[assignment]
-    """Reads records at given physical offsets. Idempotent. RECORD_DAMAGED or NOT_A_RECORD for the first of them alone: those
-    before such a one are answered.
+    """Reads records at given physical offsets. Idempotent. RECORD_DAMAGED or NOT_A_RECORD only if the first record is
+    unreadable: the records before a later unreadable record are answered.
     """
     StreamRecords: _aio.UnaryStreamMultiCallable[_log_service_pb2.StreamRecordsRequest, _log_service_pb2.StreamRecordsResponse]  # type: ignore[assignment]
-    """Reads all records of a range of the log, in order. Ends at the range's end. Idempotent: resume at the last end offset."""
+    """Reads all records of a range of the log, in order. The stream ends at the range's end. Idempotent: resume at the
+    last end offset.
+    """
     Dispatch: _aio.UnaryStreamMultiCallable[_log_service_pb2.DispatchRequest, _log_service_pb2.DispatchResponse]  # type: ignore[assignment]
-    """The reput tail: what the indexes need of each record from an offset on, then follows the live end up to the confirmed
-    offset. Safe to repeat: the server keeps no cursor. May be ended with UNAVAILABLE at any time.
+    """The reput tail: sends the fields that the indexes need of each record from an offset on, then follows the live end
+    up to the confirmed offset. Safe to repeat: the server keeps no cursor. The server may end it with UNAVAILABLE at
+    any time.
     """
     ReportProgress: _aio.UnaryUnaryMultiCallable[_log_service_pb2.ReportProgressRequest, _log_service_pb2.ReportProgressResponse]  # type: ignore[assignment]
-    """Takes note of how far the Indexer is. Idempotent; values never go back on the server's side, except with a new epoch."""
+    """Records how far the Indexer is. Idempotent; values never decrease on the server's side, except with a new epoch."""
     CheckQueueOffsets: _aio.StreamUnaryMultiCallable[_log_service_pb2.CheckQueueOffsetsRequest, _log_service_pb2.CheckQueueOffsetsResponse]  # type: ignore[assignment]
     """Compares the ends of the Indexer's queues with the numbers that the log gives to the next messages, and raises a number
     that is too low, so that no queue offset is given twice. The call counts as a whole once the stream of requests ends; it
     is made after each handshake. Idempotent. STALE_EPOCH if the log has begun another epoch since.
     """
     GetStatus: _aio.UnaryUnaryMultiCallable[_log_service_pb2.GetStatusRequest, _log_service_pb2.GetStatusResponse]  # type: ignore[assignment]
-    """Tells the state of the log. Idempotent. Answers also while the server is recovering."""
+    """Returns the state of the log. Idempotent. Answers also while the server is recovering."""
 
 class LogServiceServicer(metaclass=_abc_1.ABCMeta):
     """Reads the log and follows its end."""
@@ -87,8 +93,8 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_service_pb2.ReadRecordsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_service_pb2.ReadRecordsResponse, _abc.Awaitable[_log_service_pb2.ReadRecordsResponse]]:
-        """Reads records at given physical offsets. Idempotent. RECORD_DAMAGED or NOT_A_RECORD for the first of them alone: those
-        before such a one are answered.
+        """Reads records at given physical offsets. Idempotent. RECORD_DAMAGED or NOT_A_RECORD only if the first record is
+        unreadable: the records before a later unreadable record are answered.
         """
 
     @_abc_1.abstractmethod
@@ -97,7 +103,9 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_service_pb2.StreamRecordsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_log_service_pb2.StreamRecordsResponse], _abc.AsyncIterator[_log_service_pb2.StreamRecordsResponse]]:
-        """Reads all records of a range of the log, in order. Ends at the range's end. Idempotent: resume at the last end offset."""
+        """Reads all records of a range of the log, in order. The stream ends at the range's end. Idempotent: resume at the
+        last end offset.
+        """
 
     @_abc_1.abstractmethod
     def Dispatch(
@@ -105,8 +113,9 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_service_pb2.DispatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_log_service_pb2.DispatchResponse], _abc.AsyncIterator[_log_service_pb2.DispatchResponse]]:
-        """The reput tail: what the indexes need of each record from an offset on, then follows the live end up to the confirmed
-        offset. Safe to repeat: the server keeps no cursor. May be ended with UNAVAILABLE at any time.
+        """The reput tail: sends the fields that the indexes need of each record from an offset on, then follows the live end
+        up to the confirmed offset. Safe to repeat: the server keeps no cursor. The server may end it with UNAVAILABLE at
+        any time.
         """
 
     @_abc_1.abstractmethod
@@ -115,7 +124,7 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_service_pb2.ReportProgressRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_service_pb2.ReportProgressResponse, _abc.Awaitable[_log_service_pb2.ReportProgressResponse]]:
-        """Takes note of how far the Indexer is. Idempotent; values never go back on the server's side, except with a new epoch."""
+        """Records how far the Indexer is. Idempotent; values never decrease on the server's side, except with a new epoch."""
 
     @_abc_1.abstractmethod
     def CheckQueueOffsets(
@@ -134,6 +143,6 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_service_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_service_pb2.GetStatusResponse, _abc.Awaitable[_log_service_pb2.GetStatusResponse]]:
-        """Tells the state of the log. Idempotent. Answers also while the server is recovering."""
+        """Returns the state of the log. Idempotent. Answers also while the server is recovering."""
 
 def add_LogServiceServicer_to_server(servicer: LogServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

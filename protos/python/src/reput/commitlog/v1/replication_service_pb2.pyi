@@ -29,11 +29,11 @@ class ReplicateRequest(_message.Message):
     ACK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___ReplicaHello:
-        """Who follows and from where."""
+        """The replica, and the start of its stream."""
 
     @_builtins.property
     def ack(self) -> Global___ReplicaAck:
-        """What is safe on the replica."""
+        """The bytes that are safe on the replica."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ Global___ReplicateRequest: _TypeAlias = ReplicateRequest  # noqa: Y015
 
 @_typing.final
 class ReplicaHello(_message.Message):
-    """Who follows and from where."""
+    """The replica, and the start of its stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -78,19 +78,19 @@ class ReplicaHello(_message.Message):
     history_id: _builtins.str
     """History that its epochs belong to; empty: it has none yet."""
     promised_epoch: _builtins.int
-    """Newest epoch that it knows of, 0 if there is none. A leader of an older one refuses it with STALE_EPOCH."""
+    """Newest epoch that it knows of, 0 if there is none. A leader of an older epoch refuses it with STALE_EPOCH."""
     flushed_physical_offset: _builtins.int
-    """End of what it has flushed, exclusive."""
+    """End of the flushed log, exclusive."""
     segment_size_bytes: _builtins.int
     """Size of its segments, in bytes; must be the leader's."""
     needs_queue_offsets: _builtins.bool
-    """True if records that are gone may have had queue offsets that nothing there tells of."""
+    """True if deleted records may have had queue offsets that the replica can't find out."""
     window_bytes: _builtins.int
-    """Most bytes that may be sent and not be received, 1 MiB to 256 MiB."""
+    """Most bytes that may be sent and not yet received, 1 MiB to 256 MiB."""
     protocol_version: _builtins.int
-    """Version of what is spoken: 1."""
+    """Version of the protocol: 1."""
     is_witness: _builtins.bool
-    """True if it does not stand for election for ReplicateBeat.lease_ms after it has taken a beat that asks for that."""
+    """True if it does not stand for election for ReplicateBeat.lease_ms after it has taken a beat that asks for this."""
     @_builtins.property
     def epochs(self) -> _containers.RepeatedCompositeFieldContainer[_log_service_pb2.Epoch]:
         """Its epochs, ascending."""
@@ -121,7 +121,7 @@ Global___ReplicaHello: _TypeAlias = ReplicaHello  # noqa: Y015
 
 @_typing.final
 class ReplicaAck(_message.Message):
-    """What is safe on the replica."""
+    """The bytes that are safe on the replica."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -131,16 +131,16 @@ class ReplicaAck(_message.Message):
     STEP_COUNT_FIELD_NUMBER: _builtins.int
     IS_LEAVING_FIELD_NUMBER: _builtins.int
     flushed_physical_offset: _builtins.int
-    """End of what it has flushed, exclusive."""
+    """End of the flushed log, exclusive."""
     epoch: _builtins.int
     """Epoch that it follows."""
     received_physical_offset: _builtins.int
-    """End of what has arrived, exclusive; the window counts from here."""
+    """End of the received log, exclusive; the window begins here."""
     step_count: _builtins.int
     """Steps of this stream, after the handshake, that have been taken in."""
     is_leaving: _builtins.bool
-    """True if the replica stops in order: the leader need not wait for it any more, and lets it out of the in-sync set at once
-    if enough others are in it.
+    """True if the replica stops cleanly: the leader need not wait for it any more, and removes it from the in-sync set at
+    once if enough other members are in the set.
     """
     def __init__(
         self,
@@ -171,7 +171,7 @@ class ReplicateResponse(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def handshake(self) -> Global___ReplicateHandshake:
-        """Where the histories agree."""
+        """The common part of the histories."""
 
     @_builtins.property
     def chunk(self) -> Global___ReplicateChunk:
@@ -183,7 +183,7 @@ class ReplicateResponse(_message.Message):
 
     @_builtins.property
     def state(self) -> Global___ReplicatedState:
-        """State that the log does not tell, as of now."""
+        """State that is not in the log, as of now."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ Global___ReplicateResponse: _TypeAlias = ReplicateResponse  # noqa: Y015
 
 @_typing.final
 class ReplicateHandshake(_message.Message):
-    """Where the histories agree."""
+    """The common part of the histories."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -222,15 +222,15 @@ class ReplicateHandshake(_message.Message):
     epoch: _builtins.int
     """The leader's epoch."""
     history_id: _builtins.str
-    """History that the epochs belong to. A replica of another one stays away."""
+    """History that the epochs belong to. A replica of another history does not follow."""
     start_physical_offset: _builtins.int
-    """Where chunks begin: the common end, or the leader's first byte if that is later."""
+    """Start of the chunks: the common end, or the leader's first byte if that is later."""
     min_physical_offset: _builtins.int
     """First byte that the leader keeps."""
     confirmed_physical_offset: _builtins.int
-    """End of what readers of the leader see, exclusive."""
+    """End of the log that readers of the leader see, exclusive."""
     is_synchronous: _builtins.bool
-    """True if that is what all members of the in-sync set have synced."""
+    """True if readers see only the part that all members of the in-sync set have synced."""
     @_builtins.property
     def epochs(self) -> _containers.RepeatedCompositeFieldContainer[_log_service_pb2.Epoch]:
         """The leader's epochs, ascending."""
@@ -275,13 +275,13 @@ class ReplicateChunk(_message.Message):
     epoch: _builtins.int
     """Epoch that they belong to."""
     confirmed_physical_offset: _builtins.int
-    """End of what is confirmed, exclusive."""
+    """End of the confirmed log, exclusive."""
     epoch_start_physical_offset: _builtins.int
     """First byte of that epoch."""
     checksum: _builtins.int
     """CRC-32 of data, as zlib's."""
     sync_to_physical_offset: _builtins.int
-    """Somebody waits until the log is synced up to here."""
+    """Callers wait until the log is synced up to here."""
     def __init__(
         self,
         *,
@@ -303,7 +303,7 @@ Global___ReplicateChunk: _TypeAlias = ReplicateChunk  # noqa: Y015
 
 @_typing.final
 class ReplicateBeat(_message.Message):
-    """Where the leader is."""
+    """The position of the leader."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -320,18 +320,18 @@ class ReplicateBeat(_message.Message):
     max_physical_offset: _builtins.int
     """End of its log, exclusive."""
     confirmed_physical_offset: _builtins.int
-    """End of what readers of the leader see, exclusive."""
+    """End of the log that readers of the leader see, exclusive."""
     min_physical_offset: _builtins.int
-    """First byte that it keeps."""
+    """First byte that the leader keeps."""
     sync_to_physical_offset: _builtins.int
-    """Somebody waits until the log is synced up to here."""
+    """Callers wait until the log is synced up to here."""
     is_in_sync: _builtins.bool
-    """True if the one that follows is in the in-sync set."""
+    """True if the follower is in the in-sync set."""
     replicated_physical_offset: _builtins.int
     """Up to here at least two members have the log on their disks, exclusive."""
     lease_ms: _builtins.int
-    """Asks who follows not to stand for election for so long from now on, in milliseconds, at most 600,000; 0: does not
-    ask. An acknowledgement that counts this step promises it.
+    """Asks the follower not to stand for election for so long from now on, in milliseconds, at most 600,000; 0: does not
+    ask. An acknowledgement that counts this step is the promise.
     """
     def __init__(
         self,
@@ -362,7 +362,9 @@ class ReplicatedState(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """`topics`: config/topics.json, whenever it has changed. `queue_offsets`: reput/queue_offsets, to one that needs them."""
+    """`topics`: config/topics.json, whenever it has changed. `queue_offsets`: reput/queue_offsets, to a replica that
+    needs them.
+    """
     data: _builtins.bytes
     """Its content."""
     def __init__(
@@ -381,7 +383,7 @@ Global___ReplicatedState: _TypeAlias = ReplicatedState  # noqa: Y015
 
 @_typing.final
 class PromoteRequest(_message.Message):
-    """Why a log may lead."""
+    """The proof that a log may lead."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -390,15 +392,17 @@ class PromoteRequest(_message.Message):
     END_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     ACCEPT_DATA_LOSS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
-    """The epoch that the log is in; another one refuses the call with STALE_EPOCH. 0: whatever it is."""
+    """The epoch that the log is in; if it is in another epoch, the call is refused with STALE_EPOCH. 0: any epoch."""
     role: _log_service_pb2.Role.ValueType
     """ROLE_ASYNC_MASTER or ROLE_SYNC_MASTER."""
     end_physical_offset: _builtins.int
-    """What the log must have, as the former leader answered to Demote: its end, exclusive. Set, with the epoch, it proves that
-    nothing is lost.
+    """End of the log that the follower must have, exclusive, as the former leader answered to Demote. Set together with
+    the epoch, it proves that nothing is lost.
     """
     accept_data_loss: _builtins.bool
-    """Lead without a proof: what was acknowledged and is not in this log is given up. Refused while the leader is heard."""
+    """Lead without a proof: acknowledged records that are not in this log are given up. Refused while the leader is
+    connected.
+    """
     def __init__(
         self,
         *,
@@ -445,7 +449,7 @@ Global___PromoteResponse: _TypeAlias = PromoteResponse  # noqa: Y015
 
 @_typing.final
 class DemoteRequest(_message.Message):
-    """Whom to follow."""
+    """The next leader."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -455,7 +459,7 @@ class DemoteRequest(_message.Message):
     leader_target: _builtins.str
     """Address of the next leader, host:port, as this log reaches it."""
     epoch: _builtins.int
-    """The epoch that the log is in; another one refuses the call with STALE_EPOCH. 0: whatever it is."""
+    """The epoch that the log is in; if it is in another epoch, the call is refused with STALE_EPOCH. 0: any epoch."""
     replica_id: _builtins.str
     """Name of the next leader; it must be connected and in the in-sync set."""
     def __init__(

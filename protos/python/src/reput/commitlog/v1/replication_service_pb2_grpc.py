@@ -26,8 +26,9 @@ if _version_not_supported:
 
 
 class ReplicationServiceStub(object):
-    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far: by the setting
-    `role`, or by Promote and Demote, which a log keeps to over restarts until its settings `role` or `leader_target` change.
+    """High availability. A log that accepts appends is followed by others. Without a coordinator, operators choose the
+    leader: by the setting `role`, or by Promote and Demote. A log keeps such a choice over restarts until its settings
+    `role` or `leader_target` change.
     """
 
     def __init__(self, channel):
@@ -54,28 +55,32 @@ class ReplicationServiceStub(object):
 
 
 class ReplicationServiceServicer(object):
-    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far: by the setting
-    `role`, or by Promote and Demote, which a log keeps to over restarts until its settings `role` or `leader_target` change.
+    """High availability. A log that accepts appends is followed by others. Without a coordinator, operators choose the
+    leader: by the setting `role`, or by Promote and Demote. A log keeps such a choice over restarts until its settings
+    `role` or `leader_target` change.
     """
 
     def Replicate(self, request_iterator, context):
-        """A replica follows the log: it says hello, then receives raw chunks and acknowledges what it has flushed. The stream goes
-        on until either side ends it; a replica that comes back says hello again, and the leader keeps no place for it.
+        """A replica follows the log: it sends a hello, then receives raw chunks and acknowledges the bytes that it has
+        flushed. The stream continues until either side ends it. A replica that reconnects sends a hello again; the leader
+        keeps no place for it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Promote(self, request, context):
-        """Lets a log that follows lead, in a new epoch. One that leads already answers so. All calls get RECOVERING meanwhile.
+        """Makes a follower the leader, in a new epoch. A log that leads already answers so. All calls get RECOVERING
+        meanwhile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Demote(self, request, context):
-        """Lets a log that leads hand over to one that follows it: takes no more appends, waits at most handover_timeout_ms until
-        the other one has synced all, and follows it. Then that one has to be promoted. REPLICA_BEHIND: nothing has changed.
+        """Makes a leader hand over to a follower: the leader accepts no more appends, waits at most handover_timeout_ms until
+        the follower has synced all, and follows it. Then the former follower has to be promoted. REPLICA_BEHIND: nothing
+        has changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -108,8 +113,9 @@ def add_ReplicationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ReplicationService(object):
-    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far: by the setting
-    `role`, or by Promote and Demote, which a log keeps to over restarts until its settings `role` or `leader_target` change.
+    """High availability. A log that accepts appends is followed by others. Without a coordinator, operators choose the
+    leader: by the setting `role`, or by Promote and Demote. A log keeps such a choice over restarts until its settings
+    `role` or `leader_target` change.
     """
 
     @staticmethod

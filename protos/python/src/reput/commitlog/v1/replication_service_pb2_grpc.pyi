@@ -27,8 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ReplicationServiceStub:
-    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far: by the setting
-    `role`, or by Promote and Demote, which a log keeps to over restarts until its settings `role` or `leader_target` change.
+    """High availability. A log that accepts appends is followed by others. Without a coordinator, operators choose the
+    leader: by the setting `role`, or by Promote and Demote. A log keeps such a choice over restarts until its settings
+    `role` or `leader_target` change.
     """
 
     @_typing.overload
@@ -36,37 +37,47 @@ class ReplicationServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ReplicationServiceAsyncStub: ...
     Replicate: _grpc.StreamStreamMultiCallable[_replication_service_pb2.ReplicateRequest, _replication_service_pb2.ReplicateResponse]
-    """A replica follows the log: it says hello, then receives raw chunks and acknowledges what it has flushed. The stream goes
-    on until either side ends it; a replica that comes back says hello again, and the leader keeps no place for it.
+    """A replica follows the log: it sends a hello, then receives raw chunks and acknowledges the bytes that it has
+    flushed. The stream continues until either side ends it. A replica that reconnects sends a hello again; the leader
+    keeps no place for it.
     """
     Promote: _grpc.UnaryUnaryMultiCallable[_replication_service_pb2.PromoteRequest, _replication_service_pb2.PromoteResponse]
-    """Lets a log that follows lead, in a new epoch. One that leads already answers so. All calls get RECOVERING meanwhile."""
+    """Makes a follower the leader, in a new epoch. A log that leads already answers so. All calls get RECOVERING
+    meanwhile.
+    """
     Demote: _grpc.UnaryUnaryMultiCallable[_replication_service_pb2.DemoteRequest, _replication_service_pb2.DemoteResponse]
-    """Lets a log that leads hand over to one that follows it: takes no more appends, waits at most handover_timeout_ms until
-    the other one has synced all, and follows it. Then that one has to be promoted. REPLICA_BEHIND: nothing has changed.
+    """Makes a leader hand over to a follower: the leader accepts no more appends, waits at most handover_timeout_ms until
+    the follower has synced all, and follows it. Then the former follower has to be promoted. REPLICA_BEHIND: nothing
+    has changed.
     """
 
 @_typing.type_check_only
 class ReplicationServiceAsyncStub(ReplicationServiceStub):
-    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far: by the setting
-    `role`, or by Promote and Demote, which a log keeps to over restarts until its settings `role` or `leader_target` change.
+    """High availability. A log that accepts appends is followed by others. Without a coordinator, operators choose the
+    leader: by the setting `role`, or by Promote and Demote. A log keeps such a choice over restarts until its settings
+    `role` or `leader_target` change.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Replicate: _aio.StreamStreamMultiCallable[_replication_service_pb2.ReplicateRequest, _replication_service_pb2.ReplicateResponse]  # type: ignore[assignment]
-    """A replica follows the log: it says hello, then receives raw chunks and acknowledges what it has flushed. The stream goes
-    on until either side ends it; a replica that comes back says hello again, and the leader keeps no place for it.
+    """A replica follows the log: it sends a hello, then receives raw chunks and acknowledges the bytes that it has
+    flushed. The stream continues until either side ends it. A replica that reconnects sends a hello again; the leader
+    keeps no place for it.
     """
     Promote: _aio.UnaryUnaryMultiCallable[_replication_service_pb2.PromoteRequest, _replication_service_pb2.PromoteResponse]  # type: ignore[assignment]
-    """Lets a log that follows lead, in a new epoch. One that leads already answers so. All calls get RECOVERING meanwhile."""
+    """Makes a follower the leader, in a new epoch. A log that leads already answers so. All calls get RECOVERING
+    meanwhile.
+    """
     Demote: _aio.UnaryUnaryMultiCallable[_replication_service_pb2.DemoteRequest, _replication_service_pb2.DemoteResponse]  # type: ignore[assignment]
-    """Lets a log that leads hand over to one that follows it: takes no more appends, waits at most handover_timeout_ms until
-    the other one has synced all, and follows it. Then that one has to be promoted. REPLICA_BEHIND: nothing has changed.
+    """Makes a leader hand over to a follower: the leader accepts no more appends, waits at most handover_timeout_ms until
+    the follower has synced all, and follows it. Then the former follower has to be promoted. REPLICA_BEHIND: nothing
+    has changed.
     """
 
 class ReplicationServiceServicer(metaclass=_abc_1.ABCMeta):
-    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far: by the setting
-    `role`, or by Promote and Demote, which a log keeps to over restarts until its settings `role` or `leader_target` change.
+    """High availability. A log that accepts appends is followed by others. Without a coordinator, operators choose the
+    leader: by the setting `role`, or by Promote and Demote. A log keeps such a choice over restarts until its settings
+    `role` or `leader_target` change.
     """
 
     @_abc_1.abstractmethod
@@ -75,8 +86,9 @@ class ReplicationServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_replication_service_pb2.ReplicateRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_replication_service_pb2.ReplicateResponse], _abc.AsyncIterator[_replication_service_pb2.ReplicateResponse]]:
-        """A replica follows the log: it says hello, then receives raw chunks and acknowledges what it has flushed. The stream goes
-        on until either side ends it; a replica that comes back says hello again, and the leader keeps no place for it.
+        """A replica follows the log: it sends a hello, then receives raw chunks and acknowledges the bytes that it has
+        flushed. The stream continues until either side ends it. A replica that reconnects sends a hello again; the leader
+        keeps no place for it.
         """
 
     @_abc_1.abstractmethod
@@ -85,7 +97,9 @@ class ReplicationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _replication_service_pb2.PromoteRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_replication_service_pb2.PromoteResponse, _abc.Awaitable[_replication_service_pb2.PromoteResponse]]:
-        """Lets a log that follows lead, in a new epoch. One that leads already answers so. All calls get RECOVERING meanwhile."""
+        """Makes a follower the leader, in a new epoch. A log that leads already answers so. All calls get RECOVERING
+        meanwhile.
+        """
 
     @_abc_1.abstractmethod
     def Demote(
@@ -93,8 +107,9 @@ class ReplicationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _replication_service_pb2.DemoteRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_replication_service_pb2.DemoteResponse, _abc.Awaitable[_replication_service_pb2.DemoteResponse]]:
-        """Lets a log that leads hand over to one that follows it: takes no more appends, waits at most handover_timeout_ms until
-        the other one has synced all, and follows it. Then that one has to be promoted. REPLICA_BEHIND: nothing has changed.
+        """Makes a leader hand over to a follower: the leader accepts no more appends, waits at most handover_timeout_ms until
+        the follower has synced all, and follows it. Then the former follower has to be promoted. REPLICA_BEHIND: nothing
+        has changed.
         """
 
 def add_ReplicationServiceServicer_to_server(servicer: ReplicationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

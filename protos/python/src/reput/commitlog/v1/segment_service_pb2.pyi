@@ -31,7 +31,7 @@ class _DeleteRefusalEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DeleteR
     DELETE_REFUSAL_ACTIVE: _DeleteRefusal.ValueType  # 1
     """It takes appends."""
     DELETE_REFUSAL_NOT_OLDEST: _DeleteRefusal.ValueType  # 2
-    """An older one is kept, and the log has no holes."""
+    """An older segment is kept, and the log has no holes."""
     DELETE_REFUSAL_NOT_INDEXED: _DeleteRefusal.ValueType  # 3
     """The Indexer has not indexed it."""
     DELETE_REFUSAL_UNKNOWN: _DeleteRefusal.ValueType  # 4
@@ -40,14 +40,14 @@ class _DeleteRefusalEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DeleteR
     """A reader holds it; try again."""
 
 class DeleteRefusal(_DeleteRefusal, metaclass=_DeleteRefusalEnumTypeWrapper):
-    """Why a segment was not deleted."""
+    """The reason why a segment was not deleted."""
 
 DELETE_REFUSAL_UNSPECIFIED: DeleteRefusal.ValueType  # 0
 """It was deleted."""
 DELETE_REFUSAL_ACTIVE: DeleteRefusal.ValueType  # 1
 """It takes appends."""
 DELETE_REFUSAL_NOT_OLDEST: DeleteRefusal.ValueType  # 2
-"""An older one is kept, and the log has no holes."""
+"""An older segment is kept, and the log has no holes."""
 DELETE_REFUSAL_NOT_INDEXED: DeleteRefusal.ValueType  # 3
 """The Indexer has not indexed it."""
 DELETE_REFUSAL_UNKNOWN: DeleteRefusal.ValueType  # 4
@@ -58,7 +58,7 @@ Global___DeleteRefusal: _TypeAlias = DeleteRefusal  # noqa: Y015
 
 @_typing.final
 class Segment(_message.Message):
-    """One file of the log."""
+    """A file of the log."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -81,7 +81,7 @@ class Segment(_message.Message):
     is_indexed: _builtins.bool
     """True if the Indexer has indexed and synced all of it."""
     reader_count: _builtins.int
-    """Readers that hold it now."""
+    """Readers that pin it now."""
     @_builtins.property
     def first_store_time(self) -> _timestamp_pb2.Timestamp:
         """Store time of its first record. Absent if it has none."""
@@ -166,7 +166,7 @@ Global___ListSegmentsResponse: _TypeAlias = ListSegmentsResponse  # noqa: Y015
 
 @_typing.final
 class DeleteSegmentsRequest(_message.Message):
-    """Which segments to delete."""
+    """The segments to delete."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -194,7 +194,7 @@ Global___DeleteSegmentsRequest: _TypeAlias = DeleteSegmentsRequest  # noqa: Y015
 
 @_typing.final
 class DeleteOutcome(_message.Message):
-    """What became of one segment."""
+    """The outcome for a segment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -207,7 +207,7 @@ class DeleteOutcome(_message.Message):
     is_deleted: _builtins.bool
     """True if it is gone."""
     refusal: Global___DeleteRefusal.ValueType
-    """Why not."""
+    """The reason why it was not deleted."""
     freed_bytes: _builtins.int
     """Bytes that were freed."""
     def __init__(
@@ -228,7 +228,7 @@ Global___DeleteOutcome: _TypeAlias = DeleteOutcome  # noqa: Y015
 
 @_typing.final
 class DeleteSegmentsResponse(_message.Message):
-    """What became of the segments."""
+    """The outcomes for the segments."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -256,7 +256,7 @@ Global___DeleteSegmentsResponse: _TypeAlias = DeleteSegmentsResponse  # noqa: Y0
 
 @_typing.final
 class ReportDiskRequest(_message.Message):
-    """What the Janitor found."""
+    """The Janitor's findings about a disk."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

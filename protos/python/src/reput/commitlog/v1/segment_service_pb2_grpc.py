@@ -71,7 +71,8 @@ class SegmentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReportDisk(self, request, context):
-        """Tells the log what the Janitor found of its disk: a full one refuses appends until a later report says otherwise.
+        """Reports the Janitor's findings about the log's disk: the log refuses appends for a full disk until a later report
+        says otherwise.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,7 +38,9 @@ class SegmentServiceStub:
     DeleteSegments: _grpc.UnaryUnaryMultiCallable[_segment_service_pb2.DeleteSegmentsRequest, _segment_service_pb2.DeleteSegmentsResponse]
     """Deletes segments at the old end of the log. Idempotent: a segment that is gone already counts as deleted."""
     ReportDisk: _grpc.UnaryUnaryMultiCallable[_segment_service_pb2.ReportDiskRequest, _segment_service_pb2.ReportDiskResponse]
-    """Tells the log what the Janitor found of its disk: a full one refuses appends until a later report says otherwise."""
+    """Reports the Janitor's findings about the log's disk: the log refuses appends for a full disk until a later report
+    says otherwise.
+    """
 
 @_typing.type_check_only
 class SegmentServiceAsyncStub(SegmentServiceStub):
@@ -50,7 +52,9 @@ class SegmentServiceAsyncStub(SegmentServiceStub):
     DeleteSegments: _aio.UnaryUnaryMultiCallable[_segment_service_pb2.DeleteSegmentsRequest, _segment_service_pb2.DeleteSegmentsResponse]  # type: ignore[assignment]
     """Deletes segments at the old end of the log. Idempotent: a segment that is gone already counts as deleted."""
     ReportDisk: _aio.UnaryUnaryMultiCallable[_segment_service_pb2.ReportDiskRequest, _segment_service_pb2.ReportDiskResponse]  # type: ignore[assignment]
-    """Tells the log what the Janitor found of its disk: a full one refuses appends until a later report says otherwise."""
+    """Reports the Janitor's findings about the log's disk: the log refuses appends for a full disk until a later report
+    says otherwise.
+    """
 
 class SegmentServiceServicer(metaclass=_abc_1.ABCMeta):
     """The segments of the log, for the Janitor and for operators."""
@@ -77,6 +81,8 @@ class SegmentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _segment_service_pb2.ReportDiskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_segment_service_pb2.ReportDiskResponse, _abc.Awaitable[_segment_service_pb2.ReportDiskResponse]]:
-        """Tells the log what the Janitor found of its disk: a full one refuses appends until a later report says otherwise."""
+        """Reports the Janitor's findings about the log's disk: the log refuses appends for a full disk until a later report
+        says otherwise.
+        """
 
 def add_SegmentServiceServicer_to_server(servicer: SegmentServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -35,9 +35,13 @@ class Topic(_message.Message):
     name: _builtins.str
     """1 to 127 bytes of letters, digits, `_`, `-`, `%` and `|`."""
     read_queue_count: _builtins.int
-    """Queues that consumers read, 1 to the server's topic_queue_count_max (1,024), or what the topic has already."""
+    """Queues that consumers read, 1 to the server's topic_queue_count_max (1,024), or the count that the topic has
+    already.
+    """
     write_queue_count: _builtins.int
-    """Queues that producers write, 1 to the server's topic_queue_count_max (1,024), or what the topic has already."""
+    """Queues that producers write, 1 to the server's topic_queue_count_max (1,024), or the count that the topic has
+    already.
+    """
     is_readable: _builtins.bool
     """Consumers may read. Kept for RocketMQ: the Indexer does not refuse reads."""
     is_writable: _builtins.bool
@@ -45,12 +49,12 @@ class Topic(_message.Message):
     is_system: _builtins.bool
     """True for a topic that the store itself needs; it can't be changed or deleted."""
     set_apart: _builtins.str
-    """Why RocketMQ alone uses the topic, such as `queue.type=BatchCQ`: nobody reads it here, appends to it, changes it or
-    deletes it. Empty for other topics.
+    """Reason why RocketMQ alone uses the topic, such as `queue.type=BatchCQ`: this server does not read it, append to it,
+    change it or delete it. Empty for other topics.
     """
     queue_count: _builtins.int
-    """Queues that readers read: those of both counts, and all up to the last one that ever had a message, also after a count was
-    made smaller.
+    """Queues that readers read: the queues of both counts, and all up to the last queue that ever had a message, also
+    after a count was made smaller.
     """
     def __init__(
         self,
@@ -74,7 +78,7 @@ Global___Topic: _TypeAlias = Topic  # noqa: Y015
 
 @_typing.final
 class CreateTopicRequest(_message.Message):
-    """What to make."""
+    """The topic to make."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -143,7 +147,7 @@ Global___CreateTopicResponse: _TypeAlias = CreateTopicResponse  # noqa: Y015
 
 @_typing.final
 class UpdateTopicRequest(_message.Message):
-    """What to change; what is absent stays."""
+    """The fields to change; absent fields stay."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -220,7 +224,7 @@ Global___UpdateTopicResponse: _TypeAlias = UpdateTopicResponse  # noqa: Y015
 
 @_typing.final
 class GetTopicRequest(_message.Message):
-    """Which topic."""
+    """The topic."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -324,7 +328,7 @@ Global___ListTopicsResponse: _TypeAlias = ListTopicsResponse  # noqa: Y015
 
 @_typing.final
 class DeleteTopicRequest(_message.Message):
-    """Which topic."""
+    """The topic."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -346,7 +350,7 @@ Global___DeleteTopicRequest: _TypeAlias = DeleteTopicRequest  # noqa: Y015
 
 @_typing.final
 class DeleteTopicResponse(_message.Message):
-    """The topic is forgotten."""
+    """The topic is deleted."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class TopicServiceStub(object):
-    """Topics: names with a number of queues and permissions, kept in config/topics.json.
-    A change is answered when it is on the leader's disk, and with the role `sync_master` on the disks of the in-sync set.
-    NOT_DURABLE_YET says that it is at the leader alone; a call that is repeated then has the answer of the first one.
+    """Topics: names with a number of queues and permissions, kept in config/topics.json. A change is answered when it is on
+    the leader's disk, and with the role `sync_master` on the disks of the in-sync set. NOT_DURABLE_YET says that it is
+    at the leader alone; a call that is repeated then has the answer of the first call.
     """
 
     def __init__(self, channel):
@@ -65,9 +65,9 @@ class TopicServiceStub(object):
 
 
 class TopicServiceServicer(object):
-    """Topics: names with a number of queues and permissions, kept in config/topics.json.
-    A change is answered when it is on the leader's disk, and with the role `sync_master` on the disks of the in-sync set.
-    NOT_DURABLE_YET says that it is at the leader alone; a call that is repeated then has the answer of the first one.
+    """Topics: names with a number of queues and permissions, kept in config/topics.json. A change is answered when it is on
+    the leader's disk, and with the role `sync_master` on the disks of the in-sync set. NOT_DURABLE_YET says that it is
+    at the leader alone; a call that is repeated then has the answer of the first call.
     """
 
     def CreateTopic(self, request, context):
@@ -85,8 +85,7 @@ class TopicServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetTopic(self, request, context):
-        """Returns a topic. Idempotent. A log that follows another one may lack it, and says NOT_LEADER instead of
-        TOPIC_NOT_FOUND.
+        """Returns a topic. Idempotent. A follower may lack it, and answers NOT_LEADER instead of TOPIC_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -100,8 +99,8 @@ class TopicServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTopic(self, request, context):
-        """Forgets a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is made again
-        or not; made again, its queues go on counting. The bytes stay on the disk until they expire.
+        """Deletes a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is
+        made again or not. If it is made again, its queue offsets continue. The bytes stay on the disk until they expire.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,9 +143,9 @@ def add_TopicServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TopicService(object):
-    """Topics: names with a number of queues and permissions, kept in config/topics.json.
-    A change is answered when it is on the leader's disk, and with the role `sync_master` on the disks of the in-sync set.
-    NOT_DURABLE_YET says that it is at the leader alone; a call that is repeated then has the answer of the first one.
+    """Topics: names with a number of queues and permissions, kept in config/topics.json. A change is answered when it is on
+    the leader's disk, and with the role `sync_master` on the disks of the in-sync set. NOT_DURABLE_YET says that it is
+    at the leader alone; a call that is repeated then has the answer of the first call.
     """
 
     @staticmethod

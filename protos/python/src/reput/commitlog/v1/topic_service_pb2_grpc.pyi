@@ -27,9 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TopicServiceStub:
-    """Topics: names with a number of queues and permissions, kept in config/topics.json.
-    A change is answered when it is on the leader's disk, and with the role `sync_master` on the disks of the in-sync set.
-    NOT_DURABLE_YET says that it is at the leader alone; a call that is repeated then has the answer of the first one.
+    """Topics: names with a number of queues and permissions, kept in config/topics.json. A change is answered when it is on
+    the leader's disk, and with the role `sync_master` on the disks of the in-sync set. NOT_DURABLE_YET says that it is
+    at the leader alone; a call that is repeated then has the answer of the first call.
     """
 
     @_typing.overload
@@ -41,21 +41,19 @@ class TopicServiceStub:
     UpdateTopic: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.UpdateTopicRequest, _topic_service_pb2.UpdateTopicResponse]
     """Changes the queue counts or permissions of a topic. Idempotent."""
     GetTopic: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.GetTopicRequest, _topic_service_pb2.GetTopicResponse]
-    """Returns a topic. Idempotent. A log that follows another one may lack it, and says NOT_LEADER instead of
-    TOPIC_NOT_FOUND.
-    """
+    """Returns a topic. Idempotent. A follower may lack it, and answers NOT_LEADER instead of TOPIC_NOT_FOUND."""
     ListTopics: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.ListTopicsRequest, _topic_service_pb2.ListTopicsResponse]
     """Lists topics by name. Idempotent."""
     DeleteTopic: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.DeleteTopicRequest, _topic_service_pb2.DeleteTopicResponse]
-    """Forgets a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is made again
-    or not; made again, its queues go on counting. The bytes stay on the disk until they expire.
+    """Deletes a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is
+    made again or not. If it is made again, its queue offsets continue. The bytes stay on the disk until they expire.
     """
 
 @_typing.type_check_only
 class TopicServiceAsyncStub(TopicServiceStub):
-    """Topics: names with a number of queues and permissions, kept in config/topics.json.
-    A change is answered when it is on the leader's disk, and with the role `sync_master` on the disks of the in-sync set.
-    NOT_DURABLE_YET says that it is at the leader alone; a call that is repeated then has the answer of the first one.
+    """Topics: names with a number of queues and permissions, kept in config/topics.json. A change is answered when it is on
+    the leader's disk, and with the role `sync_master` on the disks of the in-sync set. NOT_DURABLE_YET says that it is
+    at the leader alone; a call that is repeated then has the answer of the first call.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -64,20 +62,18 @@ class TopicServiceAsyncStub(TopicServiceStub):
     UpdateTopic: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.UpdateTopicRequest, _topic_service_pb2.UpdateTopicResponse]  # type: ignore[assignment]
     """Changes the queue counts or permissions of a topic. Idempotent."""
     GetTopic: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.GetTopicRequest, _topic_service_pb2.GetTopicResponse]  # type: ignore[assignment]
-    """Returns a topic. Idempotent. A log that follows another one may lack it, and says NOT_LEADER instead of
-    TOPIC_NOT_FOUND.
-    """
+    """Returns a topic. Idempotent. A follower may lack it, and answers NOT_LEADER instead of TOPIC_NOT_FOUND."""
     ListTopics: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.ListTopicsRequest, _topic_service_pb2.ListTopicsResponse]  # type: ignore[assignment]
     """Lists topics by name. Idempotent."""
     DeleteTopic: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.DeleteTopicRequest, _topic_service_pb2.DeleteTopicResponse]  # type: ignore[assignment]
-    """Forgets a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is made again
-    or not; made again, its queues go on counting. The bytes stay on the disk until they expire.
+    """Deletes a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is
+    made again or not. If it is made again, its queue offsets continue. The bytes stay on the disk until they expire.
     """
 
 class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Topics: names with a number of queues and permissions, kept in config/topics.json.
-    A change is answered when it is on the leader's disk, and with the role `sync_master` on the disks of the in-sync set.
-    NOT_DURABLE_YET says that it is at the leader alone; a call that is repeated then has the answer of the first one.
+    """Topics: names with a number of queues and permissions, kept in config/topics.json. A change is answered when it is on
+    the leader's disk, and with the role `sync_master` on the disks of the in-sync set. NOT_DURABLE_YET says that it is
+    at the leader alone; a call that is repeated then has the answer of the first call.
     """
 
     @_abc_1.abstractmethod
@@ -102,9 +98,7 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topic_service_pb2.GetTopicRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topic_service_pb2.GetTopicResponse, _abc.Awaitable[_topic_service_pb2.GetTopicResponse]]:
-        """Returns a topic. Idempotent. A log that follows another one may lack it, and says NOT_LEADER instead of
-        TOPIC_NOT_FOUND.
-        """
+        """Returns a topic. Idempotent. A follower may lack it, and answers NOT_LEADER instead of TOPIC_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ListTopics(
@@ -120,8 +114,8 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topic_service_pb2.DeleteTopicRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topic_service_pb2.DeleteTopicResponse, _abc.Awaitable[_topic_service_pb2.DeleteTopicResponse]]:
-        """Forgets a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is made again
-        or not; made again, its queues go on counting. The bytes stay on the disk until they expire.
+        """Deletes a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is
+        made again or not. If it is made again, its queue offsets continue. The bytes stay on the disk until they expire.
         """
 
 def add_TopicServiceServicer_to_server(servicer: TopicServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -18,7 +18,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ConsumerBelow(_message.Message):
-    """A group's stored offset below the first entry that is kept, or will be: the group misses what lies between."""
+    """A group's stored offset below the first entry that is kept, or will be kept: the group misses the entries between."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -41,7 +41,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_BATCH_EMPTY: _ErrorReason.ValueType  # 8
     """An append without messages."""
     ERROR_REASON_BATCH_TOO_LARGE: _ErrorReason.ValueType  # 9
-    """A batch has more bytes or more messages than one append may have. Metadata: value, limit."""
+    """A batch has more bytes or more messages than an append may have. Metadata: value, limit."""
     ERROR_REASON_MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 10
     """A body is longer than the store's largest message, or its record would not fit into a segment. Metadata: value, limit."""
     ERROR_REASON_BAD_PROPERTIES: _ErrorReason.ValueType  # 11
@@ -49,8 +49,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_PROPERTIES_TOO_LARGE: _ErrorReason.ValueType  # 12
     """The property string is longer than 32,767 bytes. Metadata: value, limit."""
     ERROR_REASON_DELAY_NOT_SUPPORTED: _ErrorReason.ValueType  # 13
-    """The message asks for delivery by RocketMQ's timer wheel (properties `TIMER_…`), which this server does not offer.
-    Delay levels (property `DELAY`) it does. Metadata: value.
+    """The message asks for delivery at a time (properties `TIMER_…`) that is invalid or more than 40 days away. Metadata:
+    field, value, limit.
     """
     ERROR_REASON_OFFSET_TRIMMED: _ErrorReason.ValueType  # 14
     """The offset lies below the oldest that is kept. Metadata: value, min."""
@@ -63,7 +63,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_STORE_FULL: _ErrorReason.ValueType  # 18
     """The disk is too full to accept appends. Retry after the delay in RetryInfo."""
     ERROR_REASON_STORE_SEALED: _ErrorReason.ValueType  # 19
-    """A sync failed: what was written may not be on disk, and the store accepts nothing more until it is restarted."""
+    """A sync failed: the written bytes may not be on disk, and the store accepts nothing more until it is restarted."""
     ERROR_REASON_STOPPING: _ErrorReason.ValueType  # 20
     """The server is shutting down."""
     ERROR_REASON_RECOVERING: _ErrorReason.ValueType  # 21
@@ -83,7 +83,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_MESSAGE_NOT_FOUND: _ErrorReason.ValueType  # 26
     """No message has this id. Metadata: message_id."""
     ERROR_REASON_BAD_PAGE_TOKEN: _ErrorReason.ValueType  # 27
-    """The page token is not one that this query returned. Metadata: field."""
+    """The page token was not returned by this query. Metadata: field."""
     ERROR_REASON_QUEUE_NOT_FOUND: _ErrorReason.ValueType  # 28
     """The queue has no messages and never had. Metadata: topic, queue_id."""
     ERROR_REASON_CONSUMER_OFFSET_NOT_FOUND: _ErrorReason.ValueType  # 29
@@ -95,22 +95,22 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 32
     """Credentials are missing or wrong."""
     ERROR_REASON_QUEUE_OFFSETS_UNKNOWN: _ErrorReason.ValueType  # 33
-    """Appends wait until it is known which queue offsets were given before. Retry after the delay in RetryInfo."""
+    """Appends wait until the queue offsets that were given before are known. Retry after the delay in RetryInfo."""
     ERROR_REASON_WRITER_SEQUENCE_GAP: _ErrorReason.ValueType  # 34
     """A batch of the writer before this one is missing. Metadata: writer_id, value, expected."""
     ERROR_REASON_WRITER_CONTENT_DIFFERS: _ErrorReason.ValueType  # 35
     """The writer's batch of this number is stored with other content. Metadata: writer_id, value."""
     ERROR_REASON_WRITER_FORGOTTEN: _ErrorReason.ValueType  # 36
-    """Whether the writer's batch is stored can't be told any more. Metadata: writer_id, value."""
+    """The store does not know any more whether the writer's batch is stored. Metadata: writer_id, value."""
     ERROR_REASON_TOPIC_SET_APART: _ErrorReason.ValueType  # 37
-    """RocketMQ keeps the topic or queue in a way that this server does not serve, so it leaves it alone: the topic can be
-    neither read nor appended to, made, changed or deleted. Metadata: topic, why (such as `queue.type=BatchCQ`,
+    """RocketMQ keeps the topic or queue in a form that this server does not serve, so the server leaves it alone: the
+    topic can't be read, appended to, made, changed or deleted. Metadata: topic, why (such as `queue.type=BatchCQ`,
     `cleanup.policy=COMPACTION` or `light queue`), field.
     """
     ERROR_REASON_NOT_PERMITTED: _ErrorReason.ValueType  # 38
-    """The caller has not the role that the call needs: a service's or an operator's. Metadata: role."""
+    """The caller does not have the role that the call needs: a service's or an operator's. Metadata: role."""
     ERROR_REASON_REQUEST_TOO_LARGE: _ErrorReason.ValueType  # 39
-    """The request has more bytes, or more values, than its method takes. It was not looked at further. Metadata: value,
+    """The request has more bytes, or more values, than its method accepts. It was not read further. Metadata: value,
     limit.
     """
     ERROR_REASON_STREAM_NOT_READ: _ErrorReason.ValueType  # 40
@@ -118,8 +118,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_SERVICE_NOT_FOUND: _ErrorReason.ValueType  # 41
     """Health was asked for a service that is not served here. Metadata: service."""
     ERROR_REASON_STREAM_IDLE: _ErrorReason.ValueType  # 42
-    """An AppendStream brought no batch for so long that the server ended it; nothing was in flight. Open another one for the
-    next batch. Metadata: limit_ms.
+    """An AppendStream sent no batch for so long that the server ended it; nothing was in flight. Open another stream for
+    the next batch. Metadata: limit_ms.
     """
     ERROR_REASON_HISTORY_DIFFERS: _ErrorReason.ValueType  # 43
     """Two logs have nothing to do with each other, so that neither can follow the other. Metadata: mine, theirs."""
@@ -128,23 +128,23 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     the delay in RetryInfo. Metadata: in_sync, needed.
     """
     ERROR_REASON_REPLICA_BEHIND: _ErrorReason.ValueType  # 45
-    """One that follows can't lead now: it lacks something, or is not there. Retry after the delay in RetryInfo. Metadata:
+    """A follower can't lead now: it lacks records, or is not connected. Retry after the delay in RetryInfo. Metadata:
     replica_id.
     """
     ERROR_REASON_MAY_LOSE_DATA: _ErrorReason.ValueType  # 46
-    """Nobody can tell whether this log has all that was acknowledged, so it leads only if the caller accepts that."""
+    """It is unknown whether this log has all acknowledged records, so it leads only if the caller accepts their loss."""
     ERROR_REASON_LEASE_OVER: _ErrorReason.ValueType  # 47
-    """The lease of this log was over before the answer left, so another one may lead: nobody knows yet whether what was
-    stored here stays. A batch of a writer may be sent again, to whoever leads.
+    """The lease of this log was over before the answer was sent, so another log may lead. It is unknown yet whether the
+    records stored here stay. A batch of a writer may be sent again, to the leader.
     """
     ERROR_REASON_NOT_ELECTED: _ErrorReason.ValueType  # 48
-    """A coordinator decides who leads, and this log can't: the message says why."""
+    """A coordinator elects the leader, and this log can't lead: the message gives the reason."""
     ERROR_REASON_HANDLE_OUTDATED: _ErrorReason.ValueType  # 49
-    """A handle fits no delivery any more: its message is settled, or was delivered again. Metadata: topic, queue_id,
+    """A handle is not valid any more: its message is settled, or was delivered again. Metadata: topic, queue_id,
     queue_offset.
     """
     ERROR_REASON_GROUP_NOT_FOUND: _ErrorReason.ValueType  # 50
-    """Nothing is known of the consumer group. Metadata: group."""
+    """The consumer group does not exist. Metadata: group."""
     ERROR_REASON_DELAYED_NOT_FOUND: _ErrorReason.ValueType  # 51
     """No message with this id waits, or waited, for its time. Metadata: topic, message_id."""
     ERROR_REASON_DELAYED_TOO_LATE: _ErrorReason.ValueType  # 52
@@ -158,9 +158,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_TRANSACTION_REFUSED: _ErrorReason.ValueType  # 56
     """The log does not take the message of a transaction, which stays open. Metadata: transaction_id."""
     ERROR_REASON_NOT_DURABLE_YET: _ErrorReason.ValueType  # 57
-    """What the call does is in the log of the leader, and was not in time as durable as the store promises: with the role
-    `sync_master` on the disks of the in-sync set. It stays, or is undone if the leader is lost. The call may be repeated,
-    after the delay in RetryInfo.
+    """The change of the call is in the log of the leader, and did not become in time as durable as the store promises:
+    with the role `sync_master` on the disks of the in-sync set. It stays, or is undone if the leader is lost. The call
+    may be repeated, after the delay in RetryInfo.
     """
     ERROR_REASON_STORE_REPLACED: _ErrorReason.ValueType  # 58
     """An Indexer knows a longer log of another history, so this store may have been made by accident, on a disk that is not
@@ -168,8 +168,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
-    """Why an RPC failed. Travels as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain "reput".
-    Clients switch on the reason, never on the text. docs/errors.md lists the code and the metadata of each.
+    """The reason of a failed RPC. It is sent as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain
+    "reput". Clients switch on the reason, never on the text. docs/errors.md lists the code and the metadata of each.
     """
 
 ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
@@ -191,7 +191,7 @@ ERROR_REASON_QUEUE_OUT_OF_RANGE: ErrorReason.ValueType  # 7
 ERROR_REASON_BATCH_EMPTY: ErrorReason.ValueType  # 8
 """An append without messages."""
 ERROR_REASON_BATCH_TOO_LARGE: ErrorReason.ValueType  # 9
-"""A batch has more bytes or more messages than one append may have. Metadata: value, limit."""
+"""A batch has more bytes or more messages than an append may have. Metadata: value, limit."""
 ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 10
 """A body is longer than the store's largest message, or its record would not fit into a segment. Metadata: value, limit."""
 ERROR_REASON_BAD_PROPERTIES: ErrorReason.ValueType  # 11
@@ -199,8 +199,8 @@ ERROR_REASON_BAD_PROPERTIES: ErrorReason.ValueType  # 11
 ERROR_REASON_PROPERTIES_TOO_LARGE: ErrorReason.ValueType  # 12
 """The property string is longer than 32,767 bytes. Metadata: value, limit."""
 ERROR_REASON_DELAY_NOT_SUPPORTED: ErrorReason.ValueType  # 13
-"""The message asks for delivery by RocketMQ's timer wheel (properties `TIMER_…`), which this server does not offer.
-Delay levels (property `DELAY`) it does. Metadata: value.
+"""The message asks for delivery at a time (properties `TIMER_…`) that is invalid or more than 40 days away. Metadata:
+field, value, limit.
 """
 ERROR_REASON_OFFSET_TRIMMED: ErrorReason.ValueType  # 14
 """The offset lies below the oldest that is kept. Metadata: value, min."""
@@ -213,7 +213,7 @@ ERROR_REASON_RECORD_DAMAGED: ErrorReason.ValueType  # 17
 ERROR_REASON_STORE_FULL: ErrorReason.ValueType  # 18
 """The disk is too full to accept appends. Retry after the delay in RetryInfo."""
 ERROR_REASON_STORE_SEALED: ErrorReason.ValueType  # 19
-"""A sync failed: what was written may not be on disk, and the store accepts nothing more until it is restarted."""
+"""A sync failed: the written bytes may not be on disk, and the store accepts nothing more until it is restarted."""
 ERROR_REASON_STOPPING: ErrorReason.ValueType  # 20
 """The server is shutting down."""
 ERROR_REASON_RECOVERING: ErrorReason.ValueType  # 21
@@ -233,7 +233,7 @@ ERROR_REASON_DEPENDENCY_UNAVAILABLE: ErrorReason.ValueType  # 25
 ERROR_REASON_MESSAGE_NOT_FOUND: ErrorReason.ValueType  # 26
 """No message has this id. Metadata: message_id."""
 ERROR_REASON_BAD_PAGE_TOKEN: ErrorReason.ValueType  # 27
-"""The page token is not one that this query returned. Metadata: field."""
+"""The page token was not returned by this query. Metadata: field."""
 ERROR_REASON_QUEUE_NOT_FOUND: ErrorReason.ValueType  # 28
 """The queue has no messages and never had. Metadata: topic, queue_id."""
 ERROR_REASON_CONSUMER_OFFSET_NOT_FOUND: ErrorReason.ValueType  # 29
@@ -245,22 +245,22 @@ ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 31
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 32
 """Credentials are missing or wrong."""
 ERROR_REASON_QUEUE_OFFSETS_UNKNOWN: ErrorReason.ValueType  # 33
-"""Appends wait until it is known which queue offsets were given before. Retry after the delay in RetryInfo."""
+"""Appends wait until the queue offsets that were given before are known. Retry after the delay in RetryInfo."""
 ERROR_REASON_WRITER_SEQUENCE_GAP: ErrorReason.ValueType  # 34
 """A batch of the writer before this one is missing. Metadata: writer_id, value, expected."""
 ERROR_REASON_WRITER_CONTENT_DIFFERS: ErrorReason.ValueType  # 35
 """The writer's batch of this number is stored with other content. Metadata: writer_id, value."""
 ERROR_REASON_WRITER_FORGOTTEN: ErrorReason.ValueType  # 36
-"""Whether the writer's batch is stored can't be told any more. Metadata: writer_id, value."""
+"""The store does not know any more whether the writer's batch is stored. Metadata: writer_id, value."""
 ERROR_REASON_TOPIC_SET_APART: ErrorReason.ValueType  # 37
-"""RocketMQ keeps the topic or queue in a way that this server does not serve, so it leaves it alone: the topic can be
-neither read nor appended to, made, changed or deleted. Metadata: topic, why (such as `queue.type=BatchCQ`,
+"""RocketMQ keeps the topic or queue in a form that this server does not serve, so the server leaves it alone: the
+topic can't be read, appended to, made, changed or deleted. Metadata: topic, why (such as `queue.type=BatchCQ`,
 `cleanup.policy=COMPACTION` or `light queue`), field.
 """
 ERROR_REASON_NOT_PERMITTED: ErrorReason.ValueType  # 38
-"""The caller has not the role that the call needs: a service's or an operator's. Metadata: role."""
+"""The caller does not have the role that the call needs: a service's or an operator's. Metadata: role."""
 ERROR_REASON_REQUEST_TOO_LARGE: ErrorReason.ValueType  # 39
-"""The request has more bytes, or more values, than its method takes. It was not looked at further. Metadata: value,
+"""The request has more bytes, or more values, than its method accepts. It was not read further. Metadata: value,
 limit.
 """
 ERROR_REASON_STREAM_NOT_READ: ErrorReason.ValueType  # 40
@@ -268,8 +268,8 @@ ERROR_REASON_STREAM_NOT_READ: ErrorReason.ValueType  # 40
 ERROR_REASON_SERVICE_NOT_FOUND: ErrorReason.ValueType  # 41
 """Health was asked for a service that is not served here. Metadata: service."""
 ERROR_REASON_STREAM_IDLE: ErrorReason.ValueType  # 42
-"""An AppendStream brought no batch for so long that the server ended it; nothing was in flight. Open another one for the
-next batch. Metadata: limit_ms.
+"""An AppendStream sent no batch for so long that the server ended it; nothing was in flight. Open another stream for
+the next batch. Metadata: limit_ms.
 """
 ERROR_REASON_HISTORY_DIFFERS: ErrorReason.ValueType  # 43
 """Two logs have nothing to do with each other, so that neither can follow the other. Metadata: mine, theirs."""
@@ -278,23 +278,23 @@ ERROR_REASON_NOT_ENOUGH_REPLICAS: ErrorReason.ValueType  # 44
 the delay in RetryInfo. Metadata: in_sync, needed.
 """
 ERROR_REASON_REPLICA_BEHIND: ErrorReason.ValueType  # 45
-"""One that follows can't lead now: it lacks something, or is not there. Retry after the delay in RetryInfo. Metadata:
+"""A follower can't lead now: it lacks records, or is not connected. Retry after the delay in RetryInfo. Metadata:
 replica_id.
 """
 ERROR_REASON_MAY_LOSE_DATA: ErrorReason.ValueType  # 46
-"""Nobody can tell whether this log has all that was acknowledged, so it leads only if the caller accepts that."""
+"""It is unknown whether this log has all acknowledged records, so it leads only if the caller accepts their loss."""
 ERROR_REASON_LEASE_OVER: ErrorReason.ValueType  # 47
-"""The lease of this log was over before the answer left, so another one may lead: nobody knows yet whether what was
-stored here stays. A batch of a writer may be sent again, to whoever leads.
+"""The lease of this log was over before the answer was sent, so another log may lead. It is unknown yet whether the
+records stored here stay. A batch of a writer may be sent again, to the leader.
 """
 ERROR_REASON_NOT_ELECTED: ErrorReason.ValueType  # 48
-"""A coordinator decides who leads, and this log can't: the message says why."""
+"""A coordinator elects the leader, and this log can't lead: the message gives the reason."""
 ERROR_REASON_HANDLE_OUTDATED: ErrorReason.ValueType  # 49
-"""A handle fits no delivery any more: its message is settled, or was delivered again. Metadata: topic, queue_id,
+"""A handle is not valid any more: its message is settled, or was delivered again. Metadata: topic, queue_id,
 queue_offset.
 """
 ERROR_REASON_GROUP_NOT_FOUND: ErrorReason.ValueType  # 50
-"""Nothing is known of the consumer group. Metadata: group."""
+"""The consumer group does not exist. Metadata: group."""
 ERROR_REASON_DELAYED_NOT_FOUND: ErrorReason.ValueType  # 51
 """No message with this id waits, or waited, for its time. Metadata: topic, message_id."""
 ERROR_REASON_DELAYED_TOO_LATE: ErrorReason.ValueType  # 52
@@ -308,9 +308,9 @@ ERROR_REASON_TRANSACTION_ENDED: ErrorReason.ValueType  # 55
 ERROR_REASON_TRANSACTION_REFUSED: ErrorReason.ValueType  # 56
 """The log does not take the message of a transaction, which stays open. Metadata: transaction_id."""
 ERROR_REASON_NOT_DURABLE_YET: ErrorReason.ValueType  # 57
-"""What the call does is in the log of the leader, and was not in time as durable as the store promises: with the role
-`sync_master` on the disks of the in-sync set. It stays, or is undone if the leader is lost. The call may be repeated,
-after the delay in RetryInfo.
+"""The change of the call is in the log of the leader, and did not become in time as durable as the store promises:
+with the role `sync_master` on the disks of the in-sync set. It stays, or is undone if the leader is lost. The call
+may be repeated, after the delay in RetryInfo.
 """
 ERROR_REASON_STORE_REPLACED: ErrorReason.ValueType  # 58
 """An Indexer knows a longer log of another history, so this store may have been made by accident, on a disk that is not

@@ -37,7 +37,7 @@ class _DurabilityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Durability
     """Synced to the disks of the whole in-sync set, two members at least: survives the loss of a machine."""
 
 class Durability(_Durability, metaclass=_DurabilityEnumTypeWrapper):
-    """How safe a stored message is. Each level covers the faults of the levels before it."""
+    """Durability of a stored message. Each level covers the faults of the levels before it."""
 
 DURABILITY_UNSPECIFIED: Durability.ValueType  # 0
 """In a request: the store's own level, MEMORY with asynchronous and LOCAL_DISK with synchronous flushing, REPLICATED of a
@@ -79,7 +79,7 @@ Global___Host: _TypeAlias = Host  # noqa: Y015
 
 @_typing.final
 class StoredMessage(_message.Message):
-    """One message as it is stored."""
+    """A message as it is stored."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -129,7 +129,7 @@ class StoredMessage(_message.Message):
     physical_offset: _builtins.int
     """Position of the record's first byte in the whole log."""
     body: _builtins.bytes
-    """What the producer sent, unchanged; still compressed if the producer compressed it (see sys_flag)."""
+    """The body that the producer sent, unchanged; still compressed if the producer compressed it (see sys_flag)."""
     born_time_ms: _builtins.int
     """Milliseconds since the epoch by the producer's clock."""
     store_time_ms: _builtins.int
@@ -139,7 +139,7 @@ class StoredMessage(_message.Message):
     sys_flag: _builtins.int
     """RocketMQ's system flag: compression, transaction type, address families (docs/formats/commit_log.md)."""
     reconsume_times: _builtins.int
-    """How often consumers sent it back."""
+    """Number of times that consumers sent it back."""
     prepared_transaction_offset: _builtins.int
     """Physical offset of the prepared message of a committed transaction, otherwise 0."""
     record_size_bytes: _builtins.int
@@ -154,11 +154,11 @@ class StoredMessage(_message.Message):
 
     @_builtins.property
     def born_host(self) -> Global___Host:
-        """Where the producer was."""
+        """Address of the producer."""
 
     @_builtins.property
     def store_host(self) -> Global___Host:
-        """Where it was stored."""
+        """Address of the store."""
 
     def __init__(
         self,

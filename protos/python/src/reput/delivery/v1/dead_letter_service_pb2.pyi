@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class DeadLetterPlace(_message.Message):
-    """Where a dead letter is in its topic."""
+    """The place of a dead letter in its topic."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -48,7 +48,7 @@ Global___DeadLetterPlace: _TypeAlias = DeadLetterPlace  # noqa: Y015
 
 @_typing.final
 class DeadLetterSelection(_message.Message):
-    """Some of a group's dead letters. All that is set must hold."""
+    """Some of a group's dead letters. All conditions that are set must hold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -60,11 +60,11 @@ class DeadLetterSelection(_message.Message):
     """A condition of properties in SQL92 (docs/filters.md); empty for all."""
     @_builtins.property
     def places(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeadLetterPlace]:
-        """Only these, at most 1,000; empty for all."""
+        """Only letters at these places, at most 1,000; empty for all."""
 
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """When they died: earliest time, inclusive. Absent: no bound."""
+        """Earliest time at which the letters died, inclusive. Absent: no bound."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
@@ -99,18 +99,18 @@ class DeadLetter(_message.Message):
     ORIGIN_MESSAGE_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_COUNT_FIELD_NUMBER: _builtins.int
     origin_topic: _builtins.str
-    """Where it came from; empty if the letter does not tell, as some of RocketMQ's do."""
+    """Topic that it came from; empty if the letter does not have it, as some letters of RocketMQ."""
     origin_queue_id: _builtins.int
-    """Queue there, from 0; absent if the letter does not tell."""
+    """Queue there, from 0; absent if the letter does not have it."""
     origin_queue_offset: _builtins.int
-    """Entry number there, from 0; absent if the letter does not tell."""
+    """Entry number there, from 0; absent if the letter does not have it."""
     origin_message_id: _builtins.str
     """Id of the message there."""
     attempt_count: _builtins.int
-    """How often it was delivered before it died; 0 if the letter does not tell."""
+    """Number of deliveries before it died; 0 if the letter does not have it."""
     @_builtins.property
     def message(self) -> _message_pb2.StoredMessage:
-        """As it is stored among the dead letters; its store time is when it died."""
+        """As it is stored among the dead letters; its store time is the time at which it died."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ Global___DeadLetter: _TypeAlias = DeadLetter  # noqa: Y015
 
 @_typing.final
 class ListDeadLettersRequest(_message.Message):
-    """Which dead letters."""
+    """The dead letters to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -155,7 +155,7 @@ class ListDeadLettersRequest(_message.Message):
     """next_page_token of the page before; empty for the first page."""
     @_builtins.property
     def selection(self) -> Global___DeadLetterSelection:
-        """Which of them."""
+        """The conditions of the letters."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ Global___ListDeadLettersResponse: _TypeAlias = ListDeadLettersResponse  # noqa: 
 
 @_typing.final
 class ReplayDeadLettersRequest(_message.Message):
-    """What to replay."""
+    """The dead letters to replay, and the speed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -219,10 +219,10 @@ class ReplayDeadLettersRequest(_message.Message):
     letter_count_max: _builtins.int
     """Most letters in all, 1 or more; 0 for all."""
     dry_run: _builtins.bool
-    """Only say what would be."""
+    """Return the counts that a replay would have, and append nothing."""
     @_builtins.property
     def selection(self) -> Global___DeadLetterSelection:
-        """Which letters."""
+        """The conditions of the letters."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ Global___ReplayDeadLettersRequest: _TypeAlias = ReplayDeadLettersRequest  # noqa
 
 @_typing.final
 class ReplayDeadLettersResponse(_message.Message):
-    """How far it is: what was done since the call began."""
+    """Progress since the call began."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -253,16 +253,18 @@ class ReplayDeadLettersResponse(_message.Message):
     DONE_BEFORE_COUNT_FIELD_NUMBER: _builtins.int
     IS_DONE_FIELD_NUMBER: _builtins.int
     passed_count: _builtins.int
-    """Entries that were looked at, and how many there are to look at: all between the first and the last that may be meant."""
+    """Entries that were checked. total_count is the number of entries to check: all between the first and the last entry
+    that may be selected.
+    """
     total_count: _builtins.int
     """See passed_count."""
     done_before_count: _builtins.int
-    """Letters that were meant, and that somebody else has replayed or received."""
+    """Letters that were selected, and that another caller has replayed or received."""
     is_done: _builtins.bool
-    """The last answer."""
+    """True in the last answer."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplayedTopic]:
-        """By the topic that they came from."""
+        """Counts by the topic that the letters came from."""
 
     def __init__(
         self,
@@ -283,7 +285,7 @@ Global___ReplayDeadLettersResponse: _TypeAlias = ReplayDeadLettersResponse  # no
 
 @_typing.final
 class ReplayedTopic(_message.Message):
-    """What became of the letters that came from a topic."""
+    """The outcome for the letters that came from a topic."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -292,13 +294,13 @@ class ReplayedTopic(_message.Message):
     REFUSED_COUNT_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
-    """Name of the topic; empty for letters that do not tell."""
+    """Name of the topic; empty for letters that do not have it."""
     replayed_count: _builtins.int
     """Letters that were appended to it, or would be."""
     refused_count: _builtins.int
-    """Letters that stay, because the topic takes none."""
+    """Letters that stay, because the topic accepts no messages."""
     refusal: _builtins.str
-    """Why; empty if it takes them."""
+    """The reason; empty if the topic accepts messages."""
     def __init__(
         self,
         *,

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class DeadLetterServiceStub(object):
-    """Messages that a group could not process: what they are, and back to where they came from.
-    They are in the topic `%DLQ%` and the group's name, until they expire as any message does.
+    """Lists messages that a group could not process, and replays them to the topics that they came from. They are in the
+    topic `%DLQ%` and the group's name, until they expire as any message does.
     """
 
     def __init__(self, channel):
@@ -49,8 +49,8 @@ class DeadLetterServiceStub(object):
 
 
 class DeadLetterServiceServicer(object):
-    """Messages that a group could not process: what they are, and back to where they came from.
-    They are in the topic `%DLQ%` and the group's name, until they expire as any message does.
+    """Lists messages that a group could not process, and replays them to the topics that they came from. They are in the
+    topic `%DLQ%` and the group's name, until they expire as any message does.
     """
 
     def ListDeadLetters(self, request, context):
@@ -61,9 +61,9 @@ class DeadLetterServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReplayDeadLetters(self, request, context):
-        """Appends dead letters to the topics that they came from, each once, however often this is called and whatever dies
-        meanwhile: a message and the note that its letter is done are one batch of the log. Those that come while it runs stay.
-        It tells how far it is about twice a second, and at the end.
+        """Appends dead letters to the topics that they came from. Each is appended once, however often this is called and
+        whichever process dies meanwhile: a message and the record that its letter is done are a single batch of the log.
+        Letters that come while the call runs stay. The call sends its progress about twice a second, and at the end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -91,8 +91,8 @@ def add_DeadLetterServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class DeadLetterService(object):
-    """Messages that a group could not process: what they are, and back to where they came from.
-    They are in the topic `%DLQ%` and the group's name, until they expire as any message does.
+    """Lists messages that a group could not process, and replays them to the topics that they came from. They are in the
+    topic `%DLQ%` and the group's name, until they expire as any message does.
     """
 
     @staticmethod

@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class DeadLetterServiceStub:
-    """Messages that a group could not process: what they are, and back to where they came from.
-    They are in the topic `%DLQ%` and the group's name, until they expire as any message does.
+    """Lists messages that a group could not process, and replays them to the topics that they came from. They are in the
+    topic `%DLQ%` and the group's name, until they expire as any message does.
     """
 
     @_typing.overload
@@ -38,29 +38,29 @@ class DeadLetterServiceStub:
     ListDeadLetters: _grpc.UnaryUnaryMultiCallable[_dead_letter_service_pb2.ListDeadLettersRequest, _dead_letter_service_pb2.ListDeadLettersResponse]
     """Lists a group's dead letters that were not replayed, by queue and queue offset. Idempotent."""
     ReplayDeadLetters: _grpc.UnaryStreamMultiCallable[_dead_letter_service_pb2.ReplayDeadLettersRequest, _dead_letter_service_pb2.ReplayDeadLettersResponse]
-    """Appends dead letters to the topics that they came from, each once, however often this is called and whatever dies
-    meanwhile: a message and the note that its letter is done are one batch of the log. Those that come while it runs stay.
-    It tells how far it is about twice a second, and at the end.
+    """Appends dead letters to the topics that they came from. Each is appended once, however often this is called and
+    whichever process dies meanwhile: a message and the record that its letter is done are a single batch of the log.
+    Letters that come while the call runs stay. The call sends its progress about twice a second, and at the end.
     """
 
 @_typing.type_check_only
 class DeadLetterServiceAsyncStub(DeadLetterServiceStub):
-    """Messages that a group could not process: what they are, and back to where they came from.
-    They are in the topic `%DLQ%` and the group's name, until they expire as any message does.
+    """Lists messages that a group could not process, and replays them to the topics that they came from. They are in the
+    topic `%DLQ%` and the group's name, until they expire as any message does.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListDeadLetters: _aio.UnaryUnaryMultiCallable[_dead_letter_service_pb2.ListDeadLettersRequest, _dead_letter_service_pb2.ListDeadLettersResponse]  # type: ignore[assignment]
     """Lists a group's dead letters that were not replayed, by queue and queue offset. Idempotent."""
     ReplayDeadLetters: _aio.UnaryStreamMultiCallable[_dead_letter_service_pb2.ReplayDeadLettersRequest, _dead_letter_service_pb2.ReplayDeadLettersResponse]  # type: ignore[assignment]
-    """Appends dead letters to the topics that they came from, each once, however often this is called and whatever dies
-    meanwhile: a message and the note that its letter is done are one batch of the log. Those that come while it runs stay.
-    It tells how far it is about twice a second, and at the end.
+    """Appends dead letters to the topics that they came from. Each is appended once, however often this is called and
+    whichever process dies meanwhile: a message and the record that its letter is done are a single batch of the log.
+    Letters that come while the call runs stay. The call sends its progress about twice a second, and at the end.
     """
 
 class DeadLetterServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Messages that a group could not process: what they are, and back to where they came from.
-    They are in the topic `%DLQ%` and the group's name, until they expire as any message does.
+    """Lists messages that a group could not process, and replays them to the topics that they came from. They are in the
+    topic `%DLQ%` and the group's name, until they expire as any message does.
     """
 
     @_abc_1.abstractmethod
@@ -77,9 +77,9 @@ class DeadLetterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _dead_letter_service_pb2.ReplayDeadLettersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_dead_letter_service_pb2.ReplayDeadLettersResponse], _abc.AsyncIterator[_dead_letter_service_pb2.ReplayDeadLettersResponse]]:
-        """Appends dead letters to the topics that they came from, each once, however often this is called and whatever dies
-        meanwhile: a message and the note that its letter is done are one batch of the log. Those that come while it runs stay.
-        It tells how far it is about twice a second, and at the end.
+        """Appends dead letters to the topics that they came from. Each is appended once, however often this is called and
+        whichever process dies meanwhile: a message and the record that its letter is done are a single batch of the log.
+        Letters that come while the call runs stay. The call sends its progress about twice a second, and at the end.
         """
 
 def add_DeadLetterServiceServicer_to_server(servicer: DeadLetterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ListDelayedRequest(_message.Message):
-    """Which messages."""
+    """The messages to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -33,9 +33,11 @@ class ListDelayedRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
-    """Only those for this topic. Empty: for all."""
+    """Only messages for this topic. Empty: for all topics."""
     key: _builtins.str
-    """Only those with this key (one of KEYS, or UNIQ_KEY), without spaces. Not together with a time; there is one page."""
+    """Only messages with this key (a key of KEYS, or UNIQ_KEY), without spaces. Not together with a time; there is a
+    single page.
+    """
     page_size: _builtins.int
     """Most messages in the answer. 0 means 100, more than 500 means 500."""
     page_token: _builtins.str
@@ -105,16 +107,16 @@ class DelayedMessage(_message.Message):
     DELIVERY_TIME_FIELD_NUMBER: _builtins.int
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
-    """Where it goes."""
+    """Topic to which the message is delivered."""
     message_id: _builtins.str
-    """What cancels it: its unique id (UNIQ_KEY), or else its offset message id."""
+    """Id to cancel it by: its unique id (UNIQ_KEY), or else its offset message id."""
     @_builtins.property
     def message(self) -> _message_pb2.StoredMessage:
         """As it is stored in the topic rmq_sys_wheel_timer."""
 
     @_builtins.property
     def delivery_time(self) -> _timestamp_pb2.Timestamp:
-        """When."""
+        """Time at which the message is due."""
 
     def __init__(
         self,
@@ -134,16 +136,18 @@ Global___DelayedMessage: _TypeAlias = DelayedMessage  # noqa: Y015
 
 @_typing.final
 class CancelDelayedRequest(_message.Message):
-    """Which message."""
+    """The message to cancel."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TOPIC_FIELD_NUMBER: _builtins.int
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
-    """Name of the topic to which it goes."""
+    """Name of the topic to which the message is delivered."""
     message_id: _builtins.str
-    """Its unique id, or its offset message id as the append answered it. Of several with one unique id all are cancelled."""
+    """Its unique id, or its offset message id as the append answered it. Of several with the same unique id all are
+    cancelled.
+    """
     def __init__(
         self,
         *,
@@ -160,14 +164,14 @@ Global___CancelDelayedRequest: _TypeAlias = CancelDelayedRequest  # noqa: Y015
 
 @_typing.final
 class CancelDelayedResponse(_message.Message):
-    """What was cancelled."""
+    """The message that was cancelled."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def message(self) -> Global___DelayedMessage:
-        """The message. It comes no more."""
+        """The message. It is never delivered."""
 
     def __init__(
         self,

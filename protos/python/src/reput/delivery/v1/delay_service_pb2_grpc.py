@@ -54,16 +54,16 @@ class DelayServiceServicer(object):
     """
 
     def ListDelayed(self, request, context):
-        """Messages that wait, by the time at which they are due. Idempotent.
+        """Lists messages that wait, by the time at which they are due. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelDelayed(self, request, context):
-        """Takes back a message before it is delivered. Answered when that is as durable as the log promises: then it never
-        comes.
-        DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none. Idempotent.
+        """Cancels a message before it is delivered. Answered when the cancellation is as durable as the log promises: then
+        the message is never delivered. DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none.
+        Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,11 +36,11 @@ class DelayServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> DelayServiceAsyncStub: ...
     ListDelayed: _grpc.UnaryUnaryMultiCallable[_delay_service_pb2.ListDelayedRequest, _delay_service_pb2.ListDelayedResponse]
-    """Messages that wait, by the time at which they are due. Idempotent."""
+    """Lists messages that wait, by the time at which they are due. Idempotent."""
     CancelDelayed: _grpc.UnaryUnaryMultiCallable[_delay_service_pb2.CancelDelayedRequest, _delay_service_pb2.CancelDelayedResponse]
-    """Takes back a message before it is delivered. Answered when that is as durable as the log promises: then it never
-    comes.
-    DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none. Idempotent.
+    """Cancels a message before it is delivered. Answered when the cancellation is as durable as the log promises: then
+    the message is never delivered. DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none.
+    Idempotent.
     """
 
 @_typing.type_check_only
@@ -51,11 +51,11 @@ class DelayServiceAsyncStub(DelayServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListDelayed: _aio.UnaryUnaryMultiCallable[_delay_service_pb2.ListDelayedRequest, _delay_service_pb2.ListDelayedResponse]  # type: ignore[assignment]
-    """Messages that wait, by the time at which they are due. Idempotent."""
+    """Lists messages that wait, by the time at which they are due. Idempotent."""
     CancelDelayed: _aio.UnaryUnaryMultiCallable[_delay_service_pb2.CancelDelayedRequest, _delay_service_pb2.CancelDelayedResponse]  # type: ignore[assignment]
-    """Takes back a message before it is delivered. Answered when that is as durable as the log promises: then it never
-    comes.
-    DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none. Idempotent.
+    """Cancels a message before it is delivered. Answered when the cancellation is as durable as the log promises: then
+    the message is never delivered. DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none.
+    Idempotent.
     """
 
 class DelayServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -69,7 +69,7 @@ class DelayServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _delay_service_pb2.ListDelayedRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_delay_service_pb2.ListDelayedResponse, _abc.Awaitable[_delay_service_pb2.ListDelayedResponse]]:
-        """Messages that wait, by the time at which they are due. Idempotent."""
+        """Lists messages that wait, by the time at which they are due. Idempotent."""
 
     @_abc_1.abstractmethod
     def CancelDelayed(
@@ -77,9 +77,9 @@ class DelayServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _delay_service_pb2.CancelDelayedRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_delay_service_pb2.CancelDelayedResponse, _abc.Awaitable[_delay_service_pb2.CancelDelayedResponse]]:
-        """Takes back a message before it is delivered. Answered when that is as durable as the log promises: then it never
-        comes.
-        DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none. Idempotent.
+        """Cancels a message before it is delivered. Answered when the cancellation is as durable as the log promises: then
+        the message is never delivered. DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none.
+        Idempotent.
         """
 
 def add_DelayServiceServicer_to_server(servicer: DelayServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -25,7 +25,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ReceiveRequest(_message.Message):
-    """What to receive."""
+    """The group, the topic and the filter of a receive."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -42,20 +42,20 @@ class ReceiveRequest(_message.Message):
     topic: _builtins.str
     """Name of the topic."""
     message_count_max: _builtins.int
-    """Most messages in the answer. 0 means 32, more than the server's receive_count_max (1,000) means that."""
+    """Most messages in the answer. 0 means 32, more than the server's receive_count_max (1,000) means receive_count_max."""
     tag_expression: _builtins.str
-    """`*` or empty for all, otherwise 1 to 1,000 tags separated by `||`, in any order. A message is delivered to members whose
-    filter it passes, and is settled for the group if it passes the filter of no member. Members may use up to 32 different
-    filters of a topic at a time.
+    """`*` or empty for all, otherwise 1 to 1,000 tags separated by `||`, in any order. A message is delivered to members
+    whose filter it passes. A message that passes no member's filter is settled for the group. Members may use up to 32
+    different filters of a topic at a time.
     """
     where: _builtins.str
     """A condition of properties in SQL92 (docs/filters.md); empty for all. It holds beside `tag_expression`, and both are the
     member's filter.
     """
     attempt_id: _builtins.str
-    """Makes it harmless to ask again when the answer was lost: a receive with the id of a former one of this group and topic
-    gets the messages again that still are the caller's, in the same attempt, with new handles. At most 100 bytes, another id for each
-    receive; the server remembers them for two minutes.
+    """Makes it harmless to ask again when the answer was lost: a receive with the id of a former receive of this group
+    and topic gets the messages again that still are the caller's, in the same attempt, with new handles. At most 100
+    bytes, another id for each receive; the server keeps the ids for two minutes.
     """
     @_builtins.property
     def invisible(self) -> _duration_pb2.Duration:
@@ -87,14 +87,14 @@ Global___ReceiveRequest: _TypeAlias = ReceiveRequest  # noqa: Y015
 
 @_typing.final
 class ReceiveResponse(_message.Message):
-    """What was received; none if there was none in time."""
+    """The received messages; none if no message came in time."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReceivedMessage]:
-        """In no order but within a queue."""
+        """Ordered within a queue; in no order across queues."""
 
     def __init__(
         self,
@@ -122,14 +122,14 @@ class ReceivedMessage(_message.Message):
     handle: _builtins.str
     """Names this delivery when the message is settled. Fits until the message is settled or delivered again."""
     attempt: _builtins.int
-    """How often the message was delivered, this time included."""
+    """Number of deliveries of the message, including this delivery."""
     @_builtins.property
     def message(self) -> _message_pb2.StoredMessage:
         """The message as it is stored."""
 
     @_builtins.property
     def invisible_until(self) -> _timestamp_pb2.Timestamp:
-        """Until when the message is the receiver's."""
+        """Time until which the message is the receiver's."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ Global___ReceivedMessage: _TypeAlias = ReceivedMessage  # noqa: Y015
 
 @_typing.final
 class SettleRequest(_message.Message):
-    """What is to become of messages."""
+    """Messages to settle."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -173,7 +173,7 @@ Global___SettleRequest: _TypeAlias = SettleRequest  # noqa: Y015
 
 @_typing.final
 class SettleEntry(_message.Message):
-    """What is to become of one message."""
+    """The action for a message."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -187,23 +187,23 @@ class SettleEntry(_message.Message):
     """From ReceivedMessage, or from the outcome of an `extend`."""
     @_builtins.property
     def ack(self) -> Global___Ack:
-        """It was processed, and is not delivered again."""
+        """The message was processed, and is not delivered again."""
 
     @_builtins.property
     def nack(self) -> Global___Nack:
-        """It was not processed, and is delivered again."""
+        """The message was not processed, and is delivered again."""
 
     @_builtins.property
     def extend(self) -> Global___Extend:
-        """It takes longer."""
+        """Processing takes longer: the message stays the caller's."""
 
     @_builtins.property
     def terminate(self) -> Global___Terminate:
-        """It can't be processed, and is not delivered again, nor put among the dead letters."""
+        """The message can't be processed. It is not delivered again, and does not become a dead letter."""
 
     @_builtins.property
     def bury(self) -> Global___Bury:
-        """It can't be processed, and goes to the dead letters of its group."""
+        """The message can't be processed, and becomes a dead letter of its group."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ Global___SettleEntry: _TypeAlias = SettleEntry  # noqa: Y015
 
 @_typing.final
 class Ack(_message.Message):
-    """Done."""
+    """The message was processed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -244,17 +244,17 @@ Global___Ack: _TypeAlias = Ack  # noqa: Y015
 
 @_typing.final
 class Nack(_message.Message):
-    """Give it to another one."""
+    """The message is to be delivered again, to any member."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DELAY_FIELD_NUMBER: _builtins.int
     IS_UNTRIED_FIELD_NUMBER: _builtins.int
     is_untried: _builtins.bool
-    """The receiver did not begin with it: the delivery does not count as an attempt."""
+    """The receiver did not begin to process the message: the delivery does not count as an attempt."""
     @_builtins.property
     def delay(self) -> _duration_pb2.Duration:
-        """When, from now on: 0 to 12 h. Absent: as the group's policy says for this attempt."""
+        """Wait before the next delivery, from now on: 0 to 12 h. Absent: as the group's policy says for this attempt."""
 
     def __init__(
         self,
@@ -272,17 +272,17 @@ Global___Nack: _TypeAlias = Nack  # noqa: Y015
 
 @_typing.final
 class Extend(_message.Message):
-    """Leave it to me."""
+    """The caller keeps the message for longer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     INVISIBLE_FIELD_NUMBER: _builtins.int
     KEEPS_HANDLE_FIELD_NUMBER: _builtins.int
     keeps_handle: _builtins.bool
-    """The handle stays the same: for who extends on behalf of the one that has it."""
+    """The handle stays the same: for a caller that extends on behalf of the handle's receiver."""
     @_builtins.property
     def invisible(self) -> _duration_pb2.Duration:
-        """For how long, from now on: 1 ms to 12 h. Absent: as the group's policy says."""
+        """Time that the message stays the caller's, from now on: 1 ms to 12 h. Absent: as the group's policy says."""
 
     def __init__(
         self,
@@ -300,7 +300,7 @@ Global___Extend: _TypeAlias = Extend  # noqa: Y015
 
 @_typing.final
 class Terminate(_message.Message):
-    """Give it up."""
+    """The group gives the message up."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -317,7 +317,9 @@ Global___Terminate: _TypeAlias = Terminate  # noqa: Y015
 
 @_typing.final
 class Bury(_message.Message):
-    """Give it up, and keep it: it is put into the topic `%DLQ%` and the group's name, exactly once."""
+    """The group gives the message up, and keeps it as a dead letter: it is put into the topic `%DLQ%` and the group's name,
+    exactly once.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -334,7 +336,7 @@ Global___Bury: _TypeAlias = Bury  # noqa: Y015
 
 @_typing.final
 class SettleResponse(_message.Message):
-    """What became of the entries."""
+    """The outcomes of the entries."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -358,7 +360,7 @@ Global___SettleResponse: _TypeAlias = SettleResponse  # noqa: Y015
 
 @_typing.final
 class SettleOutcome(_message.Message):
-    """What became of an entry."""
+    """The outcome of an entry."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -368,8 +370,8 @@ class SettleOutcome(_message.Message):
     """The handle from now on, of an `extend`."""
     @_builtins.property
     def error(self) -> _status_pb2.Status:
-        """Set if nothing was done: HANDLE_OUTDATED for a message that is settled or was delivered again, BAD_ARGUMENT for a
-        handle that none was given. An entry that is repeated because its answer was lost is answered as the first time.
+        """Set if nothing was done. HANDLE_OUTDATED for a message that is settled or was delivered again. BAD_ARGUMENT for a
+        handle that was never given. An entry that is repeated because its answer was lost is answered as the first time.
         """
 
     def __init__(
@@ -398,15 +400,15 @@ class ConsumeRequest(_message.Message):
     STOP_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def begin(self) -> Global___ConsumeBegin:
-        """What to send: the first request, and only that."""
+        """The group and the topics to consume: the first request, and no other."""
 
     @_builtins.property
     def credit(self) -> Global___ConsumeCredit:
-        """How much more may be sent."""
+        """Credit for further messages."""
 
     @_builtins.property
     def settle(self) -> Global___ConsumeSettle:
-        """What is to become of messages."""
+        """Messages to settle."""
 
     @_builtins.property
     def stop(self) -> Global___ConsumeStop:
@@ -432,7 +434,7 @@ Global___ConsumeRequest: _TypeAlias = ConsumeRequest  # noqa: Y015
 
 @_typing.final
 class ConsumeBegin(_message.Message):
-    """What to send."""
+    """The group, the topics and the filter to consume."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -442,18 +444,18 @@ class ConsumeBegin(_message.Message):
     TAG_EXPRESSION_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
     group: _builtins.str
-    """As ReceiveRequest has it."""
+    """As in ReceiveRequest."""
     tag_expression: _builtins.str
-    """As ReceiveRequest has it."""
+    """As in ReceiveRequest."""
     where: _builtins.str
-    """As ReceiveRequest has it."""
+    """As in ReceiveRequest."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """1 to 100 topics, served in turn."""
 
     @_builtins.property
     def invisible(self) -> _duration_pb2.Duration:
-        """As ReceiveRequest has it."""
+        """As in ReceiveRequest."""
 
     def __init__(
         self,
@@ -474,16 +476,18 @@ Global___ConsumeBegin: _TypeAlias = ConsumeBegin  # noqa: Y015
 
 @_typing.final
 class ConsumeCredit(_message.Message):
-    """How much more may be sent, beyond what was allowed before. Nothing is, before both were given."""
+    """Credit for further messages, in addition to the credit before. Nothing is sent before both counts were given."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     message_count: _builtins.int
-    """Messages: 0 to 1,000,000; more than so many are never open."""
+    """Messages: 0 to 1,000,000. The open credit is never larger."""
     size_bytes: _builtins.int
-    """Bytes of their records: 0 to 1 GiB; more than so many are never open. The last message may be larger than what is left."""
+    """Bytes of their records: 0 to 1 GiB. The open credit is never larger. The last message may be larger than the rest
+    of the credit.
+    """
     def __init__(
         self,
         *,
@@ -500,17 +504,17 @@ Global___ConsumeCredit: _TypeAlias = ConsumeCredit  # noqa: Y015
 
 @_typing.final
 class ConsumeSettle(_message.Message):
-    """What is to become of messages."""
+    """Messages to settle."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NUMBER_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """The caller's own: the answer has it, too. Answers may come in another order."""
+    """The caller's own number: the answer has it, too. Answers may come in another order."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___SettleEntry]:
-        """As SettleRequest has them."""
+        """As in SettleRequest."""
 
     def __init__(
         self,
@@ -528,7 +532,7 @@ Global___ConsumeSettle: _TypeAlias = ConsumeSettle  # noqa: Y015
 
 @_typing.final
 class ConsumeStop(_message.Message):
-    """Send nothing more: credits are void. Settling goes on."""
+    """Send nothing more: credits are void. Settling continues."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -545,7 +549,7 @@ Global___ConsumeStop: _TypeAlias = ConsumeStop  # noqa: Y015
 
 @_typing.final
 class ConsumeResponse(_message.Message):
-    """What a caller that consumes learns."""
+    """A step of the answer to a caller that consumes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -563,7 +567,7 @@ class ConsumeResponse(_message.Message):
 
     @_builtins.property
     def settled(self) -> Global___ConsumeSettled:
-        """What became of entries."""
+        """The outcomes of entries."""
 
     @_builtins.property
     def stopped(self) -> Global___ConsumeStopped:
@@ -589,14 +593,14 @@ Global___ConsumeResponse: _TypeAlias = ConsumeResponse  # noqa: Y015
 
 @_typing.final
 class ConsumeBegun(_message.Message):
-    """It begins."""
+    """The stream begins."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     POLICY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def policy(self) -> _group_service_pb2.GroupPolicy:
-        """How the group gets its messages."""
+        """The policy of the group."""
 
     def __init__(
         self,
@@ -620,7 +624,7 @@ class ConsumeMessages(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReceivedMessage]:
-        """As ReceiveResponse has them."""
+        """As in ReceiveResponse."""
 
     def __init__(
         self,
@@ -637,7 +641,7 @@ Global___ConsumeMessages: _TypeAlias = ConsumeMessages  # noqa: Y015
 
 @_typing.final
 class ConsumeSettled(_message.Message):
-    """What became of the entries of a ConsumeSettle."""
+    """The outcomes of the entries of a ConsumeSettle."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -665,7 +669,7 @@ Global___ConsumeSettled: _TypeAlias = ConsumeSettled  # noqa: Y015
 
 @_typing.final
 class ConsumeStopped(_message.Message):
-    """No more messages come: those that were sent before are all that there are."""
+    """No more messages come: all messages were sent before this step."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -26,10 +26,10 @@ if _version_not_supported:
 
 
 class DeliveryServiceStub(object):
-    """Shares the messages of topics among the members of consumer groups, one message at a time.
-    At least once: a message comes again until it is settled. What was settled, and answered, never comes again: the answer
-    waits until the log has it as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
-    NOT_DURABLE_YET says after 30 s that it is at the leader alone, so that the message may come again.
+    """Shares the messages of topics among the members of consumer groups, one message at a time. At least once: a message
+    is redelivered until it is settled. A message whose settling was answered is never redelivered: the answer waits
+    until the log has the settling as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
+    NOT_DURABLE_YET says after 30 s that the settling is at the leader alone, so that the message may be redelivered.
     """
 
     def __init__(self, channel):
@@ -56,33 +56,34 @@ class DeliveryServiceStub(object):
 
 
 class DeliveryServiceServicer(object):
-    """Shares the messages of topics among the members of consumer groups, one message at a time.
-    At least once: a message comes again until it is settled. What was settled, and answered, never comes again: the answer
-    waits until the log has it as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
-    NOT_DURABLE_YET says after 30 s that it is at the leader alone, so that the message may come again.
+    """Shares the messages of topics among the members of consumer groups, one message at a time. At least once: a message
+    is redelivered until it is settled. A message whose settling was answered is never redelivered: the answer waits
+    until the log has the settling as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
+    NOT_DURABLE_YET says after 30 s that the settling is at the leader alone, so that the message may be redelivered.
     """
 
     def Receive(self, request, context):
-        """Returns messages that are the caller's for a while; may wait for the first one. A message that is not settled by then
-        is delivered again, to anybody of the group. Not idempotent. A group and its place in a topic are made by its first
-        receive.
+        """Returns messages that are the caller's for a while; may wait for the first message. A message that is not settled
+        by then is delivered again, to any member of the group. Not idempotent. The first receive of a group makes the
+        group and its place in the topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Settle(self, request, context):
-        """Says what is to become of messages. Idempotent but for the handles of those that are postponed. Entries fail one by one.
+        """Settles messages: an entry names a delivery and its action. Idempotent, except for the handles of extended
+        messages. Entries fail one by one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Consume(self, request_iterator, context):
-        """Sends messages as they come, as many as the caller gives credit for, and settles them on the way. The first request
-        says what to send, and is answered with the group's policy. It ends when the caller ends its side, once all outcomes are
-        sent; what was sent and not settled stays the caller's until its time is over. RECOVERING when deliveries move to
-        another process: begin anew, handles go on to fit.
+        """Sends messages as they come, up to the caller's credit, and settles messages on the same stream. The first request
+        names the group and the topics, and is answered with the group's policy. The stream ends when the caller ends its
+        side, after all outcomes are sent. Messages that were sent and not settled stay the caller's until their time is
+        over. RECOVERING when deliveries move to another process: begin anew; the handles stay valid.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -115,10 +116,10 @@ def add_DeliveryServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class DeliveryService(object):
-    """Shares the messages of topics among the members of consumer groups, one message at a time.
-    At least once: a message comes again until it is settled. What was settled, and answered, never comes again: the answer
-    waits until the log has it as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
-    NOT_DURABLE_YET says after 30 s that it is at the leader alone, so that the message may come again.
+    """Shares the messages of topics among the members of consumer groups, one message at a time. At least once: a message
+    is redelivered until it is settled. A message whose settling was answered is never redelivered: the answer waits
+    until the log has the settling as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
+    NOT_DURABLE_YET says after 30 s that the settling is at the leader alone, so that the message may be redelivered.
     """
 
     @staticmethod

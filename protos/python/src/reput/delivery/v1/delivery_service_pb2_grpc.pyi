@@ -27,10 +27,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class DeliveryServiceStub:
-    """Shares the messages of topics among the members of consumer groups, one message at a time.
-    At least once: a message comes again until it is settled. What was settled, and answered, never comes again: the answer
-    waits until the log has it as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
-    NOT_DURABLE_YET says after 30 s that it is at the leader alone, so that the message may come again.
+    """Shares the messages of topics among the members of consumer groups, one message at a time. At least once: a message
+    is redelivered until it is settled. A message whose settling was answered is never redelivered: the answer waits
+    until the log has the settling as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
+    NOT_DURABLE_YET says after 30 s that the settling is at the leader alone, so that the message may be redelivered.
     """
 
     @_typing.overload
@@ -38,47 +38,51 @@ class DeliveryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> DeliveryServiceAsyncStub: ...
     Receive: _grpc.UnaryUnaryMultiCallable[_delivery_service_pb2.ReceiveRequest, _delivery_service_pb2.ReceiveResponse]
-    """Returns messages that are the caller's for a while; may wait for the first one. A message that is not settled by then
-    is delivered again, to anybody of the group. Not idempotent. A group and its place in a topic are made by its first
-    receive.
+    """Returns messages that are the caller's for a while; may wait for the first message. A message that is not settled
+    by then is delivered again, to any member of the group. Not idempotent. The first receive of a group makes the
+    group and its place in the topic.
     """
     Settle: _grpc.UnaryUnaryMultiCallable[_delivery_service_pb2.SettleRequest, _delivery_service_pb2.SettleResponse]
-    """Says what is to become of messages. Idempotent but for the handles of those that are postponed. Entries fail one by one."""
+    """Settles messages: an entry names a delivery and its action. Idempotent, except for the handles of extended
+    messages. Entries fail one by one.
+    """
     Consume: _grpc.StreamStreamMultiCallable[_delivery_service_pb2.ConsumeRequest, _delivery_service_pb2.ConsumeResponse]
-    """Sends messages as they come, as many as the caller gives credit for, and settles them on the way. The first request
-    says what to send, and is answered with the group's policy. It ends when the caller ends its side, once all outcomes are
-    sent; what was sent and not settled stays the caller's until its time is over. RECOVERING when deliveries move to
-    another process: begin anew, handles go on to fit.
+    """Sends messages as they come, up to the caller's credit, and settles messages on the same stream. The first request
+    names the group and the topics, and is answered with the group's policy. The stream ends when the caller ends its
+    side, after all outcomes are sent. Messages that were sent and not settled stay the caller's until their time is
+    over. RECOVERING when deliveries move to another process: begin anew; the handles stay valid.
     """
 
 @_typing.type_check_only
 class DeliveryServiceAsyncStub(DeliveryServiceStub):
-    """Shares the messages of topics among the members of consumer groups, one message at a time.
-    At least once: a message comes again until it is settled. What was settled, and answered, never comes again: the answer
-    waits until the log has it as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
-    NOT_DURABLE_YET says after 30 s that it is at the leader alone, so that the message may come again.
+    """Shares the messages of topics among the members of consumer groups, one message at a time. At least once: a message
+    is redelivered until it is settled. A message whose settling was answered is never redelivered: the answer waits
+    until the log has the settling as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
+    NOT_DURABLE_YET says after 30 s that the settling is at the leader alone, so that the message may be redelivered.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Receive: _aio.UnaryUnaryMultiCallable[_delivery_service_pb2.ReceiveRequest, _delivery_service_pb2.ReceiveResponse]  # type: ignore[assignment]
-    """Returns messages that are the caller's for a while; may wait for the first one. A message that is not settled by then
-    is delivered again, to anybody of the group. Not idempotent. A group and its place in a topic are made by its first
-    receive.
+    """Returns messages that are the caller's for a while; may wait for the first message. A message that is not settled
+    by then is delivered again, to any member of the group. Not idempotent. The first receive of a group makes the
+    group and its place in the topic.
     """
     Settle: _aio.UnaryUnaryMultiCallable[_delivery_service_pb2.SettleRequest, _delivery_service_pb2.SettleResponse]  # type: ignore[assignment]
-    """Says what is to become of messages. Idempotent but for the handles of those that are postponed. Entries fail one by one."""
+    """Settles messages: an entry names a delivery and its action. Idempotent, except for the handles of extended
+    messages. Entries fail one by one.
+    """
     Consume: _aio.StreamStreamMultiCallable[_delivery_service_pb2.ConsumeRequest, _delivery_service_pb2.ConsumeResponse]  # type: ignore[assignment]
-    """Sends messages as they come, as many as the caller gives credit for, and settles them on the way. The first request
-    says what to send, and is answered with the group's policy. It ends when the caller ends its side, once all outcomes are
-    sent; what was sent and not settled stays the caller's until its time is over. RECOVERING when deliveries move to
-    another process: begin anew, handles go on to fit.
+    """Sends messages as they come, up to the caller's credit, and settles messages on the same stream. The first request
+    names the group and the topics, and is answered with the group's policy. The stream ends when the caller ends its
+    side, after all outcomes are sent. Messages that were sent and not settled stay the caller's until their time is
+    over. RECOVERING when deliveries move to another process: begin anew; the handles stay valid.
     """
 
 class DeliveryServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Shares the messages of topics among the members of consumer groups, one message at a time.
-    At least once: a message comes again until it is settled. What was settled, and answered, never comes again: the answer
-    waits until the log has it as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
-    NOT_DURABLE_YET says after 30 s that it is at the leader alone, so that the message may come again.
+    """Shares the messages of topics among the members of consumer groups, one message at a time. At least once: a message
+    is redelivered until it is settled. A message whose settling was answered is never redelivered: the answer waits
+    until the log has the settling as safely as it promises, with the role `sync_master` on the disks of the in-sync set.
+    NOT_DURABLE_YET says after 30 s that the settling is at the leader alone, so that the message may be redelivered.
     """
 
     @_abc_1.abstractmethod
@@ -87,9 +91,9 @@ class DeliveryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _delivery_service_pb2.ReceiveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_delivery_service_pb2.ReceiveResponse, _abc.Awaitable[_delivery_service_pb2.ReceiveResponse]]:
-        """Returns messages that are the caller's for a while; may wait for the first one. A message that is not settled by then
-        is delivered again, to anybody of the group. Not idempotent. A group and its place in a topic are made by its first
-        receive.
+        """Returns messages that are the caller's for a while; may wait for the first message. A message that is not settled
+        by then is delivered again, to any member of the group. Not idempotent. The first receive of a group makes the
+        group and its place in the topic.
         """
 
     @_abc_1.abstractmethod
@@ -98,7 +102,9 @@ class DeliveryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _delivery_service_pb2.SettleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_delivery_service_pb2.SettleResponse, _abc.Awaitable[_delivery_service_pb2.SettleResponse]]:
-        """Says what is to become of messages. Idempotent but for the handles of those that are postponed. Entries fail one by one."""
+        """Settles messages: an entry names a delivery and its action. Idempotent, except for the handles of extended
+        messages. Entries fail one by one.
+        """
 
     @_abc_1.abstractmethod
     def Consume(
@@ -106,10 +112,10 @@ class DeliveryServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_delivery_service_pb2.ConsumeRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_delivery_service_pb2.ConsumeResponse], _abc.AsyncIterator[_delivery_service_pb2.ConsumeResponse]]:
-        """Sends messages as they come, as many as the caller gives credit for, and settles them on the way. The first request
-        says what to send, and is answered with the group's policy. It ends when the caller ends its side, once all outcomes are
-        sent; what was sent and not settled stays the caller's until its time is over. RECOVERING when deliveries move to
-        another process: begin anew, handles go on to fit.
+        """Sends messages as they come, up to the caller's credit, and settles messages on the same stream. The first request
+        names the group and the topics, and is answered with the group's policy. The stream ends when the caller ends its
+        side, after all outcomes are sent. Messages that were sent and not settled stay the caller's until their time is
+        over. RECOVERING when deliveries move to another process: begin anew; the handles stay valid.
         """
 
 def add_DeliveryServiceServicer_to_server(servicer: DeliveryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -32,7 +32,7 @@ class _StandstillReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Stan
     STANDSTILL_REASON_PAUSED: _StandstillReason.ValueType  # 1
     """The group is paused."""
     STANDSTILL_REASON_KEY_BLOCKED: _StandstillReason.ValueType  # 2
-    """Messages wait for one with the same ordering key, which `queue_offset` names."""
+    """Messages wait for another message with the same ordering key, which `queue_offset` names."""
     STANDSTILL_REASON_OPEN_LIMIT: _StandstillReason.ValueType  # 3
     """So many messages are in flight, wait or are held that nothing new is delivered: `queue_open_count_max`."""
     STANDSTILL_REASON_WAITS_FOR_ATTEMPT: _StandstillReason.ValueType  # 4
@@ -43,14 +43,14 @@ class _StandstillReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Stan
     """Nothing new can be read from `queue_offset` on, for the reason in `text`."""
 
 class StandstillReason(_StandstillReason, metaclass=_StandstillReasonEnumTypeWrapper):
-    """What holds up a queue of a group."""
+    """The reasons why a queue of a group makes no progress."""
 
 STANDSTILL_REASON_UNSPECIFIED: StandstillReason.ValueType  # 0
 """Not set."""
 STANDSTILL_REASON_PAUSED: StandstillReason.ValueType  # 1
 """The group is paused."""
 STANDSTILL_REASON_KEY_BLOCKED: StandstillReason.ValueType  # 2
-"""Messages wait for one with the same ordering key, which `queue_offset` names."""
+"""Messages wait for another message with the same ordering key, which `queue_offset` names."""
 STANDSTILL_REASON_OPEN_LIMIT: StandstillReason.ValueType  # 3
 """So many messages are in flight, wait or are held that nothing new is delivered: `queue_open_count_max`."""
 STANDSTILL_REASON_WAITS_FOR_ATTEMPT: StandstillReason.ValueType  # 4
@@ -63,7 +63,7 @@ Global___StandstillReason: _TypeAlias = StandstillReason  # noqa: Y015
 
 @_typing.final
 class GroupPolicy(_message.Message):
-    """How a group gets its messages."""
+    """The policy by which a group gets its messages."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -74,29 +74,32 @@ class GroupPolicy(_message.Message):
     FROM_END_FIELD_NUMBER: _builtins.int
     IS_PAUSED_FIELD_NUMBER: _builtins.int
     attempts_max: _builtins.int
-    """A message that was delivered so often and not settled goes to the dead letters, topic `%DLQ%` and the group's name, as
-    soon as the last delivery was given back or its time is over. 1 to 1,000; 0 means 17.
+    """Most deliveries of a message. A message that was delivered so often and not settled becomes a dead letter, in the
+    topic `%DLQ%` and the group's name, as soon as the last delivery was given back or its time is over. 1 to 1,000; 0
+    means 17.
     """
     is_ordered: _builtins.bool
-    """Messages with the same ordering key (`__SHARDINGKEY`) of a queue are delivered one after the other: the next one when
-    the one before is settled. A queue that a topic gets later waits until what other queues had before it is settled.
+    """Messages with the same ordering key (`__SHARDINGKEY`) of a queue are delivered one after the other: the next
+    message when the message before is settled. A queue that a topic gets later waits until the older messages of other
+    queues are settled.
     """
     from_end: _builtins.bool
     """The queues that exist at the group's first receive of a topic begin at their end, not with their first message. Queues
     that come later begin with their first message.
     """
     is_paused: _builtins.bool
-    """Nobody receives anything."""
+    """The group receives nothing."""
     @_builtins.property
     def backoffs(self) -> _containers.RepeatedCompositeFieldContainer[_duration_pb2.Duration]:
-        """How long a message waits after a nack without delay, by attempts; the last one counts for all others. At most 64, 0 to
-        12 h each. Empty: RocketMQ's, 10 s, 30 s, 1 min and so on to 2 h; in an ordered group 1 s, 5 s, 10 s and so on to 2 h.
-        Each of these two lists stands for none, so a group that becomes ordered gets the other one.
+        """Wait of a message after a nack without delay, by attempts; the last wait is used for all further attempts. At most
+        64, 0 to 12 h each. Empty: RocketMQ's, 10 s, 30 s, 1 min and so on to 2 h; in an ordered group 1 s, 5 s, 10 s and
+        so on to 2 h. Each of these two lists has the same meaning as an empty list, so a group that becomes ordered gets
+        the other list.
         """
 
     @_builtins.property
     def invisible(self) -> _duration_pb2.Duration:
-        """For how long a message is the receiver's who asks for no other time: 1 ms to 12 h. Absent means 60 s."""
+        """Time that a message is the receiver's, if the receiver asks for no other time: 1 ms to 12 h. Absent means 60 s."""
 
     def __init__(
         self,
@@ -141,7 +144,7 @@ class Group(_message.Message):
 
     @_builtins.property
     def filters(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupFilter]:
-        """What its members ask for at the moment, by topic. ListGroups leaves it out."""
+        """The filters of its members at the moment, by topic. ListGroups leaves them out."""
 
     def __init__(
         self,
@@ -162,8 +165,9 @@ Global___Group: _TypeAlias = Group  # noqa: Y015
 
 @_typing.final
 class GroupFilter(_message.Message):
-    """What members of a group ask for: at the moment, or up to half a minute ago, or while they have messages in flight. A topic
-    with several filters has members that differ: a message is delivered to members whose filter it passes.
+    """A filter of members of a group: of a request at the moment, or up to half a minute ago, or of members that have
+    messages in flight. A topic with several filters has members that differ: a message is delivered to members whose
+    filter it passes.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -227,7 +231,7 @@ class GroupQueue(_message.Message):
     in_flight_count: _builtins.int
     """Messages that receivers have: delivered, neither settled nor given back, and the receivers' time is not over."""
     held_count: _builtins.int
-    """Messages that wait for one with the same ordering key, or for a member whose filter they pass."""
+    """Messages that wait for another message with the same ordering key, or for a member whose filter they pass."""
     lag_bytes: _builtins.int
     """Bytes of the records of the messages that are not settled."""
     waiting_count: _builtins.int
@@ -238,7 +242,9 @@ class GroupQueue(_message.Message):
 
     @_builtins.property
     def next_attempt(self) -> _timestamp_pb2.Timestamp:
-        """When the first of these may be delivered: a time that is over means that nobody receives. Absent if there is none."""
+        """Time at which the first of these may be delivered. A time that is over means that no member receives. Absent if no
+        message waits.
+        """
 
     @_builtins.property
     def waits_for(self) -> _containers.RepeatedCompositeFieldContainer[Global___OlderQueue]:
@@ -246,7 +252,7 @@ class GroupQueue(_message.Message):
 
     @_builtins.property
     def standstills(self) -> _containers.RepeatedCompositeFieldContainer[Global___Standstill]:
-        """Why the messages that are not settled do not go on. Empty if there are none, or nothing holds them up."""
+        """Reasons why the messages that are not settled make no progress. Empty if there are none, or nothing holds them up."""
 
     def __init__(
         self,
@@ -276,7 +282,7 @@ Global___GroupQueue: _TypeAlias = GroupQueue  # noqa: Y015
 
 @_typing.final
 class Standstill(_message.Message):
-    """Why a group does not go on in a queue."""
+    """A reason why a group makes no progress in a queue."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -284,11 +290,11 @@ class Standstill(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
     reason: Global___StandstillReason.ValueType
-    """What holds it up."""
+    """The reason."""
     text: _builtins.str
     """The same in words."""
     queue_offset: _builtins.int
-    """Entry number of the message that it is about, from 0; absent if it is about none."""
+    """Entry number of the message that the reason is about, from 0; absent if it is about no message."""
     def __init__(
         self,
         *,
@@ -344,7 +350,7 @@ class SetGroupRequest(_message.Message):
     """Name of the group: 1 to 122 bytes of letters, digits, `_`, `-`, `%` and `|`."""
     @_builtins.property
     def policy(self) -> Global___GroupPolicy:
-        """As a whole: what is left out has its default."""
+        """The whole policy: a field that is left out has its default."""
 
     def __init__(
         self,
@@ -386,7 +392,7 @@ Global___SetGroupResponse: _TypeAlias = SetGroupResponse  # noqa: Y015
 
 @_typing.final
 class GetGroupRequest(_message.Message):
-    """Which group."""
+    """The group."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -432,7 +438,7 @@ Global___GetGroupResponse: _TypeAlias = GetGroupResponse  # noqa: Y015
 
 @_typing.final
 class ListGroupsRequest(_message.Message):
-    """Which groups."""
+    """The groups to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -486,7 +492,7 @@ Global___ListGroupsResponse: _TypeAlias = ListGroupsResponse  # noqa: Y015
 
 @_typing.final
 class DeleteGroupRequest(_message.Message):
-    """Which group."""
+    """The group."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -508,7 +514,7 @@ Global___DeleteGroupRequest: _TypeAlias = DeleteGroupRequest  # noqa: Y015
 
 @_typing.final
 class DeleteGroupResponse(_message.Message):
-    """The group is forgotten."""
+    """The group is removed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -525,7 +531,7 @@ Global___DeleteGroupResponse: _TypeAlias = DeleteGroupResponse  # noqa: Y015
 
 @_typing.final
 class ResetGroupRequest(_message.Message):
-    """Where to move a group."""
+    """The new place of a group."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -544,7 +550,7 @@ class ResetGroupRequest(_message.Message):
     latest: _builtins.bool
     """The end of each queue."""
     dry_run: _builtins.bool
-    """Only say what would be."""
+    """Return the moves that would be made, and make none."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
         """The first message at or after a store time."""
@@ -571,7 +577,7 @@ Global___ResetGroupRequest: _TypeAlias = ResetGroupRequest  # noqa: Y015
 
 @_typing.final
 class ResetGroupResponse(_message.Message):
-    """Where the group is now, or would be."""
+    """The place of the group now, or its place with dry_run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -595,7 +601,7 @@ Global___ResetGroupResponse: _TypeAlias = ResetGroupResponse  # noqa: Y015
 
 @_typing.final
 class QueueMove(_message.Message):
-    """From where to where a group moves in a queue."""
+    """A group's move in a queue."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

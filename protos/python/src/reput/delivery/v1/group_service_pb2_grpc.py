@@ -26,9 +26,8 @@ if _version_not_supported:
 
 
 class GroupServiceStub(object):
-    """Consumer groups that share messages: how they get them, and how far they are.
-    A change is answered when it is as durable as the log promises. NOT_DURABLE_YET says after 30 s that it is at the leader
-    alone: repeat the call.
+    """Consumer groups that share messages: their policies, and how far they are. A change is answered when it is as durable
+    as the log promises. NOT_DURABLE_YET says after 30 s that the change is at the leader alone: repeat the call.
     """
 
     def __init__(self, channel):
@@ -65,9 +64,8 @@ class GroupServiceStub(object):
 
 
 class GroupServiceServicer(object):
-    """Consumer groups that share messages: how they get them, and how far they are.
-    A change is answered when it is as durable as the log promises. NOT_DURABLE_YET says after 30 s that it is at the leader
-    alone: repeat the call.
+    """Consumer groups that share messages: their policies, and how far they are. A change is answered when it is as durable
+    as the log promises. NOT_DURABLE_YET says after 30 s that the change is at the leader alone: repeat the call.
     """
 
     def SetGroup(self, request, context):
@@ -92,14 +90,14 @@ class GroupServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteGroup(self, request, context):
-        """Forgets a group: what it has not settled, how far it is, its policy. Its dead letters stay. Idempotent.
+        """Removes a group: its messages that are not settled, its offsets, its policy. Its dead letters stay. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResetGroup(self, request, context):
-        """Moves a group in all queues of a topic. What is in flight there counts as settled. Idempotent.
+        """Moves a group in all queues of a topic. Messages in flight there count as settled. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -142,9 +140,8 @@ def add_GroupServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GroupService(object):
-    """Consumer groups that share messages: how they get them, and how far they are.
-    A change is answered when it is as durable as the log promises. NOT_DURABLE_YET says after 30 s that it is at the leader
-    alone: repeat the call.
+    """Consumer groups that share messages: their policies, and how far they are. A change is answered when it is as durable
+    as the log promises. NOT_DURABLE_YET says after 30 s that the change is at the leader alone: repeat the call.
     """
 
     @staticmethod

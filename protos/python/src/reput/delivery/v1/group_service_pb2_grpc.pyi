@@ -27,9 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class GroupServiceStub:
-    """Consumer groups that share messages: how they get them, and how far they are.
-    A change is answered when it is as durable as the log promises. NOT_DURABLE_YET says after 30 s that it is at the leader
-    alone: repeat the call.
+    """Consumer groups that share messages: their policies, and how far they are. A change is answered when it is as durable
+    as the log promises. NOT_DURABLE_YET says after 30 s that the change is at the leader alone: repeat the call.
     """
 
     @_typing.overload
@@ -43,15 +42,14 @@ class GroupServiceStub:
     ListGroups: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.ListGroupsRequest, _group_service_pb2.ListGroupsResponse]
     """Lists groups by name. Idempotent."""
     DeleteGroup: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.DeleteGroupRequest, _group_service_pb2.DeleteGroupResponse]
-    """Forgets a group: what it has not settled, how far it is, its policy. Its dead letters stay. Idempotent."""
+    """Removes a group: its messages that are not settled, its offsets, its policy. Its dead letters stay. Idempotent."""
     ResetGroup: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.ResetGroupRequest, _group_service_pb2.ResetGroupResponse]
-    """Moves a group in all queues of a topic. What is in flight there counts as settled. Idempotent."""
+    """Moves a group in all queues of a topic. Messages in flight there count as settled. Idempotent."""
 
 @_typing.type_check_only
 class GroupServiceAsyncStub(GroupServiceStub):
-    """Consumer groups that share messages: how they get them, and how far they are.
-    A change is answered when it is as durable as the log promises. NOT_DURABLE_YET says after 30 s that it is at the leader
-    alone: repeat the call.
+    """Consumer groups that share messages: their policies, and how far they are. A change is answered when it is as durable
+    as the log promises. NOT_DURABLE_YET says after 30 s that the change is at the leader alone: repeat the call.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -62,14 +60,13 @@ class GroupServiceAsyncStub(GroupServiceStub):
     ListGroups: _aio.UnaryUnaryMultiCallable[_group_service_pb2.ListGroupsRequest, _group_service_pb2.ListGroupsResponse]  # type: ignore[assignment]
     """Lists groups by name. Idempotent."""
     DeleteGroup: _aio.UnaryUnaryMultiCallable[_group_service_pb2.DeleteGroupRequest, _group_service_pb2.DeleteGroupResponse]  # type: ignore[assignment]
-    """Forgets a group: what it has not settled, how far it is, its policy. Its dead letters stay. Idempotent."""
+    """Removes a group: its messages that are not settled, its offsets, its policy. Its dead letters stay. Idempotent."""
     ResetGroup: _aio.UnaryUnaryMultiCallable[_group_service_pb2.ResetGroupRequest, _group_service_pb2.ResetGroupResponse]  # type: ignore[assignment]
-    """Moves a group in all queues of a topic. What is in flight there counts as settled. Idempotent."""
+    """Moves a group in all queues of a topic. Messages in flight there count as settled. Idempotent."""
 
 class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Consumer groups that share messages: how they get them, and how far they are.
-    A change is answered when it is as durable as the log promises. NOT_DURABLE_YET says after 30 s that it is at the leader
-    alone: repeat the call.
+    """Consumer groups that share messages: their policies, and how far they are. A change is answered when it is as durable
+    as the log promises. NOT_DURABLE_YET says after 30 s that the change is at the leader alone: repeat the call.
     """
 
     @_abc_1.abstractmethod
@@ -102,7 +99,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_service_pb2.DeleteGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_service_pb2.DeleteGroupResponse, _abc.Awaitable[_group_service_pb2.DeleteGroupResponse]]:
-        """Forgets a group: what it has not settled, how far it is, its policy. Its dead letters stay. Idempotent."""
+        """Removes a group: its messages that are not settled, its offsets, its policy. Its dead letters stay. Idempotent."""
 
     @_abc_1.abstractmethod
     def ResetGroup(
@@ -110,6 +107,6 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_service_pb2.ResetGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_service_pb2.ResetGroupResponse, _abc.Awaitable[_group_service_pb2.ResetGroupResponse]]:
-        """Moves a group in all queues of a topic. What is in flight there counts as settled. Idempotent."""
+        """Moves a group in all queues of a topic. Messages in flight there count as settled. Idempotent."""
 
 def add_GroupServiceServicer_to_server(servicer: GroupServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -31,24 +31,24 @@ class _ResolutionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Resolution
     RESOLUTION_UNSPECIFIED: _Resolution.ValueType  # 0
     """Never sent."""
     RESOLUTION_COMMIT: _Resolution.ValueType  # 1
-    """Its message is seen, once."""
+    """Consumers see its message, once."""
     RESOLUTION_ROLLBACK: _Resolution.ValueType  # 2
-    """Its message is never seen."""
+    """Consumers never see its message."""
 
 class Resolution(_Resolution, metaclass=_ResolutionEnumTypeWrapper):
-    """How a transaction ends."""
+    """The end of a transaction."""
 
 RESOLUTION_UNSPECIFIED: Resolution.ValueType  # 0
 """Never sent."""
 RESOLUTION_COMMIT: Resolution.ValueType  # 1
-"""Its message is seen, once."""
+"""Consumers see its message, once."""
 RESOLUTION_ROLLBACK: Resolution.ValueType  # 2
-"""Its message is never seen."""
+"""Consumers never see its message."""
 Global___Resolution: _TypeAlias = Resolution  # noqa: Y015
 
 @_typing.final
 class EndTransactionRequest(_message.Message):
-    """Which transaction, and how it ends."""
+    """The transaction, and its end."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -58,7 +58,7 @@ class EndTransactionRequest(_message.Message):
     transaction_id: _builtins.str
     """The unique id of its message (property UNIQ_KEY), or the offset message id that the append answered: 1 to 255 bytes."""
     producer_group: _builtins.str
-    """The producer group (property PGROUP) of the message; BAD_ARGUMENT if it is of another one. Empty: any."""
+    """The producer group (property PGROUP) of the message; BAD_ARGUMENT if the message has another group. Empty: any."""
     resolution: Global___Resolution.ValueType
     """COMMIT or ROLLBACK."""
     def __init__(
@@ -78,13 +78,15 @@ Global___EndTransactionRequest: _TypeAlias = EndTransactionRequest  # noqa: Y015
 
 @_typing.final
 class EndTransactionResponse(_message.Message):
-    """It has ended so, as safely as the log promises: with the role `sync_master` on the disks of the in-sync set."""
+    """The transaction has ended as requested. The end is as safe as the log promises: with the role `sync_master` on the
+    disks of the in-sync set.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     IS_REPEATED_FIELD_NUMBER: _builtins.int
     is_repeated: _builtins.bool
-    """Whether it had ended so before this call."""
+    """Whether the transaction had ended in the same way before this call."""
     def __init__(
         self,
         *,
@@ -100,7 +102,7 @@ Global___EndTransactionResponse: _TypeAlias = EndTransactionResponse  # noqa: Y0
 
 @_typing.final
 class ReceiveChecksRequest(_message.Message):
-    """Who asks."""
+    """The producer groups of the caller."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -115,7 +117,7 @@ class ReceiveChecksRequest(_message.Message):
 
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
-        """How long to wait for the first one. 0 answers at once; more than 30 s means 30 s."""
+        """How long to wait for the first transaction. 0 answers at once; more than 30 s means 30 s."""
 
     def __init__(
         self,
@@ -134,7 +136,7 @@ Global___ReceiveChecksRequest: _TypeAlias = ReceiveChecksRequest  # noqa: Y015
 
 @_typing.final
 class ReceiveChecksResponse(_message.Message):
-    """What the caller is asked about; nothing if there was nothing in time."""
+    """The transactions that the caller is asked about; none if there was none in time."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -166,11 +168,11 @@ class TransactionCheck(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def transaction(self) -> Global___Transaction:
-        """What it is."""
+        """The transaction."""
 
     @_builtins.property
     def message(self) -> _message_pb2.StoredMessage:
-        """Its message, with the topic and the queue that it goes to."""
+        """Its message, with the topic and the queue to which it is delivered."""
 
     def __init__(
         self,
@@ -203,22 +205,22 @@ class Transaction(_message.Message):
     transaction_id: _builtins.str
     """Its id."""
     offset_message_id: _builtins.str
-    """Offset message id of what was appended first."""
+    """Offset message id of the message that was appended first."""
     producer_group: _builtins.str
-    """Who knows how it ends."""
+    """The producer group that ends it."""
     topic: _builtins.str
-    """Where its message goes."""
+    """Topic to which its message is delivered."""
     queue_id: _builtins.int
     """Queue within the topic, from 0."""
     check_count: _builtins.int
-    """How often producers were asked."""
+    """Number of times that producers were asked."""
     @_builtins.property
     def begun(self) -> _timestamp_pb2.Timestamp:
-        """When it was stored first."""
+        """Time at which it was stored first."""
 
     @_builtins.property
     def next_check(self) -> _timestamp_pb2.Timestamp:
-        """When they are asked next, or the message is put aside, into TRANS_CHECK_MAX_TIME_TOPIC."""
+        """Time at which producers are asked next, or at which the message is moved into TRANS_CHECK_MAX_TIME_TOPIC."""
 
     def __init__(
         self,
@@ -242,7 +244,7 @@ Global___Transaction: _TypeAlias = Transaction  # noqa: Y015
 
 @_typing.final
 class ListTransactionsRequest(_message.Message):
-    """Which transactions."""
+    """The transactions to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -250,7 +252,7 @@ class ListTransactionsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     producer_group: _builtins.str
-    """Only those of this producer group. Empty: all."""
+    """Only transactions of this producer group. Empty: all."""
     page_size: _builtins.int
     """Most transactions in the answer. 0 means 100, more than 1,000 means 1,000."""
     page_token: _builtins.str

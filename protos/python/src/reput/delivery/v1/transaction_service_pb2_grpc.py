@@ -26,8 +26,9 @@ if _version_not_supported:
 
 
 class TransactionServiceStub(object):
-    """Messages that are seen when their producer says so. A transaction begins with an append of one message with the
-    properties TRAN_MSG=true, PGROUP (the producer group) and UNIQ_KEY (its id); nobody sees the message until it is committed.
+    """Messages that consumers see when their producer commits them. A transaction begins with an append of one message with
+    the properties TRAN_MSG=true, PGROUP (the producer group) and UNIQ_KEY (its id). Consumers do not see the message
+    until it is committed.
     """
 
     def __init__(self, channel):
@@ -54,21 +55,23 @@ class TransactionServiceStub(object):
 
 
 class TransactionServiceServicer(object):
-    """Messages that are seen when their producer says so. A transaction begins with an append of one message with the
-    properties TRAN_MSG=true, PGROUP (the producer group) and UNIQ_KEY (its id); nobody sees the message until it is committed.
+    """Messages that consumers see when their producer commits them. A transaction begins with an append of one message with
+    the properties TRAN_MSG=true, PGROUP (the producer group) and UNIQ_KEY (its id). Consumers do not see the message
+    until it is committed.
     """
 
     def EndTransaction(self, request, context):
-        """Ends a transaction. Idempotent: an end that is repeated is answered as the first time, also after a restart.
-        TRANSACTION_ENDED if it ended in another way before.
+        """Ends a transaction. Idempotent: a repeated end is answered as the first time, also after a restart.
+        TRANSACTION_ENDED if the transaction ended in another way before.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReceiveChecks(self, request, context):
-        """Returns transactions whose producers have not said how they end; may wait for the first one. Whoever gets one should
-        end it: if nobody does, it is given to another member of the producer group later on. Not idempotent.
+        """Returns transactions whose producers have not ended them; may wait for the first transaction. The caller should end
+        each returned transaction. A transaction that is not ended is given to another member of the producer group later.
+        Not idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -108,8 +111,9 @@ def add_TransactionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TransactionService(object):
-    """Messages that are seen when their producer says so. A transaction begins with an append of one message with the
-    properties TRAN_MSG=true, PGROUP (the producer group) and UNIQ_KEY (its id); nobody sees the message until it is committed.
+    """Messages that consumers see when their producer commits them. A transaction begins with an append of one message with
+    the properties TRAN_MSG=true, PGROUP (the producer group) and UNIQ_KEY (its id). Consumers do not see the message
+    until it is committed.
     """
 
     @staticmethod

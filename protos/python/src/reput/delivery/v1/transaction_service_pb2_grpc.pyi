@@ -27,8 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TransactionServiceStub:
-    """Messages that are seen when their producer says so. A transaction begins with an append of one message with the
-    properties TRAN_MSG=true, PGROUP (the producer group) and UNIQ_KEY (its id); nobody sees the message until it is committed.
+    """Messages that consumers see when their producer commits them. A transaction begins with an append of one message with
+    the properties TRAN_MSG=true, PGROUP (the producer group) and UNIQ_KEY (its id). Consumers do not see the message
+    until it is committed.
     """
 
     @_typing.overload
@@ -36,37 +37,41 @@ class TransactionServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TransactionServiceAsyncStub: ...
     EndTransaction: _grpc.UnaryUnaryMultiCallable[_transaction_service_pb2.EndTransactionRequest, _transaction_service_pb2.EndTransactionResponse]
-    """Ends a transaction. Idempotent: an end that is repeated is answered as the first time, also after a restart.
-    TRANSACTION_ENDED if it ended in another way before.
+    """Ends a transaction. Idempotent: a repeated end is answered as the first time, also after a restart.
+    TRANSACTION_ENDED if the transaction ended in another way before.
     """
     ReceiveChecks: _grpc.UnaryUnaryMultiCallable[_transaction_service_pb2.ReceiveChecksRequest, _transaction_service_pb2.ReceiveChecksResponse]
-    """Returns transactions whose producers have not said how they end; may wait for the first one. Whoever gets one should
-    end it: if nobody does, it is given to another member of the producer group later on. Not idempotent.
+    """Returns transactions whose producers have not ended them; may wait for the first transaction. The caller should end
+    each returned transaction. A transaction that is not ended is given to another member of the producer group later.
+    Not idempotent.
     """
     ListTransactions: _grpc.UnaryUnaryMultiCallable[_transaction_service_pb2.ListTransactionsRequest, _transaction_service_pb2.ListTransactionsResponse]
     """Lists transactions that are open, the oldest first. Idempotent."""
 
 @_typing.type_check_only
 class TransactionServiceAsyncStub(TransactionServiceStub):
-    """Messages that are seen when their producer says so. A transaction begins with an append of one message with the
-    properties TRAN_MSG=true, PGROUP (the producer group) and UNIQ_KEY (its id); nobody sees the message until it is committed.
+    """Messages that consumers see when their producer commits them. A transaction begins with an append of one message with
+    the properties TRAN_MSG=true, PGROUP (the producer group) and UNIQ_KEY (its id). Consumers do not see the message
+    until it is committed.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     EndTransaction: _aio.UnaryUnaryMultiCallable[_transaction_service_pb2.EndTransactionRequest, _transaction_service_pb2.EndTransactionResponse]  # type: ignore[assignment]
-    """Ends a transaction. Idempotent: an end that is repeated is answered as the first time, also after a restart.
-    TRANSACTION_ENDED if it ended in another way before.
+    """Ends a transaction. Idempotent: a repeated end is answered as the first time, also after a restart.
+    TRANSACTION_ENDED if the transaction ended in another way before.
     """
     ReceiveChecks: _aio.UnaryUnaryMultiCallable[_transaction_service_pb2.ReceiveChecksRequest, _transaction_service_pb2.ReceiveChecksResponse]  # type: ignore[assignment]
-    """Returns transactions whose producers have not said how they end; may wait for the first one. Whoever gets one should
-    end it: if nobody does, it is given to another member of the producer group later on. Not idempotent.
+    """Returns transactions whose producers have not ended them; may wait for the first transaction. The caller should end
+    each returned transaction. A transaction that is not ended is given to another member of the producer group later.
+    Not idempotent.
     """
     ListTransactions: _aio.UnaryUnaryMultiCallable[_transaction_service_pb2.ListTransactionsRequest, _transaction_service_pb2.ListTransactionsResponse]  # type: ignore[assignment]
     """Lists transactions that are open, the oldest first. Idempotent."""
 
 class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Messages that are seen when their producer says so. A transaction begins with an append of one message with the
-    properties TRAN_MSG=true, PGROUP (the producer group) and UNIQ_KEY (its id); nobody sees the message until it is committed.
+    """Messages that consumers see when their producer commits them. A transaction begins with an append of one message with
+    the properties TRAN_MSG=true, PGROUP (the producer group) and UNIQ_KEY (its id). Consumers do not see the message
+    until it is committed.
     """
 
     @_abc_1.abstractmethod
@@ -75,8 +80,8 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_service_pb2.EndTransactionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_service_pb2.EndTransactionResponse, _abc.Awaitable[_transaction_service_pb2.EndTransactionResponse]]:
-        """Ends a transaction. Idempotent: an end that is repeated is answered as the first time, also after a restart.
-        TRANSACTION_ENDED if it ended in another way before.
+        """Ends a transaction. Idempotent: a repeated end is answered as the first time, also after a restart.
+        TRANSACTION_ENDED if the transaction ended in another way before.
         """
 
     @_abc_1.abstractmethod
@@ -85,8 +90,9 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_service_pb2.ReceiveChecksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_service_pb2.ReceiveChecksResponse, _abc.Awaitable[_transaction_service_pb2.ReceiveChecksResponse]]:
-        """Returns transactions whose producers have not said how they end; may wait for the first one. Whoever gets one should
-        end it: if nobody does, it is given to another member of the producer group later on. Not idempotent.
+        """Returns transactions whose producers have not ended them; may wait for the first transaction. The caller should end
+        each returned transaction. A transaction that is not ended is given to another member of the producer group later.
+        Not idempotent.
         """
 
     @_abc_1.abstractmethod

@@ -55,7 +55,7 @@ Global___ConsumerOffset: _TypeAlias = ConsumerOffset  # noqa: Y015
 
 @_typing.final
 class CommitConsumerOffsetRequest(_message.Message):
-    """What to store."""
+    """The offsets to store."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -100,7 +100,7 @@ Global___CommitConsumerOffsetResponse: _TypeAlias = CommitConsumerOffsetResponse
 
 @_typing.final
 class GetConsumerOffsetRequest(_message.Message):
-    """Which offset."""
+    """The offset to return."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -154,7 +154,7 @@ Global___GetConsumerOffsetResponse: _TypeAlias = GetConsumerOffsetResponse  # no
 
 @_typing.final
 class ResetConsumerOffsetRequest(_message.Message):
-    """Where to move a group."""
+    """The new place of a group."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -196,14 +196,14 @@ Global___ResetConsumerOffsetRequest: _TypeAlias = ResetConsumerOffsetRequest  # 
 
 @_typing.final
 class ResetConsumerOffsetResponse(_message.Message):
-    """Where the group is now."""
+    """The place of the group now."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     OFFSETS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumerOffset]:
-        """One per queue of the topic."""
+        """One offset for each queue of the topic."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ Global___ResetConsumerOffsetResponse: _TypeAlias = ResetConsumerOffsetResponse  
 
 @_typing.final
 class DeleteConsumerGroupRequest(_message.Message):
-    """What to forget."""
+    """The offsets to remove."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -246,7 +246,7 @@ Global___DeleteConsumerGroupRequest: _TypeAlias = DeleteConsumerGroupRequest  # 
 
 @_typing.final
 class DeleteConsumerGroupResponse(_message.Message):
-    """The offsets are forgotten."""
+    """The offsets are removed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -268,7 +268,7 @@ Global___DeleteConsumerGroupResponse: _TypeAlias = DeleteConsumerGroupResponse  
 
 @_typing.final
 class ListConsumerGroupsRequest(_message.Message):
-    """Which groups."""
+    """The groups to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -304,9 +304,7 @@ class ConsumerGroup(_message.Message):
     """Its name."""
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumerOffset]:
-        """Its offsets by topic and queue id. A group with more than 1,000 of them comes in parts, on pages that follow one
-        another.
-        """
+        """Its offsets by topic and queue id. A group with more than 1,000 offsets comes in parts, on consecutive pages."""
 
     def __init__(
         self,

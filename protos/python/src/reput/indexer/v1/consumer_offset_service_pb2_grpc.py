@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ConsumerOffsetServiceStub(object):
-    """How far consumer groups are, kept in config/consumerOffset.json.
+    """The offsets of consumer groups, kept in config/consumerOffset.json.
     """
 
     def __init__(self, channel):
@@ -63,12 +63,13 @@ class ConsumerOffsetServiceStub(object):
 
 
 class ConsumerOffsetServiceServicer(object):
-    """How far consumer groups are, kept in config/consumerOffset.json.
+    """The offsets of consumer groups, kept in config/consumerOffset.json.
     """
 
     def CommitConsumerOffset(self, request, context):
-        """Stores the next offsets of a group. Idempotent; offsets may go back. Durable within 5 s, and at a clean stop;
-        where the log has copies, in the log as safely as it promises within share_interval_ms, or as soon as it can be.
+        """Stores the next offsets of a group. Idempotent; offsets may decrease. Durable within 5 s, and at a clean stop. If
+        the log has copies, the offsets are also in the log, as safely as it promises, within share_interval_ms or as soon
+        as possible.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -82,17 +83,17 @@ class ConsumerOffsetServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ResetConsumerOffset(self, request, context):
-        """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent.
-        Where the log has copies it is in the log as safely as it promises, too. NOT_DURABLE_YET says that it is at the leader
-        alone: repeat the call.
+        """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent. If
+        the log has copies, the change is also in the log, as safely as it promises. NOT_DURABLE_YET says that it is at the
+        leader alone: repeat the call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteConsumerGroup(self, request, context):
-        """Forgets a group's offsets, all or those of one topic, and tells how many it had: 0 for a group that has none. As durable
-        before the answer as a reset. Idempotent. A consumer of the group that commits makes it anew.
+        """Removes a group's offsets, all of them or only a topic's, and returns how many it had: 0 for a group that has none.
+        As durable before the answer as a reset. Idempotent. A consumer of the group that commits makes the group anew.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -142,7 +143,7 @@ def add_ConsumerOffsetServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ConsumerOffsetService(object):
-    """How far consumer groups are, kept in config/consumerOffset.json.
+    """The offsets of consumer groups, kept in config/consumerOffset.json.
     """
 
     @staticmethod

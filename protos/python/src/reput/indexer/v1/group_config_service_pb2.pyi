@@ -21,7 +21,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class GroupConfig(_message.Message):
-    """How a group retries."""
+    """The retry settings of a group."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -33,15 +33,15 @@ class GroupConfig(_message.Message):
     group: _builtins.str
     """Name of the group: 1 to 255 bytes of letters, digits, `_`, `-`, `%` and `|`."""
     attempts_max: _builtins.int
-    """How often a message is delivered before it is a dead letter: 1 to 1,000."""
+    """Number of deliveries of a message before it becomes a dead letter: 1 to 1,000."""
     is_ordered: _builtins.bool
-    """Whether messages come in order."""
+    """Whether messages are delivered in order."""
     is_paused: _builtins.bool
-    """Whether nobody receives anything."""
+    """Whether the group receives nothing."""
     @_builtins.property
     def backoffs(self) -> _containers.RepeatedCompositeFieldContainer[_duration_pb2.Duration]:
-        """How long a message waits that was given back, by attempts; the last counts for all others. At most 64, 0 to 12 h each.
-        Empty: RocketMQ's.
+        """Wait of a message after it was given back, by attempts; the last wait is used for all further attempts. At most 64,
+        0 to 12 h each. Empty: RocketMQ's.
         """
 
     def __init__(
@@ -63,7 +63,7 @@ Global___GroupConfig: _TypeAlias = GroupConfig  # noqa: Y015
 
 @_typing.final
 class StoreGroupConfigsRequest(_message.Message):
-    """What to store."""
+    """The settings to store."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -75,7 +75,7 @@ class StoreGroupConfigsRequest(_message.Message):
 
     @_builtins.property
     def deleted_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of groups to forget. At most 1,000."""
+        """Names of groups whose settings are removed. At most 1,000."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ Global___StoreGroupConfigsRequest: _TypeAlias = StoreGroupConfigsRequest  # noqa
 
 @_typing.final
 class StoreGroupConfigsResponse(_message.Message):
-    """It is stored."""
+    """The settings are stored."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -110,7 +110,7 @@ Global___StoreGroupConfigsResponse: _TypeAlias = StoreGroupConfigsResponse  # no
 
 @_typing.final
 class GetGroupConfigRequest(_message.Message):
-    """Which group."""
+    """The group."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -132,7 +132,7 @@ Global___GetGroupConfigRequest: _TypeAlias = GetGroupConfigRequest  # noqa: Y015
 
 @_typing.final
 class GetGroupConfigResponse(_message.Message):
-    """Its settings."""
+    """The settings of the group."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -26,8 +26,9 @@ if _version_not_supported:
 
 
 class GroupConfigServiceStub(object):
-    """How consumer groups retry, kept in config/subscriptionGroup.json for RocketMQ. Delivery says it for its groups, and
-    asks for what RocketMQ said of a group that it does not know. Nothing here goes by it.
+    """The retry settings of consumer groups, kept in config/subscriptionGroup.json for RocketMQ. Delivery stores the
+    settings of its groups here, and asks for RocketMQ's settings of a group that it does not know. The Indexer itself
+    does not use them.
     """
 
     def __init__(self, channel):
@@ -49,12 +50,13 @@ class GroupConfigServiceStub(object):
 
 
 class GroupConfigServiceServicer(object):
-    """How consumer groups retry, kept in config/subscriptionGroup.json for RocketMQ. Delivery says it for its groups, and
-    asks for what RocketMQ said of a group that it does not know. Nothing here goes by it.
+    """The retry settings of consumer groups, kept in config/subscriptionGroup.json for RocketMQ. Delivery stores the
+    settings of its groups here, and asks for RocketMQ's settings of a group that it does not know. The Indexer itself
+    does not use them.
     """
 
     def StoreGroupConfigs(self, request, context):
-        """Stores the settings of groups, and forgets those of others. Synced before the answer. Idempotent.
+        """Stores the settings of some groups, and removes the settings of others. Synced before the answer. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -89,8 +91,9 @@ def add_GroupConfigServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GroupConfigService(object):
-    """How consumer groups retry, kept in config/subscriptionGroup.json for RocketMQ. Delivery says it for its groups, and
-    asks for what RocketMQ said of a group that it does not know. Nothing here goes by it.
+    """The retry settings of consumer groups, kept in config/subscriptionGroup.json for RocketMQ. Delivery stores the
+    settings of its groups here, and asks for RocketMQ's settings of a group that it does not know. The Indexer itself
+    does not use them.
     """
 
     @staticmethod

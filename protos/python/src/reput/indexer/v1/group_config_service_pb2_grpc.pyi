@@ -27,8 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class GroupConfigServiceStub:
-    """How consumer groups retry, kept in config/subscriptionGroup.json for RocketMQ. Delivery says it for its groups, and
-    asks for what RocketMQ said of a group that it does not know. Nothing here goes by it.
+    """The retry settings of consumer groups, kept in config/subscriptionGroup.json for RocketMQ. Delivery stores the
+    settings of its groups here, and asks for RocketMQ's settings of a group that it does not know. The Indexer itself
+    does not use them.
     """
 
     @_typing.overload
@@ -36,25 +37,27 @@ class GroupConfigServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> GroupConfigServiceAsyncStub: ...
     StoreGroupConfigs: _grpc.UnaryUnaryMultiCallable[_group_config_service_pb2.StoreGroupConfigsRequest, _group_config_service_pb2.StoreGroupConfigsResponse]
-    """Stores the settings of groups, and forgets those of others. Synced before the answer. Idempotent."""
+    """Stores the settings of some groups, and removes the settings of others. Synced before the answer. Idempotent."""
     GetGroupConfig: _grpc.UnaryUnaryMultiCallable[_group_config_service_pb2.GetGroupConfigRequest, _group_config_service_pb2.GetGroupConfigResponse]
     """Returns the settings of a group. Idempotent."""
 
 @_typing.type_check_only
 class GroupConfigServiceAsyncStub(GroupConfigServiceStub):
-    """How consumer groups retry, kept in config/subscriptionGroup.json for RocketMQ. Delivery says it for its groups, and
-    asks for what RocketMQ said of a group that it does not know. Nothing here goes by it.
+    """The retry settings of consumer groups, kept in config/subscriptionGroup.json for RocketMQ. Delivery stores the
+    settings of its groups here, and asks for RocketMQ's settings of a group that it does not know. The Indexer itself
+    does not use them.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     StoreGroupConfigs: _aio.UnaryUnaryMultiCallable[_group_config_service_pb2.StoreGroupConfigsRequest, _group_config_service_pb2.StoreGroupConfigsResponse]  # type: ignore[assignment]
-    """Stores the settings of groups, and forgets those of others. Synced before the answer. Idempotent."""
+    """Stores the settings of some groups, and removes the settings of others. Synced before the answer. Idempotent."""
     GetGroupConfig: _aio.UnaryUnaryMultiCallable[_group_config_service_pb2.GetGroupConfigRequest, _group_config_service_pb2.GetGroupConfigResponse]  # type: ignore[assignment]
     """Returns the settings of a group. Idempotent."""
 
 class GroupConfigServiceServicer(metaclass=_abc_1.ABCMeta):
-    """How consumer groups retry, kept in config/subscriptionGroup.json for RocketMQ. Delivery says it for its groups, and
-    asks for what RocketMQ said of a group that it does not know. Nothing here goes by it.
+    """The retry settings of consumer groups, kept in config/subscriptionGroup.json for RocketMQ. Delivery stores the
+    settings of its groups here, and asks for RocketMQ's settings of a group that it does not know. The Indexer itself
+    does not use them.
     """
 
     @_abc_1.abstractmethod
@@ -63,7 +66,7 @@ class GroupConfigServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_config_service_pb2.StoreGroupConfigsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_config_service_pb2.StoreGroupConfigsResponse, _abc.Awaitable[_group_config_service_pb2.StoreGroupConfigsResponse]]:
-        """Stores the settings of groups, and forgets those of others. Synced before the answer. Idempotent."""
+        """Stores the settings of some groups, and removes the settings of others. Synced before the answer. Idempotent."""
 
     @_abc_1.abstractmethod
     def GetGroupConfig(

@@ -30,7 +30,7 @@ class _ReputStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReputState
     REPUT_STATE_UNSPECIFIED: _ReputState.ValueType  # 0
     """Never sent."""
     REPUT_STATE_RECOVERING: _ReputState.ValueType  # 1
-    """Opening its files and dropping what is past its checkpoint."""
+    """Opening its files and dropping the entries past its checkpoint."""
     REPUT_STATE_CONNECTING: _ReputState.ValueType  # 2
     """Trying to reach the CommitLog."""
     REPUT_STATE_CATCHING_UP: _ReputState.ValueType  # 3
@@ -42,17 +42,17 @@ class _ReputStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReputState
     REPUT_STATE_REBUILDING: _ReputState.ValueType  # 6
     """Building all indexes again from the log, because RebuildIndexes dropped them."""
     REPUT_STATE_OTHER_LOG: _ReputState.ValueType  # 7
-    """The log that was met is not the one that was indexed. Nothing is entered, dropped or answered, and the log is asked again
-    and again, until it is the right one or somebody calls RebuildIndexes.
+    """The log at the CommitLog's address is not the log that was indexed. Nothing is entered, dropped or answered. The
+    loop asks the log again and again, until it is the right log or RebuildIndexes is called.
     """
 
 class ReputState(_ReputState, metaclass=_ReputStateEnumTypeWrapper):
-    """What the reput loop does."""
+    """The state of the reput loop."""
 
 REPUT_STATE_UNSPECIFIED: ReputState.ValueType  # 0
 """Never sent."""
 REPUT_STATE_RECOVERING: ReputState.ValueType  # 1
-"""Opening its files and dropping what is past its checkpoint."""
+"""Opening its files and dropping the entries past its checkpoint."""
 REPUT_STATE_CONNECTING: ReputState.ValueType  # 2
 """Trying to reach the CommitLog."""
 REPUT_STATE_CATCHING_UP: ReputState.ValueType  # 3
@@ -64,8 +64,8 @@ REPUT_STATE_STOPPED: ReputState.ValueType  # 5
 REPUT_STATE_REBUILDING: ReputState.ValueType  # 6
 """Building all indexes again from the log, because RebuildIndexes dropped them."""
 REPUT_STATE_OTHER_LOG: ReputState.ValueType  # 7
-"""The log that was met is not the one that was indexed. Nothing is entered, dropped or answered, and the log is asked again
-and again, until it is the right one or somebody calls RebuildIndexes.
+"""The log at the CommitLog's address is not the log that was indexed. Nothing is entered, dropped or answered. The
+loop asks the log again and again, until it is the right log or RebuildIndexes is called.
 """
 Global___ReputState: _TypeAlias = ReputState  # noqa: Y015
 
@@ -78,9 +78,9 @@ class _SteppedOverReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Ste
     STEPPED_OVER_REASON_UNSPECIFIED: _SteppedOverReason.ValueType  # 0
     """Never sent."""
     STEPPED_OVER_REASON_QUEUE_OFFSET: _SteppedOverReason.ValueType  # 1
-    """The queue offset neither goes on where the queue ends, nor begins the queue again at 0."""
+    """The queue offset neither continues the queue at its end, nor begins the queue again at 0."""
     STEPPED_OVER_REASON_NAME: _SteppedOverReason.ValueType  # 2
-    """Nothing on a disk may have the name of this topic or queue."""
+    """The name of this topic or queue is not allowed for a file or folder."""
     STEPPED_OVER_REASON_SET_APART: _SteppedOverReason.ValueType  # 3
     """RocketMQ keeps the topic, or the record, in a way that this server does not serve."""
     STEPPED_OVER_REASON_TOPIC_DELETED: _SteppedOverReason.ValueType  # 4
@@ -92,9 +92,9 @@ class SteppedOverReason(_SteppedOverReason, metaclass=_SteppedOverReasonEnumType
 STEPPED_OVER_REASON_UNSPECIFIED: SteppedOverReason.ValueType  # 0
 """Never sent."""
 STEPPED_OVER_REASON_QUEUE_OFFSET: SteppedOverReason.ValueType  # 1
-"""The queue offset neither goes on where the queue ends, nor begins the queue again at 0."""
+"""The queue offset neither continues the queue at its end, nor begins the queue again at 0."""
 STEPPED_OVER_REASON_NAME: SteppedOverReason.ValueType  # 2
-"""Nothing on a disk may have the name of this topic or queue."""
+"""The name of this topic or queue is not allowed for a file or folder."""
 STEPPED_OVER_REASON_SET_APART: SteppedOverReason.ValueType  # 3
 """RocketMQ keeps the topic, or the record, in a way that this server does not serve."""
 STEPPED_OVER_REASON_TOPIC_DELETED: SteppedOverReason.ValueType  # 4
@@ -110,17 +110,17 @@ class _QueueSelectionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QueueS
     QUEUE_SELECTION_UNSPECIFIED: _QueueSelection.ValueType  # 0
     """Refused."""
     QUEUE_SELECTION_EXPIRED: _QueueSelection.ValueType  # 1
-    """Queues all of whose messages have expired; not those of delayed messages."""
+    """Queues all of whose messages have expired, except the queues of delayed messages."""
     QUEUE_SELECTION_UNUSED_TOPICS: _QueueSelection.ValueType  # 2
     """Queues of topics that the CommitLog does not know any more, also if the log still has their messages."""
 
 class QueueSelection(_QueueSelection, metaclass=_QueueSelectionEnumTypeWrapper):
-    """Which queues nobody needs."""
+    """The queues that are not needed."""
 
 QUEUE_SELECTION_UNSPECIFIED: QueueSelection.ValueType  # 0
 """Refused."""
 QUEUE_SELECTION_EXPIRED: QueueSelection.ValueType  # 1
-"""Queues all of whose messages have expired; not those of delayed messages."""
+"""Queues all of whose messages have expired, except the queues of delayed messages."""
 QUEUE_SELECTION_UNUSED_TOPICS: QueueSelection.ValueType  # 2
 """Queues of topics that the CommitLog does not know any more, also if the log still has their messages."""
 Global___QueueSelection: _TypeAlias = QueueSelection  # noqa: Y015
@@ -174,49 +174,52 @@ class GetStatusResponse(_message.Message):
     IS_LOG_AWAY_FIELD_NUMBER: _builtins.int
     DAMAGED_RECORDS_FIELD_NUMBER: _builtins.int
     state: Global___ReputState.ValueType
-    """What the reput loop does."""
+    """The state of the reput loop."""
     indexed_physical_offset: _builtins.int
-    """End of what is indexed, exclusive."""
+    """End of the indexed log, exclusive."""
     flushed_physical_offset: _builtins.int
-    """End of what is indexed and synced, exclusive."""
+    """End of the log that is indexed and synced, exclusive."""
     confirmed_physical_offset: _builtins.int
-    """End of the confirmed log, exclusive; as last heard."""
+    """End of the confirmed log, exclusive; as last received."""
     min_physical_offset: _builtins.int
-    """First byte of the log that is kept; as last heard."""
+    """First byte of the log that is kept; as last received."""
     epoch: _builtins.int
-    """Epoch that is followed."""
+    """Epoch that the Indexer follows."""
     queue_count: _builtins.int
     """Number of queues."""
     index_file_count: _builtins.int
     """Number of index files."""
     index_entry_count: _builtins.int
-    """Entries in them."""
+    """Entries in the index files."""
     applied_record_count: _builtins.int
     """Records applied since the start."""
     last_error: _builtins.str
-    """Why the loop last failed; empty if it never did."""
+    """Reason of the loop's last failure; empty if there was none."""
     version: _builtins.str
     """Version of the service."""
     is_complete: _builtins.bool
     """False after a crash, a lost tail or the begin of a rebuild, until all that the log had then is indexed again. Calls
-    that need the indexes fail with RECOVERING meanwhile, because their answers would lack what was there before.
+    that need the indexes fail with RECOVERING meanwhile, because their answers would lack entries that were there
+    before.
     """
     complete_physical_offset: _builtins.int
-    """Where the indexes are complete again, exclusive. 0 if they are, or while the log has not said it."""
+    """Physical offset at which the indexes are complete again, exclusive. 0 if they are complete, or while the log has
+    not sent it.
+    """
     disk_total_bytes: _builtins.int
     """Bytes of the indexes' file system."""
     disk_free_bytes: _builtins.int
     """Bytes of it that are free for the indexes."""
     disk_used_percent: _builtins.int
-    """Used part of what the indexes could use of it, rounded up, 0 to 100."""
+    """Used part of the space that the indexes could use, rounded up, 0 to 100."""
     stepped_over_record_count: _builtins.int
     """Records that name a queue and have no place in it, and that the log still has; they are found by key,
     and by id if they have a key.
     """
     log_silent_ms: _builtins.int
-    """For how many milliseconds nothing was heard of the CommitLog, which says something every second."""
+    """Milliseconds since the last step that came from the CommitLog, which sends at least one every second."""
     is_log_away: _builtins.bool
-    """True while calls that wait for what is new fail with DEPENDENCY_UNAVAILABLE, because that is too long."""
+    """True while calls that wait for new records fail with DEPENDENCY_UNAVAILABLE, because log_silent_ms is too large."""
     @_builtins.property
     def last_store_time(self) -> _timestamp_pb2.Timestamp:
         """Store time of the last record that was applied. Absent if none."""
@@ -231,12 +234,12 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def stepped_over(self) -> _containers.RepeatedCompositeFieldContainer[Global___SteppedOver]:
-        """The same by queue and reason, at most 100, those that were met last first."""
+        """The same by queue and reason, at most 100, the latest first."""
 
     @_builtins.property
     def damaged_records(self) -> _containers.RepeatedCompositeFieldContainer[Global___DamagedRecord]:
-        """Places of the log that answers needed since the start and that could not be read, at most 16. What lies before and
-        behind them is served.
+        """Places of the log that answers needed since the start and that could not be read, at most 16. The records before
+        and behind them are served.
         """
 
     def __init__(
@@ -288,9 +291,9 @@ class DamagedRecord(_message.Message):
     segment: _builtins.str
     """Name of the segment."""
     position: _builtins.int
-    """Where the record begins in it."""
+    """Position of the record's first byte in the segment."""
     reason: _builtins.str
-    """What is wrong."""
+    """The fault."""
     def __init__(
         self,
         *,
@@ -320,17 +323,17 @@ class SteppedOver(_message.Message):
     LAST_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     LAST_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
-    """Name of the topic. Empty for all queues beyond the 4,096 that are told apart."""
+    """Name of the topic. Empty for all queues beyond the 4,096 that are listed separately."""
     queue_id: _builtins.int
     """Queue within the topic."""
     reason: Global___SteppedOverReason.ValueType
-    """Why."""
+    """The reason."""
     record_count: _builtins.int
-    """How many records; with some that the log has lost since, if it lost its tail."""
+    """Number of records, including records that the log has lost since, if it lost its tail."""
     first_physical_offset: _builtins.int
-    """Where the first of them is."""
+    """Physical offset of the first of them."""
     last_physical_offset: _builtins.int
-    """Where the last of them is."""
+    """Physical offset of the last of them."""
     last_queue_offset: _builtins.int
     """Queue offset of the last of them."""
     def __init__(
@@ -371,11 +374,11 @@ class DelayedDelivery(_message.Message):
     waiting_count: _builtins.int
     """Messages that wait now."""
     lateness_ms: _builtins.int
-    """For how many milliseconds the message that has been due for longest has been due. 0 if none is."""
+    """Milliseconds for which the oldest due message has been due. 0 if none is due."""
     blocked_level_count: _builtins.int
-    """Delay levels that stand still because their last attempt failed; they try again."""
+    """Delay levels that are blocked because their last attempt failed; they try again."""
     last_error: _builtins.str
-    """Why one of them does. Empty if none does."""
+    """Reason why one of them is blocked. Empty if none is."""
     def __init__(
         self,
         *,
@@ -396,13 +399,13 @@ Global___DelayedDelivery: _TypeAlias = DelayedDelivery  # noqa: Y015
 
 @_typing.final
 class WaitIndexedRequest(_message.Message):
-    """Which record."""
+    """The record to wait for."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     physical_offset: _builtins.int
-    """Its first byte, as the answer to its append says."""
+    """Physical offset of its first byte, as the answer to its append has it."""
     def __init__(
         self,
         *,
@@ -424,7 +427,7 @@ class WaitIndexedResponse(_message.Message):
 
     INDEXED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     indexed_physical_offset: _builtins.int
-    """End of what is indexed, exclusive: past the record."""
+    """End of the indexed log, exclusive: past the record."""
     def __init__(
         self,
         *,
@@ -440,7 +443,7 @@ Global___WaitIndexedResponse: _TypeAlias = WaitIndexedResponse  # noqa: Y015
 
 @_typing.final
 class TrimToRequest(_message.Message):
-    """What to forget."""
+    """The entries to drop."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -449,7 +452,7 @@ class TrimToRequest(_message.Message):
     min_physical_offset: _builtins.int
     """First byte of the log that will be kept."""
     dry_run: _builtins.bool
-    """Tell what would be forgotten and freed, and forget nothing."""
+    """Return the counts of entries and bytes that would be dropped and freed, and drop nothing."""
     def __init__(
         self,
         *,
@@ -466,7 +469,7 @@ Global___TrimToRequest: _TypeAlias = TrimToRequest  # noqa: Y015
 
 @_typing.final
 class TrimToResponse(_message.Message):
-    """What was forgotten."""
+    """The result of a trim."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -483,13 +486,13 @@ class TrimToResponse(_message.Message):
     freed_bytes: _builtins.int
     """Bytes that were freed."""
     consumer_count: _builtins.int
-    """How many such offsets there are in all."""
+    """Number of all such offsets."""
     own_bytes: _builtins.int
-    """With dry_run: bytes that the files of the indexes take on their file system, without those that are on their way out."""
+    """With dry_run: bytes that the files of the indexes take on their file system, without files that are being deleted."""
     @_builtins.property
     def consumers(self) -> _containers.RepeatedCompositeFieldContainer[_consumer_pb2.ConsumerBelow]:
-        """Groups whose stored offsets are below what is kept then: they miss what lies between. At most 100, those that miss
-        most first.
+        """Groups whose stored offsets are below the first entry that is kept then: they miss the entries between. At most
+        100; the groups that miss most come first.
         """
 
     def __init__(
@@ -512,7 +515,7 @@ Global___TrimToResponse: _TypeAlias = TrimToResponse  # noqa: Y015
 
 @_typing.final
 class RemoveQueuesRequest(_message.Message):
-    """Which queues to remove."""
+    """The queues to remove."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -521,7 +524,7 @@ class RemoveQueuesRequest(_message.Message):
     selection: Global___QueueSelection.ValueType
     """EXPIRED or UNUSED_TOPICS."""
     dry_run: _builtins.bool
-    """Tell what would be removed, and remove nothing."""
+    """Return the queues that would be removed, and remove nothing."""
     def __init__(
         self,
         *,
@@ -538,7 +541,7 @@ Global___RemoveQueuesRequest: _TypeAlias = RemoveQueuesRequest  # noqa: Y015
 
 @_typing.final
 class RemoveQueuesResponse(_message.Message):
-    """What was removed, or with dry_run would be."""
+    """The queues that were removed, or would be with dry_run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -586,7 +589,7 @@ class RemovedQueue(_message.Message):
     queue_id: _builtins.int
     """Queue within the topic, from 0."""
     max_queue_offset: _builtins.int
-    """End of the queue, exclusive: with EXPIRED the next message goes on there."""
+    """End of the queue, exclusive: with EXPIRED the next message continues the queue there."""
     def __init__(
         self,
         *,

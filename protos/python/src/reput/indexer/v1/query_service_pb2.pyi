@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class QueryByKeyRequest(_message.Message):
-    """What to find by key."""
+    """The key and the bounds of a query."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -36,14 +36,14 @@ class QueryByKeyRequest(_message.Message):
     topic: _builtins.str
     """Name of the topic."""
     key: _builtins.str
-    """One key, without spaces, of at most 32,767 bytes."""
+    """A single key, without spaces, of at most 32,767 bytes."""
     page_size: _builtins.int
     """Most messages in the answer. 0 means 64, more than 1,024 means 1,024."""
     page_token: _builtins.str
     """next_page_token of the page before; empty for the first page."""
     where: _builtins.str
-    """Only messages whose properties this holds for: RocketMQ's SQL92, as `price > 10 AND region = 'eu'` (docs/filters.md), at
-    most 32,767 bytes. Empty for all. A page may be short or empty, and have a successor.
+    """Only messages whose properties match this condition: RocketMQ's SQL92, such as `price > 10 AND region = 'eu'`
+    (docs/filters.md), at most 32,767 bytes. Empty for all. A page may be short or empty, and have a next page.
     """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
@@ -106,7 +106,7 @@ Global___QueryByKeyResponse: _TypeAlias = QueryByKeyResponse  # noqa: Y015
 
 @_typing.final
 class QueryByTimeRequest(_message.Message):
-    """What to find by time."""
+    """The times and the queues of a query."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -126,8 +126,8 @@ class QueryByTimeRequest(_message.Message):
     page_token: _builtins.str
     """next_page_token of the page before; empty for the first page."""
     where: _builtins.str
-    """Only messages whose properties this holds for: RocketMQ's SQL92, as `price > 10 AND region = 'eu'` (docs/filters.md), at
-    most 32,767 bytes. Empty for all. A page may be short or empty, and have a successor.
+    """Only messages whose properties match this condition: RocketMQ's SQL92, such as `price > 10 AND region = 'eu'`
+    (docs/filters.md), at most 32,767 bytes. Empty for all. A page may be short or empty, and have a next page.
     """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
@@ -192,7 +192,7 @@ Global___QueryByTimeResponse: _TypeAlias = QueryByTimeResponse  # noqa: Y015
 
 @_typing.final
 class QueryByIdRequest(_message.Message):
-    """Which message."""
+    """The message to find."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -227,7 +227,7 @@ class QueryByIdResponse(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def message(self) -> _message_pb2.StoredMessage:
-        """As stored. With several of the same unique id, the newest."""
+        """The message as it is stored. If several have the same unique id, the newest."""
 
     def __init__(
         self,

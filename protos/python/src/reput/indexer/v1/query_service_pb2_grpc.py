@@ -57,24 +57,24 @@ class QueryServiceServicer(object):
     """
 
     def QueryByKey(self, request, context):
-        """Messages of a topic that have a key (one of KEYS, or UNIQ_KEY), newest first. The key is compared with the stored
-        message, not only by hash. Idempotent. TOPIC_NOT_FOUND instead of a last page without messages if nobody has made the
-        topic, or if it was deleted meanwhile and its queues are gone.
+        """Returns messages of a topic that have a key (a key of KEYS, or UNIQ_KEY), newest first. The key is compared with
+        the stored message, not only by hash. Idempotent. TOPIC_NOT_FOUND instead of a last page without messages if the
+        topic was never made, or if it was deleted meanwhile and its queues are gone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def QueryByTime(self, request, context):
-        """Messages of a topic, or of one of its queues, by store time, ordered by queue id and queue offset. Idempotent.
-        TOPIC_NOT_FOUND as for QueryByKey.
+        """Returns messages of a topic, or of a single queue of it, by store time, ordered by queue id and queue offset.
+        Idempotent. TOPIC_NOT_FOUND as for QueryByKey.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def QueryById(self, request, context):
-        """The message with an id. MESSAGE_NOT_FOUND if there is none. Idempotent.
+        """Returns the message with an id. MESSAGE_NOT_FOUND if there is none. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

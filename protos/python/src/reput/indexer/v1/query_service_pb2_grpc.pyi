@@ -34,16 +34,16 @@ class QueryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> QueryServiceAsyncStub: ...
     QueryByKey: _grpc.UnaryUnaryMultiCallable[_query_service_pb2.QueryByKeyRequest, _query_service_pb2.QueryByKeyResponse]
-    """Messages of a topic that have a key (one of KEYS, or UNIQ_KEY), newest first. The key is compared with the stored
-    message, not only by hash. Idempotent. TOPIC_NOT_FOUND instead of a last page without messages if nobody has made the
-    topic, or if it was deleted meanwhile and its queues are gone.
+    """Returns messages of a topic that have a key (a key of KEYS, or UNIQ_KEY), newest first. The key is compared with
+    the stored message, not only by hash. Idempotent. TOPIC_NOT_FOUND instead of a last page without messages if the
+    topic was never made, or if it was deleted meanwhile and its queues are gone.
     """
     QueryByTime: _grpc.UnaryUnaryMultiCallable[_query_service_pb2.QueryByTimeRequest, _query_service_pb2.QueryByTimeResponse]
-    """Messages of a topic, or of one of its queues, by store time, ordered by queue id and queue offset. Idempotent.
-    TOPIC_NOT_FOUND as for QueryByKey.
+    """Returns messages of a topic, or of a single queue of it, by store time, ordered by queue id and queue offset.
+    Idempotent. TOPIC_NOT_FOUND as for QueryByKey.
     """
     QueryById: _grpc.UnaryUnaryMultiCallable[_query_service_pb2.QueryByIdRequest, _query_service_pb2.QueryByIdResponse]
-    """The message with an id. MESSAGE_NOT_FOUND if there is none. Idempotent."""
+    """Returns the message with an id. MESSAGE_NOT_FOUND if there is none. Idempotent."""
 
 @_typing.type_check_only
 class QueryServiceAsyncStub(QueryServiceStub):
@@ -51,16 +51,16 @@ class QueryServiceAsyncStub(QueryServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     QueryByKey: _aio.UnaryUnaryMultiCallable[_query_service_pb2.QueryByKeyRequest, _query_service_pb2.QueryByKeyResponse]  # type: ignore[assignment]
-    """Messages of a topic that have a key (one of KEYS, or UNIQ_KEY), newest first. The key is compared with the stored
-    message, not only by hash. Idempotent. TOPIC_NOT_FOUND instead of a last page without messages if nobody has made the
-    topic, or if it was deleted meanwhile and its queues are gone.
+    """Returns messages of a topic that have a key (a key of KEYS, or UNIQ_KEY), newest first. The key is compared with
+    the stored message, not only by hash. Idempotent. TOPIC_NOT_FOUND instead of a last page without messages if the
+    topic was never made, or if it was deleted meanwhile and its queues are gone.
     """
     QueryByTime: _aio.UnaryUnaryMultiCallable[_query_service_pb2.QueryByTimeRequest, _query_service_pb2.QueryByTimeResponse]  # type: ignore[assignment]
-    """Messages of a topic, or of one of its queues, by store time, ordered by queue id and queue offset. Idempotent.
-    TOPIC_NOT_FOUND as for QueryByKey.
+    """Returns messages of a topic, or of a single queue of it, by store time, ordered by queue id and queue offset.
+    Idempotent. TOPIC_NOT_FOUND as for QueryByKey.
     """
     QueryById: _aio.UnaryUnaryMultiCallable[_query_service_pb2.QueryByIdRequest, _query_service_pb2.QueryByIdResponse]  # type: ignore[assignment]
-    """The message with an id. MESSAGE_NOT_FOUND if there is none. Idempotent."""
+    """Returns the message with an id. MESSAGE_NOT_FOUND if there is none. Idempotent."""
 
 class QueryServiceServicer(metaclass=_abc_1.ABCMeta):
     """Finds messages by key, time or id."""
@@ -71,9 +71,9 @@ class QueryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _query_service_pb2.QueryByKeyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_query_service_pb2.QueryByKeyResponse, _abc.Awaitable[_query_service_pb2.QueryByKeyResponse]]:
-        """Messages of a topic that have a key (one of KEYS, or UNIQ_KEY), newest first. The key is compared with the stored
-        message, not only by hash. Idempotent. TOPIC_NOT_FOUND instead of a last page without messages if nobody has made the
-        topic, or if it was deleted meanwhile and its queues are gone.
+        """Returns messages of a topic that have a key (a key of KEYS, or UNIQ_KEY), newest first. The key is compared with
+        the stored message, not only by hash. Idempotent. TOPIC_NOT_FOUND instead of a last page without messages if the
+        topic was never made, or if it was deleted meanwhile and its queues are gone.
         """
 
     @_abc_1.abstractmethod
@@ -82,8 +82,8 @@ class QueryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _query_service_pb2.QueryByTimeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_query_service_pb2.QueryByTimeResponse, _abc.Awaitable[_query_service_pb2.QueryByTimeResponse]]:
-        """Messages of a topic, or of one of its queues, by store time, ordered by queue id and queue offset. Idempotent.
-        TOPIC_NOT_FOUND as for QueryByKey.
+        """Returns messages of a topic, or of a single queue of it, by store time, ordered by queue id and queue offset.
+        Idempotent. TOPIC_NOT_FOUND as for QueryByKey.
         """
 
     @_abc_1.abstractmethod
@@ -92,6 +92,6 @@ class QueryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _query_service_pb2.QueryByIdRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_query_service_pb2.QueryByIdResponse, _abc.Awaitable[_query_service_pb2.QueryByIdResponse]]:
-        """The message with an id. MESSAGE_NOT_FOUND if there is none. Idempotent."""
+        """Returns the message with an id. MESSAGE_NOT_FOUND if there is none. Idempotent."""
 
 def add_QueryServiceServicer_to_server(servicer: QueryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

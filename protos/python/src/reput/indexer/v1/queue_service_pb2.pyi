@@ -33,41 +33,41 @@ class _PullStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PullStatus
     PULL_STATUS_FOUND: _PullStatus.ValueType  # 1
     """At least one message."""
     PULL_STATUS_NO_MATCHED_MESSAGE: _PullStatus.ValueType  # 2
-    """Messages, but none that passes what was asked for. Go on at next_queue_offset."""
+    """There are messages, but none passes the filter. Continue at next_queue_offset."""
     PULL_STATUS_MESSAGE_WAS_REMOVING: _PullStatus.ValueType  # 3
-    """Entries whose messages are being deleted. Go on at next_queue_offset."""
+    """Entries whose messages are being deleted. Continue at next_queue_offset."""
     PULL_STATUS_NO_MATCHED_LOGIC_QUEUE: _PullStatus.ValueType  # 4
     """The queue does not exist."""
     PULL_STATUS_NO_MESSAGE_IN_QUEUE: _PullStatus.ValueType  # 5
     """The queue has never had a message."""
     PULL_STATUS_OFFSET_TOO_SMALL: _PullStatus.ValueType  # 6
-    """The offset lies below the oldest one; next_queue_offset is the oldest."""
+    """The offset lies below the oldest queue offset; next_queue_offset is the oldest."""
     PULL_STATUS_OFFSET_OVERFLOW_ONE: _PullStatus.ValueType  # 7
-    """The offset is the end of the queue: nothing yet."""
+    """The offset is the end of the queue: there is no message yet."""
     PULL_STATUS_OFFSET_OVERFLOW_BADLY: _PullStatus.ValueType  # 8
     """The offset lies beyond the end of the queue; next_queue_offset is the end."""
     PULL_STATUS_OFFSET_FOUND_NULL: _PullStatus.ValueType  # 9
     """The entry's file is gone; next_queue_offset is the start of the next file."""
 
 class PullStatus(_PullStatus, metaclass=_PullStatusEnumTypeWrapper):
-    """What a pull found."""
+    """The result of a pull."""
 
 PULL_STATUS_UNSPECIFIED: PullStatus.ValueType  # 0
 """Never sent."""
 PULL_STATUS_FOUND: PullStatus.ValueType  # 1
 """At least one message."""
 PULL_STATUS_NO_MATCHED_MESSAGE: PullStatus.ValueType  # 2
-"""Messages, but none that passes what was asked for. Go on at next_queue_offset."""
+"""There are messages, but none passes the filter. Continue at next_queue_offset."""
 PULL_STATUS_MESSAGE_WAS_REMOVING: PullStatus.ValueType  # 3
-"""Entries whose messages are being deleted. Go on at next_queue_offset."""
+"""Entries whose messages are being deleted. Continue at next_queue_offset."""
 PULL_STATUS_NO_MATCHED_LOGIC_QUEUE: PullStatus.ValueType  # 4
 """The queue does not exist."""
 PULL_STATUS_NO_MESSAGE_IN_QUEUE: PullStatus.ValueType  # 5
 """The queue has never had a message."""
 PULL_STATUS_OFFSET_TOO_SMALL: PullStatus.ValueType  # 6
-"""The offset lies below the oldest one; next_queue_offset is the oldest."""
+"""The offset lies below the oldest queue offset; next_queue_offset is the oldest."""
 PULL_STATUS_OFFSET_OVERFLOW_ONE: PullStatus.ValueType  # 7
-"""The offset is the end of the queue: nothing yet."""
+"""The offset is the end of the queue: there is no message yet."""
 PULL_STATUS_OFFSET_OVERFLOW_BADLY: PullStatus.ValueType  # 8
 """The offset lies beyond the end of the queue; next_queue_offset is the end."""
 PULL_STATUS_OFFSET_FOUND_NULL: PullStatus.ValueType  # 9
@@ -100,7 +100,7 @@ Global___Boundary: _TypeAlias = Boundary  # noqa: Y015
 
 @_typing.final
 class PullRequest(_message.Message):
-    """What to read."""
+    """The queue, the offset and the filter of a pull."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -127,8 +127,8 @@ class PullRequest(_message.Message):
     Compared as text, not only by hash.
     """
     where: _builtins.str
-    """Only messages whose properties this holds for, and whose tag passes: RocketMQ's SQL92, as `price > 10 AND region = 'eu'`
-    (docs/filters.md), at most 32,767 bytes. Empty for all.
+    """Only messages whose properties match this condition, and whose tag passes. RocketMQ's SQL92, such as `price > 10
+    AND region = 'eu'` (docs/filters.md), at most 32,767 bytes. Empty for all.
     """
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
@@ -156,7 +156,7 @@ Global___PullRequest: _TypeAlias = PullRequest  # noqa: Y015
 
 @_typing.final
 class PullResponse(_message.Message):
-    """What was found."""
+    """The messages that were found."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -166,9 +166,9 @@ class PullResponse(_message.Message):
     MIN_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
     MAX_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
     status: Global___PullStatus.ValueType
-    """What the pull found."""
+    """The result of the pull."""
     next_queue_offset: _builtins.int
-    """Where to go on."""
+    """Queue offset at which the next pull continues."""
     min_queue_offset: _builtins.int
     """First entry of the queue."""
     max_queue_offset: _builtins.int
@@ -196,7 +196,7 @@ Global___PullResponse: _TypeAlias = PullResponse  # noqa: Y015
 
 @_typing.final
 class SubscribeRequest(_message.Message):
-    """What to follow."""
+    """The queue, the offset and the filter of a subscription."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -212,7 +212,7 @@ class SubscribeRequest(_message.Message):
     queue_id: _builtins.int
     """Queue within the topic, from 0."""
     queue_offset: _builtins.int
-    """First entry to read, from 0. Outside of the queue: the first response says so and the stream goes on from
+    """First entry to read, from 0. If it is outside of the queue, the first response says so and the stream continues at
     next_queue_offset.
     """
     tag_expression: _builtins.str
@@ -222,8 +222,8 @@ class SubscribeRequest(_message.Message):
     size_bytes_max: _builtins.int
     """Most bytes of records in one response. 0 means 1 MiB, more than 8 MiB means 8 MiB."""
     where: _builtins.str
-    """Only messages whose properties this holds for, and whose tag passes: RocketMQ's SQL92, as `price > 10 AND region = 'eu'`
-    (docs/filters.md), at most 32,767 bytes. Empty for all.
+    """Only messages whose properties match this condition, and whose tag passes. RocketMQ's SQL92, such as `price > 10
+    AND region = 'eu'` (docs/filters.md), at most 32,767 bytes. Empty for all.
     """
     def __init__(
         self,
@@ -259,9 +259,9 @@ class SubscribeResponse(_message.Message):
     heartbeat, sent every 5 s while idle.
     """
     next_queue_offset: _builtins.int
-    """Where the stream goes on."""
+    """Queue offset at which the stream continues."""
     max_queue_offset: _builtins.int
-    """End of the queue, exclusive: how far behind the reader is."""
+    """End of the queue, exclusive: it shows how far behind the reader is."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]:
         """In queue order."""
@@ -320,7 +320,7 @@ Global___GetOffsetByTimeRequest: _TypeAlias = GetOffsetByTimeRequest  # noqa: Y0
 
 @_typing.final
 class GetOffsetByTimeResponse(_message.Message):
-    """The entry."""
+    """The entry that was found."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -342,7 +342,7 @@ Global___GetOffsetByTimeResponse: _TypeAlias = GetOffsetByTimeResponse  # noqa: 
 
 @_typing.final
 class GetQueueRangeRequest(_message.Message):
-    """Which queue."""
+    """The queue, and options for its size."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -358,7 +358,7 @@ class GetQueueRangeRequest(_message.Message):
     """Set to ask for size_bytes, of the entries from here to the end of the queue."""
     @_builtins.property
     def size_queue_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """At most 10,000 further entries whose size counts, those that the queue has."""
+        """At most 10,000 further entries whose size counts, if the queue has them."""
 
     def __init__(
         self,
@@ -387,7 +387,7 @@ class GetQueueRangeResponse(_message.Message):
     QUEUE_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     size_bytes: _builtins.int
-    """Bytes of the records of the entries that were asked for, exactly."""
+    """Exact number of bytes of the records of the requested entries."""
     @_builtins.property
     def queue(self) -> Global___Queue:
         """The queue."""
@@ -454,7 +454,7 @@ Global___Queue: _TypeAlias = Queue  # noqa: Y015
 
 @_typing.final
 class ListQueuesRequest(_message.Message):
-    """Which queues."""
+    """The queues to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

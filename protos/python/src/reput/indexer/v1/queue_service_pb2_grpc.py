@@ -67,18 +67,19 @@ class QueueServiceServicer(object):
     """
 
     def Pull(self, request, context):
-        """Reads messages from a queue offset on; may wait for the first one. Idempotent. What it found is a status of the
-        response, as in RocketMQ's store: an offset outside of the queue is an answer, not a failure. A pull that may wait at
-        the end of a queue fails with DEPENDENCY_UNAVAILABLE while the Indexer does not hear its log: another one may.
+        """Reads messages from a queue offset on; may wait for the first message. Idempotent. The response has a status for
+        the result, as in RocketMQ's store: an offset outside of the queue is an answer, not a failure. A pull that may
+        wait at the end of a queue fails with DEPENDENCY_UNAVAILABLE while the Indexer receives nothing from its log:
+        another Indexer may be connected.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Subscribe(self, request, context):
-        """Pull that follows the live end of a queue. Idempotent: resume at the last next_queue_offset. A slow reader slows the
-        stream, not the server. May be ended with UNAVAILABLE at any time, as with DEPENDENCY_UNAVAILABLE at the end of the
-        queue while the Indexer does not hear its log.
+        """A pull that follows the live end of a queue. Idempotent: resume at the last next_queue_offset. A slow reader slows
+        the stream, not the server. The server may end the stream with UNAVAILABLE at any time, and with
+        DEPENDENCY_UNAVAILABLE at the end of the queue while the Indexer receives nothing from its log.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

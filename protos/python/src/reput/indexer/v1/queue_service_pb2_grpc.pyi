@@ -34,14 +34,15 @@ class QueueServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> QueueServiceAsyncStub: ...
     Pull: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.PullRequest, _queue_service_pb2.PullResponse]
-    """Reads messages from a queue offset on; may wait for the first one. Idempotent. What it found is a status of the
-    response, as in RocketMQ's store: an offset outside of the queue is an answer, not a failure. A pull that may wait at
-    the end of a queue fails with DEPENDENCY_UNAVAILABLE while the Indexer does not hear its log: another one may.
+    """Reads messages from a queue offset on; may wait for the first message. Idempotent. The response has a status for
+    the result, as in RocketMQ's store: an offset outside of the queue is an answer, not a failure. A pull that may
+    wait at the end of a queue fails with DEPENDENCY_UNAVAILABLE while the Indexer receives nothing from its log:
+    another Indexer may be connected.
     """
     Subscribe: _grpc.UnaryStreamMultiCallable[_queue_service_pb2.SubscribeRequest, _queue_service_pb2.SubscribeResponse]
-    """Pull that follows the live end of a queue. Idempotent: resume at the last next_queue_offset. A slow reader slows the
-    stream, not the server. May be ended with UNAVAILABLE at any time, as with DEPENDENCY_UNAVAILABLE at the end of the
-    queue while the Indexer does not hear its log.
+    """A pull that follows the live end of a queue. Idempotent: resume at the last next_queue_offset. A slow reader slows
+    the stream, not the server. The server may end the stream with UNAVAILABLE at any time, and with
+    DEPENDENCY_UNAVAILABLE at the end of the queue while the Indexer receives nothing from its log.
     """
     GetOffsetByTime: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.GetOffsetByTimeRequest, _queue_service_pb2.GetOffsetByTimeResponse]
     """Finds the queue offset for a store time. Idempotent."""
@@ -56,14 +57,15 @@ class QueueServiceAsyncStub(QueueServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Pull: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.PullRequest, _queue_service_pb2.PullResponse]  # type: ignore[assignment]
-    """Reads messages from a queue offset on; may wait for the first one. Idempotent. What it found is a status of the
-    response, as in RocketMQ's store: an offset outside of the queue is an answer, not a failure. A pull that may wait at
-    the end of a queue fails with DEPENDENCY_UNAVAILABLE while the Indexer does not hear its log: another one may.
+    """Reads messages from a queue offset on; may wait for the first message. Idempotent. The response has a status for
+    the result, as in RocketMQ's store: an offset outside of the queue is an answer, not a failure. A pull that may
+    wait at the end of a queue fails with DEPENDENCY_UNAVAILABLE while the Indexer receives nothing from its log:
+    another Indexer may be connected.
     """
     Subscribe: _aio.UnaryStreamMultiCallable[_queue_service_pb2.SubscribeRequest, _queue_service_pb2.SubscribeResponse]  # type: ignore[assignment]
-    """Pull that follows the live end of a queue. Idempotent: resume at the last next_queue_offset. A slow reader slows the
-    stream, not the server. May be ended with UNAVAILABLE at any time, as with DEPENDENCY_UNAVAILABLE at the end of the
-    queue while the Indexer does not hear its log.
+    """A pull that follows the live end of a queue. Idempotent: resume at the last next_queue_offset. A slow reader slows
+    the stream, not the server. The server may end the stream with UNAVAILABLE at any time, and with
+    DEPENDENCY_UNAVAILABLE at the end of the queue while the Indexer receives nothing from its log.
     """
     GetOffsetByTime: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.GetOffsetByTimeRequest, _queue_service_pb2.GetOffsetByTimeResponse]  # type: ignore[assignment]
     """Finds the queue offset for a store time. Idempotent."""
@@ -81,9 +83,10 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _queue_service_pb2.PullRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_queue_service_pb2.PullResponse, _abc.Awaitable[_queue_service_pb2.PullResponse]]:
-        """Reads messages from a queue offset on; may wait for the first one. Idempotent. What it found is a status of the
-        response, as in RocketMQ's store: an offset outside of the queue is an answer, not a failure. A pull that may wait at
-        the end of a queue fails with DEPENDENCY_UNAVAILABLE while the Indexer does not hear its log: another one may.
+        """Reads messages from a queue offset on; may wait for the first message. Idempotent. The response has a status for
+        the result, as in RocketMQ's store: an offset outside of the queue is an answer, not a failure. A pull that may
+        wait at the end of a queue fails with DEPENDENCY_UNAVAILABLE while the Indexer receives nothing from its log:
+        another Indexer may be connected.
         """
 
     @_abc_1.abstractmethod
@@ -92,9 +95,9 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _queue_service_pb2.SubscribeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_queue_service_pb2.SubscribeResponse], _abc.AsyncIterator[_queue_service_pb2.SubscribeResponse]]:
-        """Pull that follows the live end of a queue. Idempotent: resume at the last next_queue_offset. A slow reader slows the
-        stream, not the server. May be ended with UNAVAILABLE at any time, as with DEPENDENCY_UNAVAILABLE at the end of the
-        queue while the Indexer does not hear its log.
+        """A pull that follows the live end of a queue. Idempotent: resume at the last next_queue_offset. A slow reader slows
+        the stream, not the server. The server may end the stream with UNAVAILABLE at any time, and with
+        DEPENDENCY_UNAVAILABLE at the end of the queue while the Indexer receives nothing from its log.
         """
 
     @_abc_1.abstractmethod

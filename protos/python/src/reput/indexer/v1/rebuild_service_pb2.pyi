@@ -47,15 +47,15 @@ class RebuildIndexesResponse(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     IS_DONE_FIELD_NUMBER: _builtins.int
     rebuilt_physical_offset: _builtins.int
-    """End of what is built again, exclusive."""
+    """End of the log whose entries are built again, exclusive."""
     target_physical_offset: _builtins.int
-    """Where it will end, exclusive."""
+    """End of the rebuild, exclusive."""
     applied_record_count: _builtins.int
     """Records that were applied."""
     state: _index_service_pb2.ReputState.ValueType
-    """What the reput loop does. STOPPED in the last response: a record could not be applied, and the rebuild is not done."""
+    """State of the reput loop. STOPPED in the last response: a record could not be applied, and the rebuild is not done."""
     error: _builtins.str
-    """Why it does not go on, while it does not."""
+    """Reason why the rebuild makes no progress; empty while it does."""
     is_done: _builtins.bool
     """Whether all is built again and synced. True only in the last response."""
     def __init__(

@@ -47,9 +47,10 @@ class RebuildServiceServicer(object):
     """
 
     def RebuildIndexes(self, request, context):
-        """Drops all index entries and builds them again from the log, with progress about twice a second and once at the end,
-        when all that the log had at the beginning is indexed and synced. One rebuild at a time (RUN_IN_PROGRESS). Until then
-        calls that need the indexes fail with RECOVERING. A caller who goes away ends only the telling, not the rebuild.
+        """Drops all index entries and builds them again from the log. Sends progress about twice a second and once at the
+        end, when all that the log had at the beginning is indexed and synced. Only a single rebuild runs at a time
+        (RUN_IN_PROGRESS). Until the end, calls that need the indexes fail with RECOVERING. A caller that disconnects ends
+        only the progress messages, not the rebuild.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

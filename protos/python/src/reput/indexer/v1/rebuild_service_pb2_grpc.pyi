@@ -34,9 +34,10 @@ class RebuildServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RebuildServiceAsyncStub: ...
     RebuildIndexes: _grpc.UnaryStreamMultiCallable[_rebuild_service_pb2.RebuildIndexesRequest, _rebuild_service_pb2.RebuildIndexesResponse]
-    """Drops all index entries and builds them again from the log, with progress about twice a second and once at the end,
-    when all that the log had at the beginning is indexed and synced. One rebuild at a time (RUN_IN_PROGRESS). Until then
-    calls that need the indexes fail with RECOVERING. A caller who goes away ends only the telling, not the rebuild.
+    """Drops all index entries and builds them again from the log. Sends progress about twice a second and once at the
+    end, when all that the log had at the beginning is indexed and synced. Only a single rebuild runs at a time
+    (RUN_IN_PROGRESS). Until the end, calls that need the indexes fail with RECOVERING. A caller that disconnects ends
+    only the progress messages, not the rebuild.
     """
 
 @_typing.type_check_only
@@ -45,9 +46,10 @@ class RebuildServiceAsyncStub(RebuildServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     RebuildIndexes: _aio.UnaryStreamMultiCallable[_rebuild_service_pb2.RebuildIndexesRequest, _rebuild_service_pb2.RebuildIndexesResponse]  # type: ignore[assignment]
-    """Drops all index entries and builds them again from the log, with progress about twice a second and once at the end,
-    when all that the log had at the beginning is indexed and synced. One rebuild at a time (RUN_IN_PROGRESS). Until then
-    calls that need the indexes fail with RECOVERING. A caller who goes away ends only the telling, not the rebuild.
+    """Drops all index entries and builds them again from the log. Sends progress about twice a second and once at the
+    end, when all that the log had at the beginning is indexed and synced. Only a single rebuild runs at a time
+    (RUN_IN_PROGRESS). Until the end, calls that need the indexes fail with RECOVERING. A caller that disconnects ends
+    only the progress messages, not the rebuild.
     """
 
 class RebuildServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -59,9 +61,10 @@ class RebuildServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rebuild_service_pb2.RebuildIndexesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_rebuild_service_pb2.RebuildIndexesResponse], _abc.AsyncIterator[_rebuild_service_pb2.RebuildIndexesResponse]]:
-        """Drops all index entries and builds them again from the log, with progress about twice a second and once at the end,
-        when all that the log had at the beginning is indexed and synced. One rebuild at a time (RUN_IN_PROGRESS). Until then
-        calls that need the indexes fail with RECOVERING. A caller who goes away ends only the telling, not the rebuild.
+        """Drops all index entries and builds them again from the log. Sends progress about twice a second and once at the
+        end, when all that the log had at the beginning is indexed and synced. Only a single rebuild runs at a time
+        (RUN_IN_PROGRESS). Until the end, calls that need the indexes fail with RECOVERING. A caller that disconnects ends
+        only the progress messages, not the rebuild.
         """
 
 def add_RebuildServiceServicer_to_server(servicer: RebuildServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

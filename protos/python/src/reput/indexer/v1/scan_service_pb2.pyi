@@ -21,7 +21,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ScanRange(_message.Message):
-    """Which queue, and where in it."""
+    """A range of a queue."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -55,7 +55,7 @@ Global___ScanRange: _TypeAlias = ScanRange  # noqa: Y015
 
 @_typing.final
 class ScanFilter(_message.Message):
-    """What passes, beyond a range."""
+    """The messages that pass, beyond a range."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -80,8 +80,9 @@ class ScanFilter(_message.Message):
 
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only messages with one of these keys, found through the index. Empty: all messages. At most 10,000. A message with
-        several of them counts for the first one, so that partitions of one plan never return it twice.
+        """Only messages with at least a single key of this list, found through the index. Empty: all messages. At most
+        10,000. A message with several of these keys is found by the first of them alone, so that partitions of a plan
+        never return it twice.
         """
 
     def __init__(
@@ -103,7 +104,7 @@ Global___ScanFilter: _TypeAlias = ScanFilter  # noqa: Y015
 
 @_typing.final
 class PlanScanRequest(_message.Message):
-    """What to plan."""
+    """The topics, the filter and the partition sizes of a plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -130,12 +131,12 @@ class PlanScanRequest(_message.Message):
 
     @_builtins.property
     def filter(self) -> Global___ScanFilter:
-        """What passes."""
+        """The messages that pass."""
 
     @_builtins.property
     def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScanRange]:
-        """Cut each queue at these offsets, at most 65,536 ranges; a queue that is not named is read whole. The largest int64
-        as an end is the end of the queue.
+        """Only these ranges of the queues, at most 65,536; a queue that is not named is read whole. The largest int64 as an
+        end is the end of the queue.
         """
 
     def __init__(
@@ -159,7 +160,7 @@ Global___PlanScanRequest: _TypeAlias = PlanScanRequest  # noqa: Y015
 
 @_typing.final
 class ScanPartition(_message.Message):
-    """One task's work: ranges, or keys of one topic."""
+    """The work of a task: ranges, or keys of a topic."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -229,7 +230,7 @@ Global___PlanScanResponse: _TypeAlias = PlanScanResponse  # noqa: Y015
 
 @_typing.final
 class ScanRequest(_message.Message):
-    """What to read."""
+    """The partition to read, and the form of the rows."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -244,7 +245,7 @@ class ScanRequest(_message.Message):
     """Compression of the frames: empty for none, "lz4" or "zstd"."""
     @_builtins.property
     def partition(self) -> Global___ScanPartition:
-        """One partition of a plan, or what remains of it."""
+        """A partition of a plan, or the rest of it."""
 
     @_builtins.property
     def filter(self) -> Global___ScanFilter:

@@ -52,9 +52,9 @@ class ScanServiceServicer(object):
     """
 
     def PlanScan(self, request, context):
-        """Cuts what matches into partitions. Idempotent; the end of each range is fixed when the plan is made.
-        TOPIC_NOT_FOUND for a topic that nobody has made; a topic without messages gives an empty plan. OFFSET_BEYOND_END for
-        a range that goes on behind what is indexed. A plan of more than 100,000 pieces is refused.
+        """Divides the matching messages into partitions. Idempotent; the end of each range is fixed when the plan is made.
+        TOPIC_NOT_FOUND for a topic that was never made; a topic without messages gives an empty plan. OFFSET_BEYOND_END
+        for a range that ends beyond the end of the index. A plan of more than 100,000 pieces is refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,9 +34,9 @@ class ScanServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ScanServiceAsyncStub: ...
     PlanScan: _grpc.UnaryUnaryMultiCallable[_scan_service_pb2.PlanScanRequest, _scan_service_pb2.PlanScanResponse]
-    """Cuts what matches into partitions. Idempotent; the end of each range is fixed when the plan is made.
-    TOPIC_NOT_FOUND for a topic that nobody has made; a topic without messages gives an empty plan. OFFSET_BEYOND_END for
-    a range that goes on behind what is indexed. A plan of more than 100,000 pieces is refused.
+    """Divides the matching messages into partitions. Idempotent; the end of each range is fixed when the plan is made.
+    TOPIC_NOT_FOUND for a topic that was never made; a topic without messages gives an empty plan. OFFSET_BEYOND_END
+    for a range that ends beyond the end of the index. A plan of more than 100,000 pieces is refused.
     """
     Scan: _grpc.UnaryStreamMultiCallable[_scan_service_pb2.ScanRequest, _scan_service_pb2.ScanResponse]
     """Reads one partition, in the order of its ranges. Idempotent: resume with the ranges that remain.
@@ -49,9 +49,9 @@ class ScanServiceAsyncStub(ScanServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     PlanScan: _aio.UnaryUnaryMultiCallable[_scan_service_pb2.PlanScanRequest, _scan_service_pb2.PlanScanResponse]  # type: ignore[assignment]
-    """Cuts what matches into partitions. Idempotent; the end of each range is fixed when the plan is made.
-    TOPIC_NOT_FOUND for a topic that nobody has made; a topic without messages gives an empty plan. OFFSET_BEYOND_END for
-    a range that goes on behind what is indexed. A plan of more than 100,000 pieces is refused.
+    """Divides the matching messages into partitions. Idempotent; the end of each range is fixed when the plan is made.
+    TOPIC_NOT_FOUND for a topic that was never made; a topic without messages gives an empty plan. OFFSET_BEYOND_END
+    for a range that ends beyond the end of the index. A plan of more than 100,000 pieces is refused.
     """
     Scan: _aio.UnaryStreamMultiCallable[_scan_service_pb2.ScanRequest, _scan_service_pb2.ScanResponse]  # type: ignore[assignment]
     """Reads one partition, in the order of its ranges. Idempotent: resume with the ranges that remain.
@@ -67,9 +67,9 @@ class ScanServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scan_service_pb2.PlanScanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scan_service_pb2.PlanScanResponse, _abc.Awaitable[_scan_service_pb2.PlanScanResponse]]:
-        """Cuts what matches into partitions. Idempotent; the end of each range is fixed when the plan is made.
-        TOPIC_NOT_FOUND for a topic that nobody has made; a topic without messages gives an empty plan. OFFSET_BEYOND_END for
-        a range that goes on behind what is indexed. A plan of more than 100,000 pieces is refused.
+        """Divides the matching messages into partitions. Idempotent; the end of each range is fixed when the plan is made.
+        TOPIC_NOT_FOUND for a topic that was never made; a topic without messages gives an empty plan. OFFSET_BEYOND_END
+        for a range that ends beyond the end of the index. A plan of more than 100,000 pieces is refused.
         """
 
     @_abc_1.abstractmethod

@@ -35,7 +35,7 @@ class _ActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Action.ValueTy
     """Delete it."""
 
 class Action(_Action, metaclass=_ActionEnumTypeWrapper):
-    """What to do with a segment."""
+    """The action for a segment."""
 
 ACTION_UNSPECIFIED: Action.ValueType  # 0
 """Never sent."""
@@ -47,7 +47,7 @@ Global___Action: _TypeAlias = Action  # noqa: Y015
 
 @_typing.final
 class GetStatusRequest(_message.Message):
-    """Asks what the Janitor does."""
+    """Asks for the state of the Janitor."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -64,7 +64,7 @@ Global___GetStatusRequest: _TypeAlias = GetStatusRequest  # noqa: Y015
 
 @_typing.final
 class GetStatusResponse(_message.Message):
-    """What the Janitor does."""
+    """The state of the Janitor."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -88,7 +88,7 @@ class GetStatusResponse(_message.Message):
     is_running: _builtins.bool
     """True while a run is under way."""
     last_error: _builtins.str
-    """Why it last failed; empty if it did not."""
+    """Reason of the last failure; empty if there was none."""
     deleted_segment_count: _builtins.int
     """Segments deleted since the start."""
     freed_bytes: _builtins.int
@@ -96,24 +96,24 @@ class GetStatusResponse(_message.Message):
     version: _builtins.str
     """Version of the service."""
     is_disk_full: _builtins.bool
-    """True while the CommitLog is told to refuse appends, because a disk is full."""
+    """True while the Janitor has the CommitLog refuse appends, because a disk is full."""
     run_trigger: _builtins.str
-    """Why the run under way began; empty if none is."""
+    """Trigger of the run under way; empty if there is none."""
     run_planned_segment_count: _builtins.int
     """Segments that the run under way is to delete."""
     run_deleted_segment_count: _builtins.int
-    """Segments that it has deleted."""
+    """Segments that the run under way has deleted."""
     lost_segment_count: _builtins.int
     """Segments deleted since the start although they were not indexed or not replicated: an alarm."""
     clock_note: _builtins.str
-    """Why ages are not counted by the Janitor's clock; empty if they are."""
+    """Reason why ages are not counted by the Janitor's clock; empty if they are."""
     @_builtins.property
     def last_check_time(self) -> _timestamp_pb2.Timestamp:
-        """When it last looked. Absent: not since the start."""
+        """Time of the last check. Absent: no check since the start."""
 
     @_builtins.property
     def next_check_time(self) -> _timestamp_pb2.Timestamp:
-        """When it will look next."""
+        """Time of the next check."""
 
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
@@ -121,15 +121,17 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def disks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Disk]:
-        """The disks, as of the last look."""
+        """The disks, as of the last check."""
 
     @_builtins.property
     def disk_notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """One sentence for each file system that is used above disk_forcible_percent: by whom, and what comes of it."""
+        """One sentence for each file system that is used above disk_forcible_percent: the users of its bytes, and the
+        consequence.
+        """
 
     @_builtins.property
     def believed_time(self) -> _timestamp_pb2.Timestamp:
-        """The time that ages are counted by, as of the last look. Absent: it has not looked since the start."""
+        """The time that ages are counted by, as of the last check. Absent: no check since the start."""
 
     def __init__(
         self,
@@ -183,8 +185,8 @@ class Disk(_message.Message):
     path: _builtins.str
     """Directory of the segments, for a disk of the CommitLog; else empty."""
     own_bytes: _builtins.int
-    """Bytes of it that are the owner's: the log's segments, or the files of the indexes. Absent: not known; for the indexes it
-    is asked for while their file system is used above disk_forcible_percent.
+    """Bytes of it that are the owner's: the log's segments, or the files of the indexes. Absent: not known. The Janitor
+    asks for the indexes' bytes only while their file system is used above disk_forcible_percent.
     """
     def __init__(
         self,
@@ -249,23 +251,25 @@ class GetPolicyResponse(_message.Message):
     time_zone: _builtins.str
     """Time zone of delete_hours, an IANA name."""
     delete_batch_count_max: _builtins.int
-    """Most segments that one run deletes."""
+    """Most segments that a run deletes."""
     delete_interval_ms: _builtins.int
     """Pause between two deletions, in milliseconds."""
     check_interval_ms: _builtins.int
-    """Pause between two looks, in milliseconds."""
+    """Pause between two checks, in milliseconds."""
     retention_bytes: _builtins.int
-    """The oldest segments go while the rest has so many bytes. 0: no such limit."""
+    """The oldest segments are deleted while the remaining segments have so many bytes. 0: no such limit."""
     disk_max_used_percent: _builtins.int
     """Above this used part of a disk expired segments are deleted at once."""
     disk_forcible_percent: _builtins.int
-    """Above this one the oldest segments are deleted, expired or not, if disk_forced is set and the disk gains by it."""
+    """Above this used part the oldest segments are deleted, expired or not, if disk_forced is set and the disk gains by
+    it.
+    """
     disk_full_percent: _builtins.int
-    """Above this one of the log's disk appends are refused, until it is disk_forcible_percent again."""
+    """Above this used part of the log's disk appends are refused, until the used part is disk_forcible_percent again."""
     disk_forced: _builtins.bool
     """Whether segments that have not expired are deleted above disk_forcible_percent."""
     unsafe_segments: _builtins.str
-    """What becomes of segments that are not indexed or not replicated: keep, delete_when_forced or delete."""
+    """Treatment of segments that are not indexed or not replicated: keep, delete_when_forced or delete."""
     retry_interval_ms: _builtins.int
     """Pause before a segment that was in use is tried again, in milliseconds."""
     clock_ahead_ms_max: _builtins.int
@@ -305,7 +309,7 @@ Global___GetPolicyResponse: _TypeAlias = GetPolicyResponse  # noqa: Y015
 
 @_typing.final
 class RunOnceRequest(_message.Message):
-    """How to run."""
+    """The options of a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -314,7 +318,9 @@ class RunOnceRequest(_message.Message):
     dry_run: _builtins.bool
     """Decide and explain, delete nothing."""
     trust_clock: _builtins.bool
-    """Believe the Janitor's clock from now on, or with dry_run for this run, whatever it did: somebody has looked at it."""
+    """Believe the Janitor's clock from now on, or with dry_run for this run, even if it jumped: an operator has checked
+    it.
+    """
     def __init__(
         self,
         *,
@@ -331,7 +337,7 @@ Global___RunOnceRequest: _TypeAlias = RunOnceRequest  # noqa: Y015
 
 @_typing.final
 class Decision(_message.Message):
-    """What was decided of one segment, and why."""
+    """The decision about one segment, and its reason."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -353,7 +359,7 @@ class Decision(_message.Message):
     Deleted: EXPIRED, OVER_SIZE, DISK_FORCED.
     """
     explanation: _builtins.str
-    """One sentence for people, with the numbers."""
+    """One sentence for users, with the numbers."""
     is_lost: _builtins.bool
     """True for a segment that is deleted although it is not indexed or not replicated."""
     @_builtins.property
@@ -381,7 +387,7 @@ Global___Decision: _TypeAlias = Decision  # noqa: Y015
 
 @_typing.final
 class RunOnceResponse(_message.Message):
-    """What a run decided and did."""
+    """The decisions and the result of a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -405,7 +411,7 @@ Global___RunOnceResponse: _TypeAlias = RunOnceResponse  # noqa: Y015
 
 @_typing.final
 class Run(_message.Message):
-    """One run."""
+    """A run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -427,20 +433,22 @@ class Run(_message.Message):
     freed_bytes: _builtins.int
     """Bytes that were freed."""
     error: _builtins.str
-    """Why the run failed; empty if it did not."""
+    """Reason of the failure; empty if the run did not fail."""
     consumer_count: _builtins.int
     """How many such offsets there are in all."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
-        """When it began."""
+        """Time at which the run began."""
 
     @_builtins.property
     def decisions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Decision]:
-        """One per segment, oldest first."""
+        """One decision for each segment, oldest first."""
 
     @_builtins.property
     def consumers(self) -> _containers.RepeatedCompositeFieldContainer[_consumer_pb2.ConsumerBelow]:
-        """Groups of consumers whose stored offsets are below what the run keeps, at most 100, those that miss most first."""
+        """Consumer groups whose stored offsets are below the first entries that the run keeps, at most 100. The groups that
+        miss most come first.
+        """
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ class RetentionServiceServicer(object):
     """
 
     def GetStatus(self, request, context):
-        """Tells what the Janitor does and when it will run. Idempotent.
+        """Returns the state of the Janitor and the time of its next check. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -76,14 +76,14 @@ class RetentionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RunOnce(self, request, context):
-        """Decides now, whatever the hour, and deletes unless it is a dry run. RUN_IN_PROGRESS if a run is under way.
+        """Decides now, at any hour, and deletes segments unless it is a dry run. RUN_IN_PROGRESS if a run is under way.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListHistory(self, request, context):
-        """Lists past runs that deleted something or failed, newest first. Idempotent.
+        """Lists past runs that deleted segments or failed, newest first. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,13 +34,13 @@ class RetentionServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RetentionServiceAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_retention_service_pb2.GetStatusRequest, _retention_service_pb2.GetStatusResponse]
-    """Tells what the Janitor does and when it will run. Idempotent."""
+    """Returns the state of the Janitor and the time of its next check. Idempotent."""
     GetPolicy: _grpc.UnaryUnaryMultiCallable[_retention_service_pb2.GetPolicyRequest, _retention_service_pb2.GetPolicyResponse]
     """Returns the policy in force. Idempotent."""
     RunOnce: _grpc.UnaryUnaryMultiCallable[_retention_service_pb2.RunOnceRequest, _retention_service_pb2.RunOnceResponse]
-    """Decides now, whatever the hour, and deletes unless it is a dry run. RUN_IN_PROGRESS if a run is under way."""
+    """Decides now, at any hour, and deletes segments unless it is a dry run. RUN_IN_PROGRESS if a run is under way."""
     ListHistory: _grpc.UnaryUnaryMultiCallable[_retention_service_pb2.ListHistoryRequest, _retention_service_pb2.ListHistoryResponse]
-    """Lists past runs that deleted something or failed, newest first. Idempotent."""
+    """Lists past runs that deleted segments or failed, newest first. Idempotent."""
 
 @_typing.type_check_only
 class RetentionServiceAsyncStub(RetentionServiceStub):
@@ -48,13 +48,13 @@ class RetentionServiceAsyncStub(RetentionServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_retention_service_pb2.GetStatusRequest, _retention_service_pb2.GetStatusResponse]  # type: ignore[assignment]
-    """Tells what the Janitor does and when it will run. Idempotent."""
+    """Returns the state of the Janitor and the time of its next check. Idempotent."""
     GetPolicy: _aio.UnaryUnaryMultiCallable[_retention_service_pb2.GetPolicyRequest, _retention_service_pb2.GetPolicyResponse]  # type: ignore[assignment]
     """Returns the policy in force. Idempotent."""
     RunOnce: _aio.UnaryUnaryMultiCallable[_retention_service_pb2.RunOnceRequest, _retention_service_pb2.RunOnceResponse]  # type: ignore[assignment]
-    """Decides now, whatever the hour, and deletes unless it is a dry run. RUN_IN_PROGRESS if a run is under way."""
+    """Decides now, at any hour, and deletes segments unless it is a dry run. RUN_IN_PROGRESS if a run is under way."""
     ListHistory: _aio.UnaryUnaryMultiCallable[_retention_service_pb2.ListHistoryRequest, _retention_service_pb2.ListHistoryResponse]  # type: ignore[assignment]
-    """Lists past runs that deleted something or failed, newest first. Idempotent."""
+    """Lists past runs that deleted segments or failed, newest first. Idempotent."""
 
 class RetentionServiceServicer(metaclass=_abc_1.ABCMeta):
     """Expiry of old segments."""
@@ -65,7 +65,7 @@ class RetentionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retention_service_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retention_service_pb2.GetStatusResponse, _abc.Awaitable[_retention_service_pb2.GetStatusResponse]]:
-        """Tells what the Janitor does and when it will run. Idempotent."""
+        """Returns the state of the Janitor and the time of its next check. Idempotent."""
 
     @_abc_1.abstractmethod
     def GetPolicy(
@@ -81,7 +81,7 @@ class RetentionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retention_service_pb2.RunOnceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retention_service_pb2.RunOnceResponse, _abc.Awaitable[_retention_service_pb2.RunOnceResponse]]:
-        """Decides now, whatever the hour, and deletes unless it is a dry run. RUN_IN_PROGRESS if a run is under way."""
+        """Decides now, at any hour, and deletes segments unless it is a dry run. RUN_IN_PROGRESS if a run is under way."""
 
     @_abc_1.abstractmethod
     def ListHistory(
@@ -89,6 +89,6 @@ class RetentionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retention_service_pb2.ListHistoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retention_service_pb2.ListHistoryResponse, _abc.Awaitable[_retention_service_pb2.ListHistoryResponse]]:
-        """Lists past runs that deleted something or failed, newest first. Idempotent."""
+        """Lists past runs that deleted segments or failed, newest first. Idempotent."""
 
 def add_RetentionServiceServicer_to_server(servicer: RetentionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -353,9 +353,9 @@ OF_THE_SERVICES = (
         "settled messages are answered before the in-sync set has them",
         142,
         (
-            f"{DELIVERY}/engine.py",
-            "            self._settling = self._journal.write(events, is_safe=True)\n",
-            "            self._settling = self._journal.write(events, is_safe=False)\n",
+            f"{DELIVERY}/receive/settling.py",
+            "            self._last_write = self._journal.write(events, is_safe=True)\n",
+            "            self._last_write = self._journal.write(events, is_safe=False)\n",
         ),
     ),
     plant(
@@ -372,8 +372,8 @@ OF_THE_SERVICES = (
         124,
         (
             f"{DELIVERY}/transactions/transactions.py",
-            "*letters.ended(offsets, ids, how)], is_safe=True)",
-            "*letters.ended(offsets, ids, how)], is_safe=False)",
+            "*messages.ended(offsets, ids, how)], is_safe=True)",
+            "*messages.ended(offsets, ids, how)], is_safe=False)",
         ),
     ),
 )

@@ -74,8 +74,8 @@ def find_record(
     """Return the position of the first whole record that begins in [start, end) at its own offset, or None.
 
     Whole means: magic, lengths, checksums and the stored physical offset are right, and the record is not older than
-    `store_time_ms_min`. An older record is the rest of an older log. The record may end after `end`: its last bytes may
-    be zeros. `or_blank` also finds the blank that closes the buffer.
+    `store_time_ms_min`: an older record was left behind by an older log. The record may end after `end`: its last bytes
+    may be zeros. `or_blank` also finds the blank that closes the buffer.
     """
     pattern = MAGIC_OR_BLANK if or_blank else _MAGIC
     window_start = start

@@ -103,7 +103,7 @@ class LogWalk:
                 self.stop = Stop(file_index, at, status, reason)
 
     def end(self) -> ScanEnd:
-        """Return the end of the log. Callers: after all steps."""
+        """Return the end of the log. To be called after all steps."""
         if self.stop is None:
             return judge_closed(self._at, self.durable)
         return judge(

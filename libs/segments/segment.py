@@ -479,7 +479,7 @@ class Segment:
 
 
 class SegmentHold:
-    """A reader's hold of a segment. The reader ends it, or `Segment.evict` does because the segment is needed.
+    """A reader's hold of a segment. The reader ends it, or `Segment.evict` does when the segment has to be deleted.
 
     Held from the start, unless the segment was closed already; see `is_held`. Callers: a single thread, the thread of
     the reader, which also calls `Segment.evict`.

@@ -158,7 +158,7 @@ class Service:
             self._member.start()
             if self._label is not None:
                 self._label.loop.start()
-        elif self._roles.seat == own:  # forget an operator's choice under other settings for good
+        elif self._roles.seat == own:  # an operator's choice under other settings must never return
             await self._open_log().identity.stand_up()
 
     async def _open(self, seat: Seat, cut: Cut | None = None, reign: Reign = BY_HAND) -> None:

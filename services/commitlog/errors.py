@@ -160,8 +160,8 @@ class EpochsDamaged(StoreError):
 
     def __init__(self, *, path: Path, reason: str) -> None:
         super().__init__(
-            f"{path}: {reason}; nothing was changed: restore the file from a copy, or remove it, and then every "
-            "Indexer builds its indexes anew"
+            f"{path}: {reason}; nothing was changed: restore the file from a copy, or remove it, and then run "
+            "`reput index rebuild` for every Indexer"
         )
         self.path, self.reason = path, reason
 

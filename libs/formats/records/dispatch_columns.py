@@ -17,7 +17,7 @@ import numpy as np
 from libs.formats import fields
 from libs.formats.epoch import Epoch
 from libs.formats.errors import BadField, BadLength
-from libs.formats.limits import QUEUE_COUNT_MAX
+from libs.formats.limits import INT32_MAX
 from libs.formats.protobuf_wire import LENGTH_DELIMITED, VARINT, int_field, length_delimited, signed
 from libs.formats.protobuf_wire import fields as fields_of
 
@@ -137,12 +137,15 @@ def batch_of(columns: ScanColumns, start: int, end: int) -> DispatchBatch:
     }
     for array in arrays.values():
         array.flags.writeable = False
-    queues = [(topic.decode("utf-8", "backslashreplace"), queue_id) for topic, queue_id in columns.queues()]
+    queues = [(_text(topic), queue_id) for topic, queue_id in columns.queues()]
     return DispatchBatch(start, end, queues, batch_queues=columns.batch_queues, **arrays)
 
 
 def encode(columns: ScanColumns, start: int, end: int) -> bytes:
-    """Serialize `DispatchResponse{columns}` for records of the log between physical offsets `start` and `end`."""
+    """Serialize `DispatchResponse{columns}` for records of the log between physical offsets `start` and `end`.
+
+    Bytes of a topic that are not UTF-8 are escaped.
+    """
     parts = [
         int_field(fields.DISPATCH_COLUMNS_START_PHYSICAL_OFFSET, start),
         int_field(fields.DISPATCH_COLUMNS_END_PHYSICAL_OFFSET, end),
@@ -152,7 +155,7 @@ def encode(columns: ScanColumns, start: int, end: int) -> bytes:
         parts.append(
             length_delimited(
                 fields.DISPATCH_COLUMNS_QUEUES,
-                length_delimited(fields.DISPATCH_QUEUE_TOPIC, topic)
+                length_delimited(fields.DISPATCH_QUEUE_TOPIC, _text(topic).encode())
                 + int_field(fields.DISPATCH_QUEUE_QUEUE_ID, queue_id)
                 + is_batch,
             )
@@ -262,6 +265,10 @@ def _column(name: str, kind: type[np.int64 | np.int32], payload: memoryview) -> 
     return column
 
 
+def _text(topic: bytes) -> str:
+    return topic.decode("utf-8", "backslashreplace")
+
+
 def _queue(payload: memoryview) -> tuple[str, int, bool]:
     topic, queue_id, is_batch = b"", 0, False
     for number, wire_type, value in fields_of(payload):
@@ -271,7 +278,7 @@ def _queue(payload: memoryview) -> tuple[str, int, bool]:
             queue_id = _number(number, wire_type, value)
         elif number == fields.DISPATCH_QUEUE_IS_BATCH:
             is_batch = _number(number, wire_type, value) != 0
-    if not 0 <= queue_id <= QUEUE_COUNT_MAX:
+    if not -INT32_MAX - 1 <= queue_id <= INT32_MAX:  # the Indexer skips records whose queue can't have a directory
         raise BadField(position=0, reason=f"queue id {queue_id}", field="queue_id")
     try:
         return topic.decode(), queue_id, is_batch

@@ -82,7 +82,7 @@ def half_of(
     size_bytes: int,
     offset_id: str,
 ) -> Half:
-    """Return the half message of a record of the half topic. Raises BadField without a topic or queue id for it."""
+    """Return the half message of a record of the half topic. Raises BadField if its topic or queue id is missing."""
     topic, queue_id = properties.get(REAL_TOPIC, ""), _number(properties.get(REAL_QID, ""), INT32_MAX)
     if not topic or queue_id is None:
         raise BadField(position=0, reason="it does not say where it goes", field="half message")

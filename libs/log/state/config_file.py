@@ -39,6 +39,7 @@ def read(fs: Fs, path: Path, loads: Callable[[str], T]) -> T | None:
     Raises ConfigFileDamaged if either is damaged and the other can't replace it. Blocks.
     """
     has_backup = fs.exists(backup_of(path))
+    damage: ConfigFileDamaged | None = None
     for candidate in (path, backup_of(path)):
         try:
             data = fs.read(candidate)
@@ -48,9 +49,9 @@ def read(fs: Fs, path: Path, loads: Callable[[str], T]) -> T | None:
         except FileNotFoundError:
             why = "it is missing"
         except (FormatError, UnicodeDecodeError) as error:
-            if candidate != path or not has_backup:
-                raise ConfigFileDamaged(path=candidate, reason=str(error)) from error
-            why = error
+            damage, why = damage or ConfigFileDamaged(path=candidate, reason=str(error)), error
         if has_backup or fs.exists(candidate):
             _log.warning("%s can't be read%s: %s", candidate, ", its copy is taken" if candidate == path else "", why)
+    if damage is not None:
+        raise damage
     return None

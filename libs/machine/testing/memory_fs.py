@@ -238,6 +238,7 @@ class MemoryFs:
             except OSError:
                 del parent.names[temporary]
                 raise
+            self._mark_replaced(parent, path.name)
             parent.names[path.name] = parent.names.pop(temporary)
             failpoint("write_atomic.after_rename")
             self.sync_directory(path.parent)
@@ -268,7 +269,13 @@ class MemoryFs:
             node = self._node(source)
             target_parent = self._directory(target.parent)
             del self._directory(source.parent).names[source.name]
+            self._mark_replaced(target_parent, target.name)
             target_parent.names[target.name] = node
+
+    def _mark_replaced(self, parent: Directory, name: str) -> None:
+        """Mark a file that loses its name to another file."""
+        if isinstance(replaced := parent.names.get(name), File):
+            replaced.is_removed = True
 
     def list(self, directory: Path) -> list[str]:
         """See `Fs.list`."""

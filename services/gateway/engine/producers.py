@@ -5,7 +5,7 @@ A client names its topics in its settings. Some clients send the settings again 
 their messages are recorded, too. Clients that have sent half messages of a topic, or have ended transactions of it,
 know how its transactions end. Other clients of the topic may not know it: they are asked only if there are no such
 clients.
-Callers: the event loop's thread. Memory: CLIENT_COUNT_MAX clients.
+Callers: the event loop's thread. Memory: CLIENT_COUNT_MAX clients, or the clients with a stream if these are more.
 """
 
 from collections import OrderedDict
@@ -32,7 +32,8 @@ class Producers:
 
     def __init__(self) -> None:
         self._clients: OrderedDict[str, _Client] = OrderedDict()
-        self._turn = 0
+        self._turns: dict[str, int] = {}
+        """By topic: how many questions were asked."""
 
     def publishes(self, client: str, topics: Iterable[str], *, in_transactions: bool = False) -> None:
         """Record that a client publishes these topics, and whether it does so in transactions now."""
@@ -65,15 +66,21 @@ class Producers:
         found = [(one.topics[topic], one.ask) for one in self._clients.values() if one.ask and topic in one.topics]
         asks = [ask for knows, ask in found if knows] or [ask for _, ask in found]
         if asks:
-            self._turn += 1
-            asks[self._turn % len(asks)](question)
+            turn = self._turns.get(topic, 0)
+            self._note_turn(topic, turn + 1)
+            asks[turn % len(asks)](question)
         return bool(asks)
+
+    def _note_turn(self, topic: str, turn: int) -> None:
+        if len(self._turns) >= CLIENT_COUNT_MAX and topic not in self._turns:
+            self._turns.clear()
+        self._turns[topic] = turn
 
     def _client(self, name: str) -> _Client:
         found = self._clients.setdefault(name, _Client())
         self._clients.move_to_end(name)
         while len(self._clients) > CLIENT_COUNT_MAX:
-            silent = next((other for other, one in self._clients.items() if one.ask is None), None)
+            silent = next((other for other, one in self._clients.items() if one.ask is None and other != name), None)
             if silent is None:
                 break
             del self._clients[silent]

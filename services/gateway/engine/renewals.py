@@ -26,6 +26,8 @@ SILENCE_S_MAX = 75.0
 library for Rust every 30 s.
 """
 CALL_COUNT_MAX = 500
+STALE_COUNT_MAX = 1_000
+"""Entries of dropped messages that the heap may have, besides as many as there are messages."""
 CLIENT_COUNT_MAX = 50_000
 """So many clients are known at once. Further clients' messages are renewed only while the client has a stream. Names
 have up to a kilobyte."""
@@ -52,6 +54,7 @@ class Renewals:
         self._held: dict[str, tuple[str, float]] = {}
         """By handle: the client that has the message, and since when."""
         self._due: list[tuple[float, str]] = []
+        """A heap of times and handles. Entries of dropped messages stay until their time, or until there are many."""
 
     @property
     def count(self) -> int:
@@ -97,6 +100,9 @@ class Renewals:
     def drop(self, handle: str) -> None:
         """Stop renewing a message: it is settled, or its consumer sets the invisible time itself."""
         self._held.pop(handle, None)
+        if len(self._due) > 2 * len(self._held) + STALE_COUNT_MAX:
+            self._due = [entry for entry in self._due if entry[1] in self._held]
+            heapq.heapify(self._due)
 
     async def tend(self) -> None:
         """Renew the due messages, and forget silent clients."""

@@ -82,6 +82,7 @@ class ConsumerOffsetServicer:
         if to != "time" and not getattr(request, to):
             raise BadArgument("must be true or absent", field=to, value=False, limit=True)
         time_ms = arguments.time_ms(request, "time")
+        self._sharing.check_room()
         offsets: dict[tuple[str, int], int] = {}
         with self._completeness.answering():
             for index, queue_id in enumerate(self._queues.queue_ids(topic)):

@@ -111,9 +111,9 @@ def decide(
     was_disk_full: bool = False,
     requested: Trigger | None = None,
 ) -> Verdict:
-    """Return the verdict on all segments, oldest first. `now_ms` is the time for their ages, in ms since the epoch.
+    """Return the verdict on all segments, oldest first. Ages are counted up to `now_ms`, in ms since the epoch.
 
-    `now_ms` is the clock's time, or an earlier time while the clock is not believed. Explanations say it then.
+    `now_ms` is the clock's time, or an earlier time while the clock is not believed. Then the explanations say so.
 
     `was_disk_full` is the last verdict: a full disk counts as full until it is down to disk_forcible_percent.
     `requested` is MANUAL or RETRY when a run is due at any hour.

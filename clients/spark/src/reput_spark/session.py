@@ -68,7 +68,8 @@ def load(
 def count(spark: SparkSession, where: str | Column | None, options: dict[str, Any]) -> int:
     """See reput_spark.count."""
     chosen = parse(texts(options))
-    is_whole = (chosen.keys, chosen.tag_expression, chosen.start_time_ms, chosen.end_time_ms) == ((), "", None, None)
+    narrowing = (chosen.keys, chosen.tag_expression, chosen.where, chosen.start_time_ms, chosen.end_time_ms)
+    is_whole = narrowing == ((), "", "", None, None)
     if where is None and is_whole:
         from reput_spark.read.plan import plan
 

@@ -29,7 +29,7 @@ class StoreTimeWatch:
         return self._time.ahead_ms()
 
     def look(self) -> None:
-        """Log a line when store time begins or ends to be too far ahead."""
+        """Log a line when store time becomes too far ahead, and when it no longer is."""
         self._time.saw(self._state.last_store_time_ms)  # also in a follower
         self._time.look()
         ahead_ms = self.ahead_ms

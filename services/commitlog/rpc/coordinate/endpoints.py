@@ -133,7 +133,7 @@ class Endpoints:
         raise AssertionError("the last attempt returns or raises")
 
     async def watch(self, create: pb.WatchCreateRequest) -> AsyncGenerator[pb.WatchResponse, None]:
-        """Yield the answers of a stream, also answers without events. It ends only by CoordinatorUnavailable.
+        """Yield the answers of a stream, also answers without events. It ends only with CoordinatorUnavailable.
 
         The client asks the member for progress twice in `timeout_ms`, and leaves it after 1.5 `timeout_ms` of silence.
         """

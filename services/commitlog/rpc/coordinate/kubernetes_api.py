@@ -33,7 +33,7 @@ _FAILURES = (
 
 
 class Conflict(Exception):
-    """The object has changed since it was read. Nothing was changed by this call."""
+    """The object was changed or created since it was read. This call has changed nothing."""
 
 
 @dataclass(slots=True, eq=False)

@@ -49,7 +49,10 @@ def all_stepped(topic: str, queue_id: int, rows: Rows, reason: StepReason) -> Qu
 
 
 def joined(placed: list[QueueRows]) -> list[QueueRows]:
-    """Join the set apart entries of a queue in a single entry: its batches came with an index of their own."""
+    """Join the SET_APART entries of each queue into a single entry.
+
+    A queue can have two of them: its records that are batches of messages have a queue index of their own.
+    """
     parts: dict[tuple[str, int], list[Rows]] = {}
     for part in placed:
         if part.reason is StepReason.SET_APART:

@@ -81,7 +81,7 @@ class SteppedOver:
         )
 
     def truncate(self, end_physical_offset: int) -> None:
-        """Drop notes of records at or past this offset, which the log lost. An earlier note keeps its count."""
+        """Drop notes of the lost records at or past this offset. A note that begins earlier keeps its count."""
         self._notes = {
             key: msgspec.structs.replace(
                 note, last_physical_offset=min(note.last_physical_offset, end_physical_offset - 1)

@@ -91,6 +91,22 @@ def test_batch_records(build: Build) -> None:
     assert (batch.queues, batch.batch_queues) == ([("TopicTest", 3)] * 2, {1})
 
 
+@pytest.mark.parametrize("build", BUILDS, ids=label)
+def test_queues_that_can_have_no_directory(build: Build) -> None:
+    """A record of another store with a strange queue id or topic travels, so that the Indexer can skip it."""
+    data = b""
+    for changes in ({"queue_id": -3}, {"queue_id": 70_000}, {"queue_id": 2**31 - 1}, {"topic": "QQ"}):
+        data += encoded(BASE + len(data), **changes).replace(b"QQ", b"\xff\xfe")
+    columns = build.scan_cy.ScanColumns(9, 9)
+    assert build.scan_cy.scan(data, 0, len(data), BASE, True, columns) == 0
+    end = BASE + len(data)
+    batch = dispatch_columns.decode(dispatch_columns.encode(columns, BASE, end))
+    assert isinstance(batch, DispatchBatch)
+    assert batch.queues == dispatch_columns.batch_of(columns, BASE, end).queues
+    assert batch.queues[:3] == [("TopicTest", -3), ("TopicTest", 70_000), ("TopicTest", 2**31 - 1)]
+    assert batch.queues[3][0] == r"\xff\xfe"
+
+
 def test_no_records() -> None:
     """Columns without records, as a blank at the end of a segment gives, are a batch of nothing."""
     batch = dispatch_columns.decode(dispatch_columns.encode(ScanColumns(1, 1), 5, 900))
@@ -149,8 +165,8 @@ BAD = {
     "negative_hash": columns_of(1, f10=column(10, 1, kind="<i4"), f11=column(11, -5, kind="<i4")),
     "key_counts_overflow": columns_of(2, f10=column(10, 2**31 - 1, 2**31 - 1, kind="<i4")),
     "topic_not_utf8": columns_of(1, f3=length_delimited(3, length_delimited(1, b"\xff"))),
-    "negative_queue_id": columns_of(1, f3=length_delimited(3, length_delimited(1, b"T") + int_field(2, -1))),
-    "queue_id_too_large": columns_of(1, f3=length_delimited(3, int_field(2, 65536))),
+    "queue_id_below_int32": columns_of(1, f3=length_delimited(3, int_field(2, -(2**31) - 1))),
+    "queue_id_above_int32": columns_of(1, f3=length_delimited(3, int_field(2, 2**31))),
     "start_as_bytes": columns_of(1, f1=length_delimited(1, b"x")),
     "handshake_of_bytes": length_delimited(1, length_delimited(1, b"x")),
 }

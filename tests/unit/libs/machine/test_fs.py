@@ -36,16 +36,22 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("is_written", [False, True], ids=["mapped", "written"])
-@pytest.mark.parametrize("is_replaced", [False, True], ids=["removed", "replaced"])
-def test_a_removed_file_can_not_be_made_durable(world: World, is_written: bool, is_replaced: bool) -> None:
+@pytest.mark.parametrize("way", ["removed", "made_again", "renamed_over", "written_over"])
+def test_a_removed_file_can_not_be_made_durable(world: World, is_written: bool, way: str) -> None:
     """What is stored into it would be lost with the process: the sync says so."""
     path = world.home / "f"
     mapped = world.fs.create_mapped(path, 8192)
     if is_written:
         mapped.write(0, memoryview(b"abc"))
     mapped.sync()
-    world.fs.remove(path)
-    if is_replaced:
+    if way == "written_over":
+        world.fs.write_atomic(path, b"new")
+    elif way == "renamed_over":
+        world.fs.write_atomic(world.home / "g", b"new")
+        world.fs.rename(world.home / "g", path)
+    else:
+        world.fs.remove(path)
+    if way == "made_again":
         world.fs.create_mapped(path, 8192).close()
     with pytest.raises(FileNotFoundError) as caught:
         mapped.sync()

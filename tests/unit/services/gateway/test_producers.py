@@ -48,6 +48,28 @@ def test_those_that_have_transactions_are_asked_first() -> None:
     assert sorted(client for client, _ in asked) == ["elsewhere", "plain"]
 
 
+def test_each_topic_has_its_own_turn() -> None:
+    """Questions about two topics in turn reach all clients of both."""
+    subject = Producers()
+    asked = asking(subject, "a", "b")
+    for client in ("a", "b"):
+        subject.publishes(client, ["t", "u"])
+    for _ in range(2):
+        subject.ask("t", "t")
+        subject.ask("u", "u")
+    assert sorted(asked) == [("a", "t"), ("a", "u"), ("b", "t"), ("b", "u")]
+
+
+def test_clients_with_streams_are_all_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client with a stream is known also if all places are taken by clients with streams."""
+    monkeypatch.setattr(producers, "CLIENT_COUNT_MAX", 2)
+    subject = Producers()
+    asked = asking(subject, "a", "b", "c")
+    subject.publishes("c", ["t"])
+    assert subject.ask("t", "q")
+    assert asked == [("c", "q")]
+
+
 def test_a_stream_that_took_the_place_of_another_one_counts() -> None:
     """The end of the former one changes nothing."""
     subject = Producers()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages stay a push consumer's while it lives, and no longer."""
 
+import tracemalloc
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -136,6 +137,25 @@ async def test_there_is_a_limit() -> None:
     renewals.add("c", "h1")
     renewals.add("c", "h2")
     assert renewals.count == 1
+
+
+async def test_dropped_messages_take_no_room() -> None:
+    """However many messages are delivered and settled in a minute, memory is that of the messages that are held."""
+    renewals, delivery, clock = made(count_max=10_000)
+    renewals.connected("c")
+    renewals.add("c", "kept")
+    tracemalloc.start()
+    try:
+        for number in range(100_000):
+            renewals.add("c", f"h{number}")
+            renewals.drop(f"h{number}")
+        size_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size_bytes < 1 << 20
+    clock.advance(DUE_MS)
+    await renewals.tend()
+    assert delivery.renewed == ["kept"]
 
 
 async def test_clients_that_nobody_knows_take_no_more_room() -> None:
